@@ -1,0 +1,97 @@
+//! How many entries a second the log makes durable: by entries in one append, and by appends that wait together.
+//!
+//! Every figure includes the fsync of the disk that the temporary directory lies on: compare only runs on one machine.
+
+use std::hint::black_box;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use headwater::storage::log::{LogDb, LogOptions, LogRecord, RecordKind};
+use headwater::types::{LogIndex, Term};
+
+/// A put of a 256-byte value, about.
+const PAYLOAD_BYTES: usize = 300;
+
+struct Bench {
+    log: LogDb,
+    next: u64,
+    payload: Bytes,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(LogOptions::default())
+    }
+
+    fn with(options: LogOptions) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let log = LogDb::open(dir.path(), options).expect("a new log");
+        Self { log, next: 0, payload: vec![7; PAYLOAD_BYTES].into(), _dir: dir }
+    }
+
+    fn records(&mut self, count: u64) -> Vec<LogRecord> {
+        let start = self.next;
+        self.next += count;
+        (start..self.next)
+            .map(|index| LogRecord {
+                term: Term(1),
+                index: LogIndex(index),
+                kind: RecordKind::Normal,
+                payload: self.payload.clone(),
+            })
+            .collect()
+    }
+
+    /// Makes `appends` of `entries` each durable, all of them submitted before the first is waited for.
+    fn append(&mut self, appends: u64, entries: u64) {
+        let (sender, done) = mpsc::channel();
+        for _ in 0..appends {
+            let sender = sender.clone();
+            let records = self.records(entries);
+            self.log.append(records, move |result| sender.send(result).expect("the bench waits"));
+        }
+        for _ in 0..appends {
+            done.recv().expect("the writer answers").expect("a healthy disk");
+        }
+    }
+}
+
+fn append(c: &mut Criterion) {
+    let mut group = c.benchmark_group("log_append");
+    group.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500)).sample_size(20);
+    for entries in [1, 16, 256] {
+        group.throughput(Throughput::Elements(entries));
+        let mut bench = Bench::new();
+        group.bench_function(BenchmarkId::new("entries_in_one_append", entries), |b| {
+            b.iter(|| bench.append(1, entries))
+        });
+    }
+    for appends in [16, 256] {
+        group.throughput(Throughput::Elements(appends));
+        let mut bench = Bench::new();
+        group.bench_function(BenchmarkId::new("appends_waiting", appends), |b| b.iter(|| bench.append(appends, 1)));
+    }
+    // What is left without the disk: the processor's share.
+    group.throughput(Throughput::Elements(256));
+    let mut bench = Bench::with(LogOptions { unsafe_no_fsync: true, ..LogOptions::default() });
+    group.bench_function(BenchmarkId::new("entries_without_fsync", 256), |b| b.iter(|| bench.append(1, 256)));
+    group.finish();
+}
+
+fn read(c: &mut Criterion) {
+    let mut group = c.benchmark_group("log_read");
+    group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500)).sample_size(20);
+    let mut bench = Bench::new();
+    bench.append(1, 10_000);
+    group.throughput(Throughput::Elements(256));
+    group.bench_function("256_from_memory", |b| {
+        b.iter(|| black_box(bench.log.read(LogIndex(9_000)..LogIndex(9_256)).expect("a healthy log")));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, append, read);
+criterion_main!(benches);

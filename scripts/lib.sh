@@ -1,0 +1,170 @@
+# Shared by the scripts beside it; sourced, never run.
+# shellcheck shell=bash disable=SC2034
+
+set -euo pipefail
+
+# Called as `script → helper`: this file's folder is scripts/, whatever the working directory is.
+ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/headwater
+# RocksDB takes minutes to compile: one target folder for every clone and every script.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE_DIR/target}
+# A fresh rustup puts cargo here, and a shell that was open before does not know it.
+if [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]]; then
+    PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+fi
+
+# The local cluster. HEADWATER_PORT_OFFSET moves every port, so that a second one can run beside the first.
+NODES=(1 2 3)
+PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
+CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
+PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
+RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
+# Processes are recognised by it, so it must be the same from every folder.
+[[ $RUN_DIR == /* ]] || RUN_DIR=$PWD/$RUN_DIR
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+step() {
+    printf '\n== %s\n' "$*" >&2
+}
+
+die() {
+    printf '%s: %s\n' "$(basename -- "$0")" "$*" >&2
+    exit 1
+}
+
+# Prints the comment block at the top of the script that was called, as its usage.
+usage() {
+    awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"
+}
+
+# Prints the usage and leaves if the arguments ask for it.
+usage_if_asked() {
+    local argument
+    for argument in "$@"; do
+        case $argument in
+        -h | --help | help)
+            usage
+            exit 0
+            ;;
+        esac
+    done
+}
+
+as_root() {
+    if [[ $(id -u) -eq 0 ]]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "root is needed for: $* (and there is no sudo)"
+    fi
+}
+
+# Installs the Debian packages that are missing, and says so.
+need_packages() {
+    local package missing=()
+    for package in "$@"; do
+        if ! dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed; then
+            missing+=("$package")
+        fi
+    done
+    if [[ ${#missing[@]} -eq 0 ]]; then
+        return
+    fi
+    command -v apt-get >/dev/null || die "these Debian packages are missing, and there is no apt-get: ${missing[*]}"
+    say "installing ${missing[*]}"
+    apt_fresh
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends \
+        "${missing[@]}" >&2
+}
+
+# Fetches the package index, once for each run of a script.
+apt_fresh() {
+    if [[ -z ${APT_IS_FRESH:-} ]]; then
+        as_root apt-get update --quiet >&2 || say "apt-get update failed; going on with the index that is there"
+        export APT_IS_FRESH=1
+    fi
+}
+
+# Makes cargo of the right version available.
+need_rust() {
+    local wanted
+    wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' "$ROOT/rust-toolchain.toml")
+    if ! command -v cargo >/dev/null; then
+        say "installing rustup (Rust's own installer, into ${CARGO_HOME:-$HOME/.cargo})"
+        need_packages ca-certificates curl
+        curl --proto '=https' --tlsv1.2 --fail --silent --show-error https://sh.rustup.rs |
+            sh -s -- -y --no-modify-path --profile minimal --default-toolchain none >&2
+        PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    fi
+    # rustup reads rust-toolchain.toml and fetches what is missing.
+    (cd "$ROOT" && cargo --version >/dev/null) || die "cargo does not run; Rust $wanted is needed"
+    local found
+    found=$(cd "$ROOT" && cargo --version | awk '{ print $2 }')
+    if [[ $(printf '%s\n' "$wanted" "$found" | sort --version-sort | head -n 1) != "$wanted" ]]; then
+        die "cargo is $found, $wanted or later is needed: install rustup (https://rustup.rs), it does the rest"
+    fi
+}
+
+in_root() {
+    (cd "$ROOT" && "$@")
+}
+
+binary() {
+    printf '%s\n' "${HEADWATER_BIN:-$CARGO_TARGET_DIR/debug/headwater}"
+}
+
+# Builds the program unless HEADWATER_BIN names one.
+build() {
+    if [[ -n ${HEADWATER_BIN:-} ]]; then
+        [[ -x $HEADWATER_BIN ]] || die "HEADWATER_BIN is $HEADWATER_BIN, which cannot be run"
+        return
+    fi
+    "$ROOT/scripts/setup" build
+    need_rust
+    if [[ ! -x $(binary) ]]; then
+        say "building; the first time compiles RocksDB, which takes about 15 minutes on two cores"
+    fi
+    in_root cargo build --locked --bin headwater >&2
+}
+
+# The endpoints of the local cluster, separated by commas.
+endpoints() {
+    local node list=()
+    for node in "${NODES[@]}"; do
+        list+=("127.0.0.1:${CLIENT_PORTS[node]}")
+    done
+    local IFS=,
+    printf '%s\n' "${list[*]}"
+}
+
+# How each node stands, as "endpoint id name version role …" lines; nodes that do not answer have no role.
+standing() {
+    "$(binary)" status --endpoints "$(endpoints)" --timeout 1s 2>/dev/null || true
+}
+
+# The endpoint of the node that leads; nothing if none does.
+leader_endpoint() {
+    standing | awk -F', ' '$5 == "leader" { print $1; exit }'
+}
+
+# The endpoint of a node that follows, not the one given if there is a choice.
+follower_endpoint() {
+    standing | awk -F', ' -v avoid="${1:-}" '$5 == "follower" { if ($1 != avoid) { print $1; found = 1; exit } last = $1 }
+        END { if (!found && last != "") print last }'
+}
+
+# Reads until `command` succeeds or the time (seconds) is over: wait_for SECONDS command …
+wait_for() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        if ((SECONDS >= deadline)); then
+            return 1
+        fi
+        sleep 0.1
+    done
+}

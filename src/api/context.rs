@@ -1,0 +1,162 @@
+//! What travels beside the message: request metadata becomes a [`RequestContext`], an answer gets its index.
+//!
+//! Invariant: metadata that is there but unreadable refuses the request; a guess would weaken what the client asked for.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tonic::{Request, Response};
+
+use super::etcd::errors::{Failure, Invalid};
+use crate::node::RequestContext;
+use crate::types::LogIndex;
+
+/// On every successful gRPC answer: the log index through which it was computed.
+pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
+/// On a request: the answer must come from a state at or past this log index.
+pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
+/// On an error, with value `true`: the write may have taken effect, or may yet. Read before you retry.
+pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwater-indeterminate");
+
+/// Takes a request apart into its context and its message. It may take `timeout_max`, or less if the client says so.
+pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), Failure> {
+    let context = read(request.metadata().as_ref(), timeout_max)?;
+    Ok((context, request.into_inner()))
+}
+
+/// Reads a context from metadata, in one pass: this runs for every request.
+pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, Invalid> {
+    let mut timeout = timeout_max;
+    let mut min_index = None;
+    let mut require_leader = false;
+    for (name, value) in metadata {
+        match name.as_str() {
+            "grpc-timeout" => timeout = grpc_timeout(value).ok_or(Invalid::Timeout)?.min(timeout_max),
+            "hasleader" => require_leader = value == "true",
+            "headwater-min-index" => {
+                let index = value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(Invalid::MinIndex)?;
+                min_index = Some(LogIndex(index));
+            }
+            "client-api-version" if std::str::from_utf8(value.as_bytes()).is_err() => {
+                return Err(Invalid::ClientApiVersion);
+            }
+            _ => {}
+        }
+    }
+    Ok(RequestContext { min_index, require_leader, ..RequestContext::within(timeout) })
+}
+
+/// Reads gRPC's timeout: at most eight digits and a unit.
+fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
+    let text = value.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+/// Makes an answer of a message and the index through which it was computed.
+pub(crate) fn reply<T>(index: LogIndex, message: T) -> Response<T> {
+    let mut response = Response::new(message);
+    response.metadata_mut().as_mut().insert(HEADWATER_INDEX, HeaderValue::from(index.get()));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn metadata(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap()))
+            .collect()
+    }
+
+    const MAX: Duration = Duration::from_secs(7);
+
+    #[test]
+    fn nothing_given_means_defaults() {
+        let before = Instant::now();
+        let context = read(&HeaderMap::new(), MAX).unwrap();
+        assert!(!context.require_leader);
+        assert_eq!(context.min_index, None);
+        assert!(context.deadline >= before + MAX && context.deadline <= Instant::now() + MAX);
+    }
+
+    #[test]
+    fn leader_is_required_only_by_the_word_true() {
+        for (value, required) in
+            [(&b"true"[..], true), (b"false", false), (b"", false), (b"TRUE", false), (b"1", false)]
+        {
+            assert_eq!(read(&metadata(&[("hasleader", value)]), MAX).unwrap().require_leader, required, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn min_index_is_a_decimal_number() {
+        for (value, wanted) in [
+            (&b"0"[..], Some(0)),
+            (b"42", Some(42)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"-1", None),
+            (b"", None),
+            (b"0x10", None),
+            (b"\xff", None),
+        ] {
+            let read = read(&metadata(&[("headwater-min-index", value)]), MAX);
+            match wanted {
+                Some(index) => assert_eq!(read.unwrap().min_index, Some(LogIndex(index)), "{value:?}"),
+                None => assert_eq!(read.unwrap_err(), Invalid::MinIndex, "{value:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn client_deadline_only_shortens() {
+        for (value, wanted) in [
+            (&b"1S"[..], Duration::from_secs(1)),
+            (b"250m", Duration::from_millis(250)),
+            (b"99999999n", Duration::from_nanos(99_999_999)),
+            (b"5u", Duration::from_micros(5)),
+            (b"0S", Duration::ZERO),
+            (b"7S", MAX),
+            (b"8S", MAX),
+            (b"1M", MAX),
+            (b"99999999H", MAX),
+        ] {
+            let before = Instant::now();
+            let deadline = read(&metadata(&[("grpc-timeout", value)]), MAX).unwrap().deadline;
+            assert!(deadline >= before + wanted && deadline <= Instant::now() + wanted, "{value:?}");
+        }
+        for value in [&b"1"[..], b"S", b"", b"123456789S", b"1s", b"-1S", b"+1S", b"1 S", b"1.5S", b"1\xc3\xa4"] {
+            assert_eq!(read(&metadata(&[("grpc-timeout", value)]), MAX).unwrap_err(), Invalid::Timeout, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn client_api_version_must_be_text() {
+        assert!(read(&metadata(&[("client-api-version", b"3.6")]), MAX).is_ok());
+        let refused = read(&metadata(&[("client-api-version", b"\xff\xfe")]), MAX);
+        assert_eq!(refused.unwrap_err(), Invalid::ClientApiVersion);
+    }
+
+    #[test]
+    fn answer_carries_its_index() {
+        let response = reply(LogIndex(u64::MAX), ());
+        assert_eq!(response.metadata().get("headwater-index").unwrap(), "18446744073709551615");
+    }
+}

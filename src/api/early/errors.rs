@@ -1,0 +1,137 @@
+//! Which errors go into the header and which become a status (spec: etcd §7.4, choice C).
+//!
+//! What the store answered is an answer: OK, with the reason in `header.error` and a revision that is valid. What kept
+//! the store from being asked (a malformed request, no leader, a deadline) is a gRPC status, as in the modern API.
+//! Texts are the modern API's in both places. No wildcard arms.
+
+use super::super::etcd::errors::{Failure, Invalid, refusal};
+use crate::node::NodeError;
+use crate::pb::early as pb;
+
+/// The text for `header.error`, or `None` if the failure is a status.
+pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
+    match failure {
+        Failure::Node(error) => match error {
+            NodeError::Refused(reason) => Some(refusal(reason).1),
+            NodeError::RequestTooLarge
+            | NodeError::TooManyRequests
+            | NodeError::NoLeader
+            | NodeError::LeaderChanged
+            | NodeError::Timeout
+            | NodeError::Indeterminate(_)
+            | NodeError::MinIndexNotReached { .. }
+            | NodeError::Stopped
+            | NodeError::Storage(_) => None,
+        },
+        Failure::Invalid(invalid) => match invalid {
+            // Rules of the store about what one transaction may do, not about the shape of the message.
+            Invalid::TooManyOperations | Invalid::DuplicateKey => Some(invalid.wire().1),
+            Invalid::EmptyKey
+            | Invalid::EmptyOperation
+            | Invalid::ValueProvided
+            | Invalid::LeaseProvided
+            | Invalid::SortOption
+            | Invalid::CompareOption
+            | Invalid::StreamOrder
+            | Invalid::StreamFilter
+            | Invalid::ClientApiVersion
+            | Invalid::Timeout
+            | Invalid::MinIndex => None,
+        },
+        Failure::Unserved(_) | Failure::Mismatch => None,
+    }
+}
+
+/// A response that can say no in its header.
+pub(super) trait Headed {
+    /// The response that holds nothing but `header`.
+    fn refused(header: pb::ResponseHeader) -> Self;
+}
+
+macro_rules! headed {
+    ($($response:ident { $($rest:ident),* }),*) => {
+        $(impl Headed for pb::$response {
+            fn refused(header: pb::ResponseHeader) -> Self {
+                Self { header: Some(header), $($rest: Default::default()),* }
+            }
+        })*
+    };
+}
+headed!(
+    RangeResponse { kvs, more },
+    PutResponse {},
+    DeleteRangeResponse {},
+    TxnResponse { succeeded, responses },
+    CompactionResponse {}
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Unanswered;
+    use crate::types::{Refusal, Revision};
+
+    #[test]
+    fn the_store_answers_in_the_header() {
+        let refused = |refusal| Failure::Node(NodeError::Refused(refusal));
+        let table = [
+            (
+                refused(Refusal::Compacted { compact_revision: Revision(1) }),
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (
+                refused(Refusal::FutureRevision { current: Revision(1) }),
+                "etcdserver: mvcc: required revision is a future revision",
+            ),
+            (refused(Refusal::KeyNotFound), "etcdserver: key not found"),
+            (refused(Refusal::LeaseNotFound), "etcdserver: requested lease not found"),
+            (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
+            (Invalid::TooManyOperations.into(), "etcdserver: too many operations in txn request"),
+            (Invalid::DuplicateKey.into(), "etcdserver: duplicate key given in txn request"),
+        ];
+        for (failure, text) in table {
+            assert_eq!(in_header(&failure), Some(text), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_a_status() {
+        for invalid in [
+            Invalid::EmptyKey,
+            Invalid::EmptyOperation,
+            Invalid::ValueProvided,
+            Invalid::LeaseProvided,
+            Invalid::SortOption,
+            Invalid::CompareOption,
+            Invalid::StreamOrder,
+            Invalid::StreamFilter,
+            Invalid::ClientApiVersion,
+            Invalid::Timeout,
+            Invalid::MinIndex,
+        ] {
+            assert_eq!(in_header(&invalid.into()), None, "{invalid:?}");
+        }
+        for error in [
+            NodeError::RequestTooLarge,
+            NodeError::TooManyRequests,
+            NodeError::NoLeader,
+            NodeError::LeaderChanged,
+            NodeError::Timeout,
+            NodeError::Indeterminate(Unanswered::Timeout),
+            NodeError::MinIndexNotReached { wanted: 2.into(), applied: 1.into() },
+            NodeError::Stopped,
+            NodeError::Storage("gone".into()),
+        ] {
+            assert_eq!(in_header(&Failure::Node(error.clone())), None, "{error:?}");
+        }
+        assert_eq!(in_header(&Failure::Unserved("")), None);
+        assert_eq!(in_header(&Failure::Mismatch), None);
+    }
+
+    #[test]
+    fn a_refused_response_holds_nothing_but_its_header() {
+        let header = pb::ResponseHeader { error: "no".into(), revision: 4, ..Default::default() };
+        let wanted = pb::TxnResponse { header: Some(header.clone()), succeeded: false, responses: vec![] };
+        assert_eq!(pb::TxnResponse::refused(header), wanted);
+    }
+}

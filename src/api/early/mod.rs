@@ -1,0 +1,192 @@
+//! The first draft of the etcd v3 API, the services `etcd` and `watch` without a package (spec: etcd §7).
+//!
+//! Served from the same store as `etcdserverpb`, with the same limits and validation. What differs is here: errors of
+//! the store go into the header ([`errors`]), puts keep the lease of their key, and leases are attached apart from puts.
+
+mod convert;
+mod errors;
+mod watch;
+
+use futures::stream::BoxStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::ApiOptions;
+use super::context::{open, reply};
+use super::etcd::errors::Failure;
+use super::etcd::errors::Invalid;
+use crate::node::{Consistency, Node, RequestContext, validate_txn};
+use crate::pb::early as pb;
+use crate::pb::early::etcd_server::Etcd;
+use crate::types::limits::TXN_OPS_MAX;
+use crate::types::{Applied, Command, Compact, LogIndex, Outcome, Revision};
+
+pub(crate) use watch::EarlyWatchService;
+
+/// Serves the early `etcd`.
+pub(crate) struct EarlyService {
+    node: Node,
+    options: ApiOptions,
+}
+
+const LEASES_UNSERVED: Failure = Failure::Unserved("headwater: leases are not served yet");
+
+impl EarlyService {
+    pub(crate) fn new(node: Node, options: ApiOptions) -> Self {
+        Self { node, options }
+    }
+
+    fn header(&self, revision: Revision) -> pb::ResponseHeader {
+        header(&self.node, revision)
+    }
+
+    /// An answer, or what kept it away: in the header if the store said it, else as a status.
+    fn answer<T: errors::Headed>(&self, result: Result<(LogIndex, T), Failure>) -> Result<Response<T>, Status> {
+        let failure = match result {
+            Ok((index, response)) => return Ok(reply(index, response)),
+            Err(failure) => failure,
+        };
+        let Some(error) = errors::in_header(&failure) else { return Err(failure.into()) };
+        let status = self.node.status().map_err(Failure::Node)?;
+        let header = pb::ResponseHeader { error: error.to_owned(), ..self.header(status.revision) };
+        Ok(reply(status.applied, T::refused(header)))
+    }
+
+    async fn run_range(
+        &self,
+        ctx: &RequestContext,
+        request: pb::RangeRequest,
+    ) -> Result<(LogIndex, pb::RangeResponse), Failure> {
+        let query = convert::range(request, convert::Place::Alone)?;
+        let read = self.node.range(ctx, Consistency::Linearizable, query).await?;
+        Ok((read.index, convert::ranged(self.header(read.revision), read.value)))
+    }
+
+    async fn run_put(
+        &self,
+        ctx: &RequestContext,
+        request: pb::PutRequest,
+    ) -> Result<(LogIndex, pb::PutResponse), Failure> {
+        let Applied { index, revision, outcome } = self.node.propose(ctx, Command::Put(convert::put(request)?)).await?;
+        let Outcome::Put(_) = outcome else { return Err(Failure::Mismatch) };
+        Ok((index, pb::PutResponse { header: Some(self.header(revision)) }))
+    }
+
+    async fn run_delete_range(
+        &self,
+        ctx: &RequestContext,
+        request: pb::DeleteRangeRequest,
+    ) -> Result<(LogIndex, pb::DeleteRangeResponse), Failure> {
+        let Applied { index, revision, outcome } =
+            self.node.propose(ctx, Command::DeleteRange(convert::delete_range(request)?)).await?;
+        let Outcome::DeleteRange(_) = outcome else { return Err(Failure::Mismatch) };
+        Ok((index, pb::DeleteRangeResponse { header: Some(self.header(revision)) }))
+    }
+
+    async fn run_txn(
+        &self,
+        ctx: &RequestContext,
+        request: pb::TxnRequest,
+    ) -> Result<(LogIndex, pb::TxnResponse), Failure> {
+        let txn = convert::txn(request, TXN_OPS_MAX)?;
+        validate_txn(&txn).map_err(Invalid::from)?;
+        let (index, revision, done) = if txn.is_read_only() {
+            let read = self.node.read_txn(ctx, Consistency::Linearizable, txn).await?;
+            (read.index, read.revision, read.value)
+        } else {
+            let applied = self.node.propose(ctx, Command::Txn(txn)).await?;
+            let Outcome::Txn(done) = applied.outcome else { return Err(Failure::Mismatch) };
+            (applied.index, applied.revision, done)
+        };
+        Ok((index, convert::txn_done(self.header(revision), done)?))
+    }
+
+    async fn run_compact(
+        &self,
+        ctx: &RequestContext,
+        request: pb::CompactionRequest,
+    ) -> Result<(LogIndex, pb::CompactionResponse), Failure> {
+        let command = Command::Compact(Compact { revision: Revision(request.revision) });
+        let Applied { index, revision, outcome } = self.node.propose(ctx, command).await?;
+        let Outcome::Compacted = outcome else { return Err(Failure::Mismatch) };
+        Ok((index, pb::CompactionResponse { header: Some(self.header(revision)) }))
+    }
+}
+
+fn header(node: &Node, revision: Revision) -> pb::ResponseHeader {
+    let identity = node.identity();
+    pb::ResponseHeader {
+        error: String::new(),
+        cluster_id: identity.cluster_id.get(),
+        member_id: identity.node_id.get(),
+        revision: revision.get(),
+        raft_term: node.leadership().term.get(),
+    }
+}
+
+#[tonic::async_trait]
+impl Etcd for EarlyService {
+    async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(self.run_range(&ctx, request).await)
+    }
+
+    async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(self.run_put(&ctx, request).await)
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(self.run_delete_range(&ctx, request).await)
+    }
+
+    async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(self.run_txn(&ctx, request).await)
+    }
+
+    async fn compact(
+        &self,
+        request: Request<pb::CompactionRequest>,
+    ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(self.run_compact(&ctx, request).await)
+    }
+
+    async fn lease_create(
+        &self,
+        _: Request<pb::LeaseCreateRequest>,
+    ) -> Result<Response<pb::LeaseCreateResponse>, Status> {
+        Err(LEASES_UNSERVED.into())
+    }
+
+    async fn lease_revoke(
+        &self,
+        _: Request<pb::LeaseRevokeRequest>,
+    ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        Err(LEASES_UNSERVED.into())
+    }
+
+    async fn lease_attach(
+        &self,
+        _: Request<pb::LeaseAttachRequest>,
+    ) -> Result<Response<pb::LeaseAttachResponse>, Status> {
+        Err(LEASES_UNSERVED.into())
+    }
+
+    async fn lease_txn(&self, _: Request<pb::LeaseTxnRequest>) -> Result<Response<pb::LeaseTxnResponse>, Status> {
+        Err(LEASES_UNSERVED.into())
+    }
+
+    type LeaseKeepAliveStream = BoxStream<'static, Result<pb::LeaseKeepAliveResponse, Status>>;
+
+    async fn lease_keep_alive(
+        &self,
+        _: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        Err(LEASES_UNSERVED.into())
+    }
+}

@@ -1,0 +1,300 @@
+//! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every response is one event.
+//!
+//! There are no ids, no acknowledgements and no cancel. Events of all watchers of a stream come merged in the order of
+//! their revisions, but for watchers that are still catching up. Invariant: the header's revision is the event's.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt};
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::super::ApiOptions;
+use super::super::context;
+use super::super::etcd::errors::{Failure, Invalid, refusal};
+use super::super::frames::{Frame, FrameCodec, field};
+use super::super::watch_metrics::{StreamGuard, WatchMetrics};
+use super::convert::key_value;
+use crate::node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
+use crate::pb::early as pb;
+use crate::pb::early::event::EventType;
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+use crate::types::{ChangeKind, KeyRange, LogIndex, Refusal, Revision};
+
+/// Field of the event in a response.
+const EVENT: u32 = 2;
+
+/// Serves the early `watch`.
+pub(crate) struct EarlyWatchService {
+    method: Watch,
+}
+
+impl EarlyWatchService {
+    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+        Self { method: Watch { node, options, metrics } }
+    }
+
+    pub(crate) fn call<B>(
+        &self,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let method = self.method.clone();
+        Box::pin(async move {
+            let codec = FrameCodec::<pb::WatchRequest>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            Ok(grpc.streaming(method, request).await)
+        })
+    }
+}
+
+#[derive(Clone)]
+struct Watch {
+    node: Node,
+    options: ApiOptions,
+    metrics: WatchMetrics,
+}
+
+impl StreamingService<pb::WatchRequest> for Watch {
+    type Response = Frame;
+    type ResponseStream = BoxStream<'static, Result<Frame, Status>>;
+    type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
+        let opened = context::open(request, self.options.request_timeout).map(|(context, requests)| {
+            let index = self.node.watch_point().index;
+            let stream = EarlyStream {
+                node: self.node.clone(),
+                options: self.options,
+                _counted: self.metrics.stream(),
+                metrics: self.metrics.clone(),
+                context,
+                requests,
+                session: Session::new(),
+                watchers: Vec::new(),
+                raised: Vec::new(),
+                heads: BTreeMap::new(),
+                complete_through: LogIndex::ZERO,
+                ready: VecDeque::new(),
+                has_ended: false,
+            };
+            context::reply(index, stream.into_frames())
+        });
+        std::future::ready(opened.map_err(Status::from))
+    }
+}
+
+struct EarlyStream {
+    node: Node,
+    options: ApiOptions,
+    metrics: WatchMetrics,
+    _counted: StreamGuard,
+    context: RequestContext,
+    requests: Streaming<pb::WatchRequest>,
+    session: Arc<Session>,
+    /// By token; `None` once it has ended.
+    watchers: Vec<Option<KeyWatch>>,
+    raised: Vec<u64>,
+    /// What comes next of each watcher that has something: by index, then by watcher.
+    heads: BTreeMap<(LogIndex, u64), Item<Kv>>,
+    /// Up to here, whatever is next of any live watcher is in `heads`.
+    complete_through: LogIndex,
+    ready: VecDeque<Frame>,
+    has_ended: bool,
+}
+
+/// What a request asks for; a refusal is said in the header.
+fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
+    let range = match (request.key.is_empty(), request.prefix.is_empty()) {
+        (false, true) => KeyRange::One(request.key.clone()),
+        (true, false) => KeyRange::prefix(request.prefix.clone()),
+        (true, true) => return Err(Invalid::EmptyKey.wire().1),
+        (false, false) => return Err("headwater: give a key or a prefix to watch, not both"),
+    };
+    let start = match request.start_revision {
+        ..0 => return Err(compacted()),
+        0 => None,
+        revision => Some(Revision(revision)),
+    };
+    Ok(WatchQuery { range, start })
+}
+
+/// One change as the event of a response, encoded once for all streams.
+fn event(item: &Item<Kv>, position: usize) -> Bytes {
+    let memo = item.commit().memo(position);
+    let change = &item.commit().events()[position];
+    let encode = || {
+        let (kind, kv) = match change.kind {
+            ChangeKind::Put => (EventType::Put, None),
+            ChangeKind::Delete => (EventType::Delete, memo.prev().flatten()),
+            ChangeKind::Expire => (EventType::Expire, memo.prev().flatten()),
+        };
+        let kv = key_value(kv.unwrap_or(&change.kv).clone());
+        field(EVENT, &pb::Event { event_type: kind.into(), kv: Some(kv) })
+    };
+    memo.encoded(Encoding::Early, encode).clone()
+}
+
+impl EarlyStream {
+    fn into_frames(self) -> BoxStream<'static, Result<Frame, Status>> {
+        stream::unfold(self, |mut this| async move {
+            if this.has_ended {
+                return None;
+            }
+            match this.next().await {
+                Ok(Some(frame)) => Some((Ok(frame), this)),
+                Ok(None) => None,
+                Err(failure) => {
+                    this.has_ended = true;
+                    Some((Err(failure), this))
+                }
+            }
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Result<Option<Frame>, Status> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Ok(Some(frame));
+            }
+            if let Some(request) = self.requests.message().now_or_never() {
+                match request? {
+                    Some(request) => self.add(request).await?,
+                    None => return Ok(None),
+                }
+                continue;
+            }
+            if self.advance().await? {
+                continue;
+            }
+            tokio::select! {
+                raised = self.session.raised() => self.raised.extend(raised),
+                request = self.requests.message() => match request? {
+                    Some(request) => self.add(request).await?,
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
+    async fn add(&mut self, request: pb::WatchRequest) -> Result<(), Failure> {
+        let query = match query(&request) {
+            Ok(query) => query,
+            Err(words) => {
+                self.say(words);
+                return Ok(());
+            }
+        };
+        let context =
+            RequestContext { deadline: Instant::now() + self.options.request_timeout, ..self.context.clone() };
+        let token = self.watchers.len() as u64;
+        match self.node.watch(&context, query, &self.session, token).await {
+            Ok(watch) => {
+                self.watchers.push(Some(watch));
+                self.raised.push(token);
+            }
+            Err(NodeError::Refused(reason)) => self.say(refusal(&reason).1),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Makes responses of the next commit in order. Whether there was one.
+    async fn advance(&mut self) -> Result<bool, Failure> {
+        // A second look is enough: what was in a list at the first one was published by then.
+        for _ in 0..2 {
+            let next = self.heads.keys().next().map(|(index, _)| *index);
+            if self.raised.is_empty() && next.is_some_and(|next| next <= self.complete_through) {
+                break;
+            }
+            self.gather()?;
+        }
+        let Some(((_, token), item)) = self.heads.pop_first() else { return Ok(!self.ready.is_empty()) };
+        self.pull(token)?;
+        self.node.resolve_predecessors(std::slice::from_ref(&item)).await?;
+        self.metrics.events_sent(item.len());
+        let header = self.header(item.commit().revision().unwrap_or_default());
+        let head = pb::WatchResponse { header: Some(header), event: None };
+        self.ready.extend(item.positions().map(|position| Frame::with_tails(&head, vec![event(&item, position)])));
+        Ok(true)
+    }
+
+    /// Brings the next of every watcher into `heads`, as far as the feed has come.
+    fn gather(&mut self) -> Result<(), Failure> {
+        let point = self.node.watch_point().index;
+        self.raised.clear();
+        let has_head: HashSet<u64> = self.heads.keys().map(|(_, token)| *token).collect();
+        for token in (0..self.watchers.len() as u64).filter(|token| !has_head.contains(token)) {
+            self.pull(token)?;
+        }
+        self.complete_through = point;
+        Ok(())
+    }
+
+    /// Brings the next of one watcher, which has none there, into `heads`.
+    fn pull(&mut self, token: u64) -> Result<(), Failure> {
+        let Some(watch) = &mut self.watchers[token as usize] else { return Ok(()) };
+        match watch.try_next() {
+            Ok(Some(item)) => {
+                self.heads.insert((item.index(), token), item);
+            }
+            Ok(None) => {}
+            Err(reason) => {
+                self.watchers[token as usize] = None;
+                match reason {
+                    CloseReason::Compacted { .. } => self.say(compacted()),
+                    CloseReason::EpochChanged | CloseReason::Reset => {
+                        let words = reason.to_string();
+                        self.say(&words);
+                    }
+                    CloseReason::Stopping | CloseReason::Failed(_) => return Err(NodeError::from(reason).into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A response that is an error and no event.
+    fn say(&mut self, words: &str) {
+        let header = self.header(self.node.watch_point().revision);
+        let header = pb::ResponseHeader { error: words.to_owned(), ..header };
+        self.ready.push_back(Frame::new(&pb::WatchResponse { header: Some(header), event: None }));
+    }
+
+    fn header(&self, revision: Revision) -> pb::ResponseHeader {
+        super::header(&self.node, revision)
+    }
+}
+
+fn compacted() -> &'static str {
+    refusal(&Refusal::Compacted { compact_revision: Revision(0) }).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_or_a_prefix() {
+        let read = |key: &'static str, prefix: &'static str| {
+            query(&pb::WatchRequest { key: key.into(), prefix: prefix.into(), start_revision: 0 })
+                .map(|query| query.range)
+        };
+        assert_eq!(read("k", ""), Ok(KeyRange::One("k".into())));
+        assert_eq!(read("", "k"), Ok(KeyRange::prefix("k".into())));
+        assert_eq!(read("", ""), Err("etcdserver: key is not provided"));
+        assert!(read("k", "k").is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! Plain data between the wire and the vocabulary; no rules.
+
+use crate::pb::etcdserverpb as pb;
+use crate::pb::mvccpb;
+use crate::types::{Deleted, KeyValue, PutDone, RangeResult};
+
+pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
+    mvccpb::KeyValue {
+        key: kv.key,
+        create_revision: kv.create_revision.get(),
+        mod_revision: kv.mod_revision.get(),
+        version: kv.version,
+        value: kv.value,
+        lease: kv.lease.get(),
+    }
+}
+
+pub(super) fn key_values(kvs: Vec<KeyValue>) -> Vec<mvccpb::KeyValue> {
+    kvs.into_iter().map(key_value).collect()
+}
+
+/// Counts are unsigned in the vocabulary and signed on the wire.
+pub(super) fn count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+pub(super) fn ranged(header: pb::ResponseHeader, result: RangeResult) -> pb::RangeResponse {
+    let RangeResult { kvs, more, count: total } = result;
+    pb::RangeResponse { header: Some(header), kvs: key_values(kvs), more, count: count(total) }
+}
+
+pub(super) fn put(header: pb::ResponseHeader, done: PutDone) -> pb::PutResponse {
+    pb::PutResponse { header: Some(header), prev_kv: done.prev.map(key_value) }
+}
+
+pub(super) fn deleted(header: pb::ResponseHeader, done: Deleted) -> pb::DeleteRangeResponse {
+    let (deleted, prev_kvs) = (count(done.deleted), key_values(done.prev));
+    pb::DeleteRangeResponse { header: Some(header), deleted, prev_kvs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LeaseId, Revision};
+
+    #[test]
+    fn every_field_of_a_pair_arrives() {
+        let kv = KeyValue {
+            key: "k".into(),
+            value: "v".into(),
+            create_revision: Revision(2),
+            mod_revision: Revision(3),
+            version: 4,
+            lease: LeaseId(5),
+        };
+        let wire = mvccpb::KeyValue {
+            key: "k".into(),
+            create_revision: 2,
+            mod_revision: 3,
+            version: 4,
+            value: "v".into(),
+            lease: 5,
+        };
+        assert_eq!(key_value(kv), wire);
+    }
+
+    #[test]
+    fn counts_do_not_wrap() {
+        assert_eq!(count(0), 0);
+        assert_eq!(count(i64::MAX as u64), i64::MAX);
+        assert_eq!(count(u64::MAX), i64::MAX);
+    }
+}

@@ -1,0 +1,272 @@
+//! The one table from what can go wrong to gRPC codes and texts (spec: etcd §6).
+//!
+//! Clients match the texts literally, so they are API. No wildcard arms: a new way to fail has to find its line here.
+
+use std::borrow::Cow;
+
+use http::HeaderValue;
+use tonic::{Code, Status};
+
+use super::super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use crate::node::{InvalidTxn, NodeError, Unanswered};
+use crate::types::Refusal;
+
+/// Why a request got no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It is malformed: the store was never asked.
+    Invalid(Invalid),
+    /// The node refused it or could not do it.
+    Node(NodeError),
+    /// It is known and not served; what to do instead.
+    Unserved(&'static str),
+    /// The node answered with something else than what was asked for: a bug.
+    Mismatch,
+}
+
+/// Why a request is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Invalid {
+    /// A key is empty.
+    EmptyKey,
+    /// An operation of a transaction is none of the known ones.
+    EmptyOperation,
+    /// `ignore_value` together with a value.
+    ValueProvided,
+    /// `ignore_lease` together with a lease.
+    LeaseProvided,
+    /// A list of a transaction is too long.
+    TooManyOperations,
+    /// A transaction would change a key twice.
+    DuplicateKey,
+    /// Sort order or target is none of the known ones.
+    SortOption,
+    /// Result or target of a compare is none of the known ones.
+    CompareOption,
+    /// A streamed range wants another order than by key.
+    StreamOrder,
+    /// A streamed range wants bounds on revisions.
+    StreamFilter,
+    /// `client-api-version` is not text.
+    ClientApiVersion,
+    /// `grpc-timeout` cannot be read.
+    Timeout,
+    /// `headwater-min-index` cannot be read.
+    MinIndex,
+}
+
+impl From<InvalidTxn> for Invalid {
+    fn from(invalid: InvalidTxn) -> Self {
+        match invalid {
+            InvalidTxn::TooManyOps => Self::TooManyOperations,
+            InvalidTxn::EmptyKey => Self::EmptyKey,
+            InvalidTxn::DuplicateKey => Self::DuplicateKey,
+        }
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        Self::Node(error)
+    }
+}
+
+impl Failure {
+    /// Code and text on the wire.
+    pub(crate) fn wire(&self) -> (Code, Cow<'static, str>) {
+        match self {
+            Self::Invalid(invalid) => {
+                let (code, text) = invalid.wire();
+                (code, text.into())
+            }
+            Self::Node(error) => node(error),
+            Self::Unserved(text) => (Code::Unimplemented, (*text).into()),
+            Self::Mismatch => {
+                (Code::Internal, "headwater: the outcome is not of the request's kind; report this".into())
+            }
+        }
+    }
+}
+
+impl Invalid {
+    /// Code and text on the wire.
+    pub(crate) fn wire(self) -> (Code, &'static str) {
+        match self {
+            Self::EmptyKey => (Code::InvalidArgument, "etcdserver: key is not provided"),
+            Self::EmptyOperation => (Code::InvalidArgument, "etcdserver: key not found"),
+            Self::ValueProvided => (Code::InvalidArgument, "etcdserver: value is provided"),
+            Self::LeaseProvided => (Code::InvalidArgument, "etcdserver: lease is provided"),
+            Self::TooManyOperations => (Code::InvalidArgument, "etcdserver: too many operations in txn request"),
+            Self::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
+            Self::SortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
+            Self::CompareOption => {
+                (Code::InvalidArgument, "headwater: result or target of a compare is not a known one")
+            }
+            Self::StreamOrder => (Code::Unimplemented, "RangeStream does not support custom sort orders"),
+            Self::StreamFilter => (Code::Unimplemented, "RangeStream does not support revision filters"),
+            Self::ClientApiVersion => (Code::InvalidArgument, "etcdserver: invalid client api version"),
+            Self::Timeout => {
+                (Code::InvalidArgument, "headwater: grpc-timeout must be up to eight digits and one of HMSmun")
+            }
+            Self::MinIndex => (Code::InvalidArgument, "headwater: headwater-min-index must be a decimal log index"),
+        }
+    }
+}
+
+const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
+
+/// Code and text of a refusal by the state machine.
+pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
+    match refusal {
+        Refusal::Compacted { compact_revision: _ } => {
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted")
+        }
+        Refusal::FutureRevision { current: _ } => {
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision")
+        }
+        Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
+        Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
+        Refusal::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
+    }
+}
+
+fn node(error: &NodeError) -> (Code, Cow<'static, str>) {
+    let (code, text) = match error {
+        NodeError::Refused(reason) => refusal(reason),
+        NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
+        NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
+        NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
+        NodeError::LeaderChanged => (Code::Unavailable, "etcdserver: leader changed"),
+        NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {
+            (Code::Unavailable, "etcdserver: request timed out")
+        }
+        NodeError::Indeterminate(Unanswered::LeaderFailed) => {
+            (Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure")
+        }
+        NodeError::Indeterminate(Unanswered::ConnectionLost) => {
+            (Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost")
+        }
+        NodeError::MinIndexNotReached { wanted: _, applied: _ } => {
+            (Code::Unavailable, "etcdserver: request timed out, waiting for the applied index took too long")
+        }
+        NodeError::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
+        NodeError::Storage(detail) => {
+            let text = format!("headwater: this member's storage failed and it is stopping, ask another: {detail}");
+            return (Code::Unavailable, text.into());
+        }
+    };
+    (code, text.into())
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let (code, text) = failure.wire();
+        let mut status = Status::new(code, text);
+        let metadata = status.metadata_mut().as_mut();
+        match failure {
+            Failure::Node(NodeError::Indeterminate(_)) => {
+                metadata.insert(HEADWATER_INDETERMINATE, HeaderValue::from_static("true"));
+            }
+            Failure::Node(NodeError::MinIndexNotReached { wanted: _, applied }) => {
+                metadata.insert(HEADWATER_INDEX, HeaderValue::from(applied.get()));
+            }
+            Failure::Node(_) | Failure::Invalid(_) | Failure::Unserved(_) | Failure::Mismatch => {}
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LogIndex, Revision};
+
+    #[test]
+    fn every_failure_has_its_code_and_text() {
+        let refused = |refusal| Failure::Node(NodeError::Refused(refusal));
+        let unanswered = |why| Failure::Node(NodeError::Indeterminate(why));
+        let invalid = Failure::Invalid;
+        let table = [
+            (invalid(Invalid::EmptyKey), 3, "etcdserver: key is not provided"),
+            (invalid(Invalid::EmptyOperation), 3, "etcdserver: key not found"),
+            (invalid(Invalid::ValueProvided), 3, "etcdserver: value is provided"),
+            (invalid(Invalid::LeaseProvided), 3, "etcdserver: lease is provided"),
+            (invalid(Invalid::TooManyOperations), 3, "etcdserver: too many operations in txn request"),
+            (invalid(Invalid::DuplicateKey), 3, "etcdserver: duplicate key given in txn request"),
+            (invalid(Invalid::SortOption), 3, "etcdserver: invalid sort option"),
+            (invalid(Invalid::CompareOption), 3, "headwater: result or target of a compare is not a known one"),
+            (invalid(Invalid::StreamOrder), 12, "RangeStream does not support custom sort orders"),
+            (invalid(Invalid::StreamFilter), 12, "RangeStream does not support revision filters"),
+            (invalid(Invalid::ClientApiVersion), 3, "etcdserver: invalid client api version"),
+            (invalid(Invalid::Timeout), 3, "headwater: grpc-timeout must be up to eight digits and one of HMSmun"),
+            (invalid(Invalid::MinIndex), 3, "headwater: headwater-min-index must be a decimal log index"),
+            (
+                refused(Refusal::Compacted { compact_revision: Revision(4) }),
+                11,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (
+                refused(Refusal::FutureRevision { current: Revision(4) }),
+                11,
+                "etcdserver: mvcc: required revision is a future revision",
+            ),
+            (refused(Refusal::KeyNotFound), 3, "etcdserver: key not found"),
+            (refused(Refusal::LeaseNotFound), 5, "etcdserver: requested lease not found"),
+            (refused(Refusal::DuplicateKey), 3, "etcdserver: duplicate key given in txn request"),
+            (NodeError::RequestTooLarge.into(), 3, "etcdserver: request is too large"),
+            (NodeError::TooManyRequests.into(), 8, "etcdserver: too many requests"),
+            (NodeError::NoLeader.into(), 14, "etcdserver: no leader"),
+            (NodeError::LeaderChanged.into(), 14, "etcdserver: leader changed"),
+            (NodeError::Timeout.into(), 14, "etcdserver: request timed out"),
+            (unanswered(Unanswered::Timeout), 14, "etcdserver: request timed out"),
+            (
+                unanswered(Unanswered::LeaderFailed),
+                14,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+            ),
+            (
+                unanswered(Unanswered::ConnectionLost),
+                14,
+                "etcdserver: request timed out, possibly due to connection lost",
+            ),
+            (
+                NodeError::MinIndexNotReached { wanted: LogIndex(9), applied: LogIndex(7) }.into(),
+                14,
+                "etcdserver: request timed out, waiting for the applied index took too long",
+            ),
+            (NodeError::Stopped.into(), 14, "etcdserver: server stopped"),
+            (
+                NodeError::Storage("disk full".into()).into(),
+                14,
+                "headwater: this member's storage failed and it is stopping, ask another: disk full",
+            ),
+            (Failure::Unserved("not here"), 12, "not here"),
+            (Failure::Mismatch, 13, "headwater: the outcome is not of the request's kind; report this"),
+        ];
+        for (failure, code, text) in table {
+            let status = Status::from(failure.clone());
+            assert_eq!((status.code() as i32, status.message()), (code, text), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_unanswered_write_says_that_it_may_have_taken_effect() {
+        let says =
+            |error: NodeError| Status::from(Failure::Node(error)).metadata().get("headwater-indeterminate").is_some();
+        assert!(says(NodeError::Indeterminate(Unanswered::Timeout)));
+        assert!(!says(NodeError::Timeout));
+        assert!(!says(NodeError::TooManyRequests));
+    }
+
+    #[test]
+    fn an_unreached_index_comes_with_the_one_that_was_reached() {
+        let error = NodeError::MinIndexNotReached { wanted: LogIndex(9), applied: LogIndex(7) };
+        assert_eq!(Status::from(Failure::Node(error)).metadata().get("headwater-index").unwrap(), "7");
+    }
+}

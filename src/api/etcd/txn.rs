@@ -1,0 +1,130 @@
+//! Txn (spec: etcd §1.6).
+
+use super::errors::{Failure, Invalid};
+use super::{convert, delete_range, header, put, range, validate};
+use crate::node::{Consistency, Node, RequestContext, validate_txn};
+use crate::pb::etcdserverpb as pb;
+use crate::types::limits::TXN_OPS_MAX;
+use crate::types::{
+    Command, Compare, CompareOp, CompareTarget, KeyRange, LogIndex, Outcome, ReadAt, Revision, Txn, TxnDone, TxnOp,
+    TxnOpDone,
+};
+
+pub(super) async fn run(
+    node: &Node,
+    ctx: &RequestContext,
+    request: pb::TxnRequest,
+) -> Result<(LogIndex, pb::TxnResponse), Failure> {
+    let consistency = consistency(&request);
+    let txn = decode(request, TXN_OPS_MAX)?;
+    validate_txn(&txn).map_err(Invalid::from)?;
+    let (index, revision, done) = if txn.is_read_only() {
+        let read = node.read_txn(ctx, consistency, txn).await?;
+        (read.index, read.revision, read.value)
+    } else {
+        let applied = node.propose(ctx, Command::Txn(txn)).await?;
+        let Outcome::Txn(done) = applied.outcome else { return Err(Failure::Mismatch) };
+        (applied.index, applied.revision, done)
+    };
+    Ok((index, encode(header::full(node, revision), done)))
+}
+
+/// Of a transaction that only reads: linearizable unless every range gives it up. One without ranges does not.
+fn consistency(request: &pb::TxnRequest) -> Consistency {
+    let mut ops = request.success.iter().chain(&request.failure).peekable();
+    let gives_up = |op: &pb::RequestOp| match &op.request {
+        Some(pb::request_op::Request::RequestRange(range)) => range.serializable,
+        _ => false,
+    };
+    if ops.peek().is_some() && ops.all(gives_up) { Consistency::Serializable } else { Consistency::Linearizable }
+}
+
+/// Nesting is bounded by the depth that protobuf decoding allows.
+fn decode(request: pb::TxnRequest, budget: usize) -> Result<Txn, Invalid> {
+    let (compares, success, failure) = (request.compare.len(), request.success.len(), request.failure.len());
+    let rest = validate::operations(compares, success, failure, budget)?;
+    Ok(Txn {
+        compares: request.compare.into_iter().map(compare).collect::<Result<_, _>>()?,
+        success: operations(request.success, rest)?,
+        failure: operations(request.failure, rest)?,
+    })
+}
+
+fn operations(ops: Vec<pb::RequestOp>, budget: usize) -> Result<Vec<TxnOp>, Invalid> {
+    use pb::request_op::Request;
+    ops.into_iter()
+        .map(|op| match op.request {
+            Some(Request::RequestRange(request)) => {
+                let at = inner_revision(request.revision);
+                range::decode(request, at).map(TxnOp::Range)
+            }
+            Some(Request::RequestPut(request)) => put::decode(request).map(TxnOp::Put),
+            Some(Request::RequestDeleteRange(request)) => delete_range::decode(request).map(TxnOp::DeleteRange),
+            Some(Request::RequestTxn(request)) => decode(request, budget).map(TxnOp::Txn),
+            None => Err(Invalid::EmptyOperation),
+        })
+        .collect()
+}
+
+/// Inside a transaction a negative revision is not the current state: it is one that has been compacted.
+fn inner_revision(revision: i64) -> ReadAt {
+    if revision == 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
+}
+
+fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
+    use pb::compare::{CompareResult, CompareTarget as Target, TargetUnion};
+    validate::key(&compare.key)?;
+    let op = match CompareResult::try_from(compare.result).map_err(|_| Invalid::CompareOption)? {
+        CompareResult::Equal => CompareOp::Equal,
+        CompareResult::Greater => CompareOp::Greater,
+        CompareResult::Less => CompareOp::Less,
+        CompareResult::NotEqual => CompareOp::NotEqual,
+    };
+    // A value of another kind than the target counts as not given, and what is not given is zero or empty.
+    let target = match Target::try_from(compare.target).map_err(|_| Invalid::CompareOption)? {
+        Target::Version => CompareTarget::Version(match compare.target_union {
+            Some(TargetUnion::Version(version)) => version,
+            _ => 0,
+        }),
+        Target::Create => CompareTarget::CreateRevision(match compare.target_union {
+            Some(TargetUnion::CreateRevision(revision)) => revision,
+            _ => 0,
+        }),
+        Target::Mod => CompareTarget::ModRevision(match compare.target_union {
+            Some(TargetUnion::ModRevision(revision)) => revision,
+            _ => 0,
+        }),
+        Target::Value => CompareTarget::Value(match compare.target_union {
+            Some(TargetUnion::Value(value)) => value,
+            _ => Default::default(),
+        }),
+        Target::Lease => CompareTarget::Lease(match compare.target_union {
+            Some(TargetUnion::Lease(lease)) => lease,
+            _ => 0,
+        }),
+    };
+    Ok(Compare { range: KeyRange::from_etcd(compare.key, compare.range_end), op, target })
+}
+
+fn encode(header: pb::ResponseHeader, done: TxnDone) -> pb::TxnResponse {
+    let responses = done.responses.into_iter().map(operation_done).collect();
+    pb::TxnResponse { header: Some(header), succeeded: done.succeeded, responses }
+}
+
+fn operation_done(done: TxnOpDone) -> pb::ResponseOp {
+    use pb::response_op::Response;
+    let response = match done {
+        TxnOpDone::Range(done) => Response::ResponseRange(convert::ranged(header::inner(done.revision), done.result)),
+        TxnOpDone::Put(done) => Response::ResponsePut(convert::put(header::inner(done.revision), done)),
+        TxnOpDone::DeleteRange(done) => {
+            Response::ResponseDeleteRange(convert::deleted(header::inner(done.revision), done))
+        }
+        // The header of a nested transaction is there and empty.
+        TxnOpDone::Txn(done) => Response::ResponseTxn(encode(pb::ResponseHeader::default(), done)),
+    };
+    pb::ResponseOp { response: Some(response) }
+}
+
+#[cfg(test)]
+#[path = "txn_tests.rs"]
+mod tests;

@@ -1,0 +1,42 @@
+//! What a request may look like before it becomes a command (spec: etcd §1.6). Pure functions.
+//!
+//! Only what is checked while a message is decoded; the rules about a transaction as a whole are `fsm`'s, through
+//! [`crate::node::validate_txn`].
+
+use bytes::Bytes;
+
+use super::errors::Invalid;
+
+/// A key must be there.
+pub(crate) fn key(key: &Bytes) -> Result<(), Invalid> {
+    if key.is_empty() { Err(Invalid::EmptyKey) } else { Ok(()) }
+}
+
+/// The longest list of a transaction must fit `budget`; what remains is the budget of transactions inside it.
+pub(crate) fn operations(compares: usize, success: usize, failure: usize, budget: usize) -> Result<usize, Invalid> {
+    budget.checked_sub(compares.max(success).max(failure)).ok_or(Invalid::TooManyOperations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_shrinks_by_the_longest_list() {
+        assert_eq!(operations(0, 0, 0, 128), Ok(128));
+        assert_eq!(operations(1, 2, 3, 128), Ok(125));
+        for lists in [[128, 0, 0], [0, 128, 0], [0, 0, 128]] {
+            assert_eq!(operations(lists[0], lists[1], lists[2], 128), Ok(0));
+        }
+        for lists in [[129, 0, 0], [0, 129, 0], [0, 0, 129]] {
+            assert_eq!(operations(lists[0], lists[1], lists[2], 128), Err(Invalid::TooManyOperations));
+        }
+        assert_eq!(operations(0, 0, 0, 0), Ok(0));
+    }
+
+    #[test]
+    fn keys_are_not_empty() {
+        assert_eq!(key(&Bytes::new()), Err(Invalid::EmptyKey));
+        assert_eq!(key(&Bytes::from_static(b"\0")), Ok(()));
+    }
+}

@@ -1,0 +1,89 @@
+//! Responses of the watch service as frames.
+
+use bytes::Bytes;
+
+use super::super::super::frames::{Frame, field};
+use super::super::convert::key_value;
+use crate::node::{Encoding, Item, Kv};
+use crate::pb::etcdserverpb as pb;
+use crate::pb::mvccpb::{self, event::EventType};
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+use crate::types::{ChangeKind, KeyValue, KvEvent};
+
+/// Field of the events in a response.
+const EVENTS: u32 = 11;
+
+/// One change as a field of a response, encoded once for all streams that want it the same way.
+pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
+    let memo = item.commit().memo(position);
+    let event = &item.commit().events()[position];
+    if prev_kv {
+        let prev = memo.prev().flatten();
+        memo.encoded(Encoding::EtcdWithPrev, || field(EVENTS, &message(event, prev))).clone()
+    } else {
+        memo.encoded(Encoding::Etcd, || field(EVENTS, &message(event, None))).clone()
+    }
+}
+
+fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {
+    let kind = match event.kind {
+        ChangeKind::Put => EventType::Put,
+        // That a lease ended is not told apart in this API.
+        ChangeKind::Delete | ChangeKind::Expire => EventType::Delete,
+    };
+    mvccpb::Event { r#type: kind.into(), kv: Some(key_value(event.kv.clone())), prev_kv: prev.cloned().map(key_value) }
+}
+
+/// One response, or several if it is large and may be split (spec: etcd §2.1).
+pub(super) fn responses(head: pb::WatchResponse, events: Vec<Bytes>, may_split: bool) -> Vec<Frame> {
+    split(head, events, may_split, CLIENT_MESSAGE_BYTES_MAX)
+}
+
+fn split(head: pb::WatchResponse, events: Vec<Bytes>, may_split: bool, bytes_max: usize) -> Vec<Frame> {
+    let whole = Frame::with_tails(&head, events.clone());
+    if !may_split || events.len() < 2 || whole.len() < bytes_max {
+        return vec![whole];
+    }
+    let piece = pb::WatchResponse { fragment: true, ..head.clone() };
+    let head_len = Frame::new(&piece).len();
+    let mut frames = Vec::new();
+    let mut tails: Vec<Bytes> = Vec::new();
+    let mut len = head_len;
+    for event in events {
+        if !tails.is_empty() && len + event.len() >= bytes_max {
+            frames.push(Frame::with_tails(&piece, std::mem::take(&mut tails)));
+            len = head_len;
+        }
+        len += event.len();
+        tails.push(event);
+    }
+    frames.push(Frame::with_tails(&head, tails));
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn all_pieces_but_the_last_say_that_more_follows() {
+        let head = pb::WatchResponse { watch_id: 3, ..Default::default() };
+        let event = |number: u8| {
+            let kv = mvccpb::KeyValue { key: vec![number; 20].into(), ..Default::default() };
+            field(EVENTS, &mvccpb::Event { kv: Some(kv), ..Default::default() })
+        };
+        let events: Vec<Bytes> = (0..5).map(event).collect();
+        let pieces = |events: &[Bytes], may_split, bytes_max| {
+            let frames = split(head.clone(), events.to_vec(), may_split, bytes_max);
+            let responses = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());
+            responses.map(|response| (response.watch_id, response.fragment, response.events.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(pieces(&events, true, 60), [(3, true, 2), (3, true, 2), (3, false, 1)]);
+        assert_eq!(pieces(&events, false, 60), [(3, false, 5)]);
+        assert_eq!(pieces(&events, true, 1000), [(3, false, 5)]);
+        assert_eq!(pieces(&events[..1], true, 1), [(3, false, 1)]);
+        assert_eq!(pieces(&events[..2], true, 1), [(3, true, 1), (3, false, 1)]);
+    }
+}

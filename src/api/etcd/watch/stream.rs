@@ -1,0 +1,363 @@
+//! One client's watch stream: requests in, responses out, everything in one order.
+//!
+//! Owns the ids of the watchers and what is to be sent next. Invariants: a response is made when the client takes it;
+//! what answers a progress request comes after every event that it vouches for; after a cancel nothing follows for the
+//! watcher.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
+use tonic::{Status, Streaming};
+
+use super::super::super::ApiOptions;
+use super::super::super::frames::Frame;
+use super::super::super::watch_metrics::{StreamGuard, WatchMetrics};
+use super::super::errors::Failure;
+use super::super::header;
+use super::encode;
+use super::watcher::{DUPLICATE_ID, Watcher, Wish};
+use crate::node::{CloseReason, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
+use crate::pb::etcdserverpb as pb;
+use crate::pb::etcdserverpb::watch_request::RequestUnion;
+use crate::types::{Refusal, Revision};
+
+/// The id of responses that are about the whole stream.
+const WHOLE_STREAM: i64 = -1;
+/// How often a stream that requires a leader looks for one.
+const LEADER_POLL: Duration = Duration::from_millis(250);
+
+pub(super) struct WatchStream {
+    node: Node,
+    options: ApiOptions,
+    metrics: WatchMetrics,
+    _counted: StreamGuard,
+    context: RequestContext,
+    requests: Streaming<pb::WatchRequest>,
+    session: Arc<Session>,
+    /// By token. Tokens are never used twice.
+    watchers: BTreeMap<u64, Watcher>,
+    tokens: HashMap<i64, u64>,
+    next_token: u64,
+    next_id: i64,
+    /// Made and not yet taken.
+    ready: VecDeque<Frame>,
+    /// Watchers that may have something to read.
+    raised: VecDeque<u64>,
+    /// What a progress request asks to be through with.
+    progress: Option<StatePoint>,
+    /// Ticks once a watcher wants to hear of progress.
+    ticker: Option<Interval>,
+    leader: Option<LeaderProbe>,
+    has_ended: bool,
+}
+
+/// Looks for a leader from time to time.
+struct LeaderProbe {
+    ticker: Interval,
+    seen: Instant,
+}
+
+impl LeaderProbe {
+    /// Returns when there was no leader for `patience`.
+    async fn lost(&mut self, node: &Node, patience: Duration) {
+        loop {
+            self.ticker.tick().await;
+            if node.live_leader().is_some() {
+                self.seen = Instant::now();
+            } else if self.seen.elapsed() >= patience {
+                return;
+            }
+        }
+    }
+}
+
+impl WatchStream {
+    pub(super) fn new(
+        node: Node,
+        options: ApiOptions,
+        metrics: WatchMetrics,
+        context: RequestContext,
+        requests: Streaming<pb::WatchRequest>,
+    ) -> Self {
+        let leader = context
+            .require_leader
+            .then(|| LeaderProbe { ticker: tokio::time::interval(LEADER_POLL), seen: Instant::now() });
+        Self {
+            node,
+            options,
+            _counted: metrics.stream(),
+            metrics,
+            context,
+            requests,
+            session: Session::new(),
+            watchers: BTreeMap::new(),
+            tokens: HashMap::new(),
+            next_token: 0,
+            next_id: 0,
+            ready: VecDeque::new(),
+            raised: VecDeque::new(),
+            progress: None,
+            ticker: None,
+            leader,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn into_frames(self) -> BoxStream<'static, Result<Frame, Status>> {
+        stream::unfold(self, |mut this| async move {
+            if this.has_ended {
+                return None;
+            }
+            match this.next().await {
+                Ok(Some(frame)) => Some((Ok(frame), this)),
+                Ok(None) => None,
+                Err(status) => {
+                    this.has_ended = true;
+                    Some((Err(status), this))
+                }
+            }
+        })
+        .boxed()
+    }
+
+    /// The next response; `None` when the client has closed its side.
+    async fn next(&mut self) -> Result<Option<Frame>, Status> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Ok(Some(frame));
+            }
+            // A stream of events must not keep a cancel or another request waiting.
+            if let Some(request) = self.requests.message().now_or_never() {
+                match request? {
+                    Some(request) => self.handle(request).await?,
+                    None => return Ok(None),
+                }
+                continue;
+            }
+            if let Some(token) = self.raised.pop_front() {
+                self.advance(token).await?;
+                continue;
+            }
+            if self.progress.is_some() && self.answer_progress() {
+                continue;
+            }
+            tokio::select! {
+                raised = self.session.raised() => self.raised.extend(raised),
+                request = self.requests.message() => match request? {
+                    Some(request) => self.handle(request).await?,
+                    None => return Ok(None),
+                },
+                () = tick(&mut self.ticker) => self.notify_progress(),
+                () = lost(&mut self.leader, &self.node, self.options.leader_loss_timeout) => {
+                    return Err(Failure::Node(NodeError::NoLeader).into());
+                }
+            }
+        }
+    }
+
+    async fn handle(&mut self, request: pb::WatchRequest) -> Result<(), Failure> {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(request)) => self.create(request).await?,
+            Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
+            Some(RequestUnion::ProgressRequest(_)) => self.progress = Some(self.node.watch_point()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Failure> {
+        let wanted_id = request.watch_id;
+        let wish = match Wish::read(request) {
+            Ok(_) if wanted_id != 0 && self.tokens.contains_key(&wanted_id) => Err(DUPLICATE_ID),
+            read => read,
+        };
+        let wish = match wish {
+            Ok(wish) => wish,
+            Err(words) => {
+                self.reject(words);
+                return Ok(());
+            }
+        };
+        let id = match wanted_id {
+            0 => {
+                while self.tokens.contains_key(&self.next_id) {
+                    self.next_id += 1;
+                }
+                self.next_id += 1;
+                self.next_id - 1
+            }
+            id => id,
+        };
+        let token = self.next_token;
+        self.next_token += 1;
+        let context = RequestContext {
+            deadline: Instant::now() + self.options.request_timeout,
+            // A stream outlives a moment without a leader; the probe ends it if the moment is long.
+            require_leader: false,
+            ..self.context.clone()
+        };
+        let query = WatchQuery { range: wish.range.clone(), start: wish.start };
+        match self.node.watch(&context, query, &self.session, token).await {
+            Ok(watch) => {
+                self.push(pb::WatchResponse { watch_id: id, created: true, ..self.head(watch.started()) });
+                if wish.progress_notify {
+                    self.start_ticker();
+                }
+                self.tokens.insert(id, token);
+                self.watchers.insert(token, Watcher { id, wish, watch, is_idle: true });
+                self.raised.push_back(token);
+            }
+            Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => {
+                let current = self.node.watch_point().revision;
+                self.push(pb::WatchResponse { watch_id: id, created: true, ..self.head(current) });
+                self.push(self.compacted(id, compact_revision));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn reject(&mut self, words: &str) {
+        let current = self.node.watch_point().revision;
+        self.push(pb::WatchResponse {
+            watch_id: WHOLE_STREAM,
+            created: true,
+            canceled: true,
+            cancel_reason: words.to_owned(),
+            ..self.head(current)
+        });
+    }
+
+    fn cancel(&mut self, id: i64) {
+        if let Some(token) = self.tokens.remove(&id) {
+            self.watchers.remove(&token);
+            let current = self.node.watch_point().revision;
+            self.push(pb::WatchResponse { watch_id: id, canceled: true, ..self.head(current) });
+        }
+    }
+
+    /// Makes a response of what a watcher has to read.
+    async fn advance(&mut self, token: u64) -> Result<(), Failure> {
+        let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
+        let batch = watcher.read(&self.node).await?;
+        let id = watcher.id;
+        if !batch.events.is_empty() {
+            watcher.is_idle = false;
+            let may_split = watcher.wish.fragment;
+            self.metrics.events_sent(batch.events.len());
+            let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
+            self.ready.extend(encode::responses(head, batch.events, may_split));
+        }
+        if batch.more {
+            self.raised.push_back(token);
+        }
+        match batch.ended {
+            None => {}
+            Some(CloseReason::Compacted { revision }) => {
+                self.forget(token, id);
+                self.push(self.compacted(id, revision));
+            }
+            // Clients know only this word for "start over".
+            Some(reason @ (CloseReason::EpochChanged | CloseReason::Reset)) => {
+                self.forget(token, id);
+                let current = self.node.watch_point().revision;
+                self.push(pb::WatchResponse { cancel_reason: reason.to_string(), ..self.compacted(id, current) });
+            }
+            Some(reason @ (CloseReason::Stopping | CloseReason::Failed(_))) => {
+                return Err(NodeError::from(reason).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, token: u64, id: i64) {
+        self.watchers.remove(&token);
+        self.tokens.remove(&id);
+    }
+
+    /// Answers a progress request if every watcher is through; else lets those read who are not, or gives up if one is
+    /// catching up: the client asks again (spec: etcd §2.1). Whether there is something to do now.
+    fn answer_progress(&mut self) -> bool {
+        let Some(point) = self.progress else { return false };
+        let waiting = self.raised.len();
+        for (token, watcher) in &self.watchers {
+            if watcher.wish.start.is_some_and(|start| start > point.revision) {
+                self.progress = None;
+                return false;
+            }
+            if !watcher.watch.is_through(point.index) {
+                if watcher.watch.is_lagging() {
+                    self.progress = None;
+                    return false;
+                }
+                self.raised.push_back(*token);
+            }
+        }
+        if self.raised.len() > waiting {
+            return true;
+        }
+        self.progress = None;
+        if self.watchers.is_empty() {
+            return false;
+        }
+        self.push(pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
+        true
+    }
+
+    /// Tells the idle among those who want to hear it how far they have come.
+    fn notify_progress(&mut self) {
+        let point = self.node.watch_point();
+        let mut idle = Vec::new();
+        for watcher in self.watchers.values_mut().filter(|watcher| watcher.wish.progress_notify) {
+            let has_begun = watcher.wish.start.is_none_or(|start| start <= point.revision);
+            if std::mem::replace(&mut watcher.is_idle, true) && has_begun && watcher.watch.is_through(point.index) {
+                idle.push(watcher.id);
+            }
+        }
+        for watch_id in idle {
+            self.push(pb::WatchResponse { watch_id, ..self.head(point.revision) });
+        }
+    }
+
+    fn start_ticker(&mut self) {
+        self.ticker.get_or_insert_with(|| {
+            // A little apart from each other, so that ten thousand streams do not tick at once.
+            let jitter = rand::random_range(0.0..0.1);
+            let period = self.options.watch_progress_interval.mul_f64(1.0 + jitter);
+            let mut ticker = interval_at(tokio::time::Instant::now() + period, period);
+            ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticker
+        });
+    }
+
+    fn compacted(&self, watch_id: i64, revision: Revision) -> pb::WatchResponse {
+        let compact_revision = revision.get();
+        pb::WatchResponse { watch_id, canceled: true, compact_revision, ..self.head(Revision(0)) }
+    }
+
+    fn head(&self, revision: Revision) -> pb::WatchResponse {
+        pb::WatchResponse { header: Some(header::full(&self.node, revision)), ..Default::default() }
+    }
+
+    fn push(&mut self, response: pb::WatchResponse) {
+        self.ready.push_back(Frame::new(&response));
+    }
+}
+
+async fn tick(ticker: &mut Option<Interval>) {
+    match ticker {
+        Some(ticker) => drop(ticker.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) {
+    match probe {
+        Some(probe) => probe.lost(node, patience).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,173 @@
+//! One watcher on a stream: what it asked for, and what becomes of a batch on its way to the client.
+
+use bytes::Bytes;
+
+use super::super::errors::Failure;
+use super::encode;
+use crate::node::{CloseReason, Item, KeyWatch, Kv, Node};
+use crate::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
+use crate::types::{ChangeKind, KeyRange, Revision};
+
+/// Revisions in one response, count (etcd replays at most 1000 at a time).
+const BATCH_REVISIONS_MAX: usize = 1000;
+/// Changes in one response, bytes as the feed counts them; one revision always fits.
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
+
+/// The words of a rejection (spec: etcd §2.1).
+pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
+pub(super) const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
+
+/// What a client asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) range: KeyRange,
+    pub(super) start: Option<Revision>,
+    pub(super) prev_kv: bool,
+    pub(super) fragment: bool,
+    pub(super) progress_notify: bool,
+    no_put: bool,
+    no_delete: bool,
+}
+
+impl Wish {
+    /// Reads a request; what cannot be watched is refused in etcd's words.
+    pub(super) fn read(request: WatchCreateRequest) -> Result<Self, &'static str> {
+        let start = match request.start_revision {
+            ..0 => return Err(COMPACTED),
+            0 => None,
+            revision => Some(Revision(revision)),
+        };
+        let key = if request.key.is_empty() { Bytes::from_static(b"\0") } else { request.key };
+        let range = KeyRange::from_etcd(key, request.range_end);
+        if range.is_empty() {
+            return Err(RANGE_IS_EMPTY);
+        }
+        let has = |filter: FilterType| request.filters.contains(&(filter as i32));
+        Ok(Self {
+            range,
+            start,
+            prev_kv: request.prev_kv,
+            fragment: request.fragment,
+            progress_notify: request.progress_notify,
+            no_put: has(FilterType::Noput),
+            no_delete: has(FilterType::Nodelete),
+        })
+    }
+
+    fn wants(&self, kind: ChangeKind) -> bool {
+        match kind {
+            ChangeKind::Put => !self.no_put,
+            ChangeKind::Delete | ChangeKind::Expire => !self.no_delete,
+        }
+    }
+}
+
+/// One watcher.
+pub(super) struct Watcher {
+    pub(super) id: i64,
+    pub(super) wish: Wish,
+    pub(super) watch: KeyWatch,
+    /// Whether nothing was sent since the last tick of progress.
+    pub(super) is_idle: bool,
+}
+
+/// What a watcher had to read.
+pub(super) struct Batch {
+    /// Encoded; empty if all were filtered out.
+    pub(super) events: Vec<Bytes>,
+    /// For the header: the revision of the last event, or where the store was if it is catching up.
+    pub(super) revision: Revision,
+    /// There may be more.
+    pub(super) more: bool,
+    /// It has ended.
+    pub(super) ended: Option<CloseReason>,
+}
+
+impl Watcher {
+    /// Reads whole revisions, as many as fit a response.
+    pub(super) async fn read(&mut self, node: &Node) -> Result<Batch, Failure> {
+        let mut items: Vec<Item<Kv>> = Vec::new();
+        let (mut bytes, mut more, mut ended) = (0, false, None);
+        let catching_up = self.watch.is_lagging();
+        loop {
+            match self.watch.try_next() {
+                Ok(Some(item)) => {
+                    bytes += item.commit().bytes();
+                    items.push(item);
+                    if items.len() >= BATCH_REVISIONS_MAX || bytes >= BATCH_BYTES_MAX {
+                        more = true;
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(reason) => {
+                    ended = Some(reason);
+                    break;
+                }
+            }
+        }
+        if self.wish.prev_kv {
+            node.resolve_predecessors(&items).await?;
+        }
+        let mut events = Vec::new();
+        for item in &items {
+            for position in item.positions() {
+                if self.wish.wants(item.commit().events()[position].kind) {
+                    events.push(encode::event(item, position, self.wish.prev_kv));
+                }
+            }
+        }
+        let last = items.last().and_then(|item| item.commit().revision()).unwrap_or_default();
+        let revision = if catching_up { last.max(node.watch_point().revision) } else { last };
+        Ok(Batch { events, revision, more, ended })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
+        WatchCreateRequest { key: key.into(), range_end: range_end.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn intervals_follow_etcd() {
+        let span = |start: &'static str, end: Option<&'static str>| KeyRange::Span {
+            start: start.into(),
+            end: end.map(Into::into),
+        };
+        for (key, range_end, wanted) in [
+            ("a", "", Ok(KeyRange::One("a".into()))),
+            ("a", "b", Ok(span("a", Some("b")))),
+            ("a", "\0", Ok(span("a", None))),
+            ("", "\0", Ok(span("\0", None))),
+            ("", "", Ok(KeyRange::One("\0".into()))),
+            ("", "b", Ok(span("\0", Some("b")))),
+            ("b", "a", Err(RANGE_IS_EMPTY)),
+            ("a", "a", Err(RANGE_IS_EMPTY)),
+        ] {
+            assert_eq!(Wish::read(request(key, range_end)).map(|wish| wish.range), wanted, "{key:?} {range_end:?}");
+        }
+    }
+
+    #[test]
+    fn starts_and_filters() {
+        let read = |start_revision, filters: &[FilterType]| {
+            let filters = filters.iter().map(|filter| *filter as i32).collect();
+            Wish::read(WatchCreateRequest { start_revision, filters, ..request("a", "") })
+        };
+        assert_eq!(read(-1, &[]), Err(COMPACTED));
+        assert_eq!(read(0, &[]).unwrap().start, None);
+        assert_eq!(read(5, &[]).unwrap().start, Some(Revision(5)));
+        let wants = |filters: &[FilterType]| {
+            let wish = read(0, filters).unwrap();
+            [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Expire].map(|kind| wish.wants(kind))
+        };
+        assert_eq!(wants(&[]), [true, true, true]);
+        assert_eq!(wants(&[FilterType::Noput]), [false, true, true]);
+        assert_eq!(wants(&[FilterType::Nodelete]), [true, false, false]);
+        assert_eq!(wants(&[FilterType::Noput, FilterType::Nodelete]), [false, false, false]);
+    }
+}

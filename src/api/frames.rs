@@ -1,0 +1,119 @@
+//! Messages that are encoded before they reach the codec, so that what many streams send is encoded once.
+//!
+//! A frame is a head of its own and tails by reference. tonic gathers messages in one buffer for each stream, so a tail
+//! is copied once for each stream that sends it, from the shared bytes into that buffer; from there it goes to the
+//! HTTP/2 frame by reference.
+
+use std::marker::PhantomData;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use tonic::Status;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic_prost::ProstDecoder;
+
+/// One encoded message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Frame {
+    head: BytesMut,
+    tails: Vec<Bytes>,
+}
+
+impl Frame {
+    /// A message whose first fields are those of `head`.
+    pub(super) fn new(head: &impl Message) -> Self {
+        let mut bytes = BytesMut::with_capacity(head.encoded_len());
+        head.encode_raw(&mut bytes);
+        Self { head: bytes, tails: Vec::new() }
+    }
+
+    /// As [`new`](Self::new), followed by encoded fields.
+    pub(super) fn with_tails(head: &impl Message, tails: Vec<Bytes>) -> Self {
+        Self { tails, ..Self::new(head) }
+    }
+
+    /// Length of the message, bytes.
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.tails.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    #[cfg(test)]
+    pub(super) fn to_bytes(&self) -> Bytes {
+        let mut all = self.head.clone();
+        self.tails.iter().for_each(|tail| all.put_slice(tail));
+        all.freeze()
+    }
+}
+
+/// Encodes `message` as the field `tag` of the message that it goes into.
+pub(super) fn field(tag: u32, message: &impl Message) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(message.encoded_len() + 12);
+    prost::encoding::message::encode(tag, message, &mut bytes);
+    bytes.freeze()
+}
+
+/// Reads requests as usual and writes frames.
+pub(super) struct FrameCodec<M>(PhantomData<M>);
+
+impl<M> Default for FrameCodec<M> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<M: Message + Default + Send + 'static> Codec for FrameCodec<M> {
+    type Encode = Frame;
+    type Decode = M;
+    type Encoder = FrameEncoder;
+    type Decoder = ProstDecoder<M>;
+
+    fn encoder(&mut self) -> FrameEncoder {
+        FrameEncoder
+    }
+
+    fn decoder(&mut self) -> ProstDecoder<M> {
+        ProstDecoder::default()
+    }
+}
+
+/// Copies frames into tonic's buffer.
+pub(super) struct FrameEncoder;
+
+impl Encoder for FrameEncoder {
+    type Item = Frame;
+    type Error = Status;
+
+    fn encode(&mut self, frame: Frame, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.reserve(frame.len());
+        to.put_slice(&frame.head);
+        for tail in &frame.tails {
+            to.put_slice(tail);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::etcdserverpb::{ResponseHeader, WatchResponse};
+    use crate::pb::mvccpb::{Event, KeyValue};
+
+    #[test]
+    fn a_frame_reads_as_the_whole_message() {
+        let event = |key: &'static str| Event {
+            kv: Some(KeyValue { key: key.into(), value: vec![7; 300].into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let head = WatchResponse {
+            header: Some(ResponseHeader { revision: 9, ..Default::default() }),
+            watch_id: -1,
+            fragment: true,
+            ..Default::default()
+        };
+        let frame = Frame::with_tails(&head, vec![field(11, &event("a")), field(11, &event("b"))]);
+        let whole = WatchResponse { events: vec![event("a"), event("b")], ..head };
+        assert_eq!(frame.to_bytes(), whole.encode_to_vec());
+        assert_eq!(frame.len(), whole.encoded_len());
+    }
+}

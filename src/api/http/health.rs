@@ -1,0 +1,107 @@
+//! `/health`: etcd's old health check, as load balancers know it.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+use tracing::warn;
+
+use super::{HttpState, Params, only_get, text, values};
+use crate::api::etcd::errors::Failure;
+use crate::node::{Consistency, NodeError};
+
+/// `exclude` names alarms that do not count; there are none to exclude yet. `serializable=true` asks about this member
+/// alone.
+pub(super) async fn health(
+    State(state): State<Arc<HttpState>>,
+    method: Method,
+    Query(params): Query<Params>,
+) -> Response {
+    if let Some(refusal) = only_get(&method) {
+        return refusal;
+    }
+    let consistency = consistency(&params);
+    let health = match consistency {
+        Consistency::Linearizable if state.node.live_leader().is_none() => Health::without_leader(),
+        Consistency::Linearizable | Consistency::Serializable => Health::of_read(state.check_read(consistency).await),
+    };
+    if health.ok() {
+        state.healthy.inc();
+    } else {
+        state.unhealthy.inc();
+        warn!(reason = health.reason, "health check failed");
+    }
+    health.response()
+}
+
+fn consistency(params: &Params) -> Consistency {
+    match values(params, "serializable").next() {
+        Some("true") => Consistency::Serializable,
+        _ => Consistency::Linearizable,
+    }
+}
+
+#[derive(Serialize)]
+struct Health {
+    health: &'static str,
+    reason: String,
+}
+
+impl Health {
+    fn without_leader() -> Self {
+        Self { health: "false", reason: "RAFT NO LEADER".into() }
+    }
+
+    fn of_read(read: Result<(), NodeError>) -> Self {
+        match read {
+            Ok(()) => Self { health: "true", reason: String::new() },
+            Err(error) => Self { health: "false", reason: format!("RANGE ERROR:{}", Failure::Node(error).wire().1) },
+        }
+    }
+
+    fn ok(&self) -> bool {
+        self.health == "true"
+    }
+
+    fn response(&self) -> Response {
+        let body = serde_json::to_string(self).expect("two strings are always JSON");
+        if self.ok() { text(StatusCode::OK, body) } else { text(StatusCode::SERVICE_UNAVAILABLE, body + "\n") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[test]
+    fn only_true_asks_this_member_alone() {
+        let params = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        assert_eq!(consistency(&params(&[])), Consistency::Linearizable);
+        assert_eq!(consistency(&params(&[("serializable", "false")])), Consistency::Linearizable);
+        assert_eq!(consistency(&params(&[("serializable", "")])), Consistency::Linearizable);
+        let exclude = params(&[("exclude", "NOSPACE"), ("serializable", "true")]);
+        assert_eq!(consistency(&exclude), Consistency::Serializable);
+    }
+
+    #[tokio::test]
+    async fn bodies_are_etcds() {
+        let table = [
+            (Health::of_read(Ok(())), 200, "{\"health\":\"true\",\"reason\":\"\"}"),
+            (Health::without_leader(), 503, "{\"health\":\"false\",\"reason\":\"RAFT NO LEADER\"}\n"),
+            (
+                Health::of_read(Err(NodeError::Timeout)),
+                503,
+                "{\"health\":\"false\",\"reason\":\"RANGE ERROR:etcdserver: request timed out\"}\n",
+            ),
+        ];
+        for (health, code, body) in table {
+            let response = health.response();
+            assert_eq!(response.status().as_u16(), code);
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `/metrics`: everything in the registry, and how the node stands when it is asked (spec: etcd §4.7).
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
+use prometheus::core::{Collector, Desc};
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use super::{HttpState, only_get, text};
+use crate::api::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+use crate::node::{Counters, Node, Status};
+use crate::types::NodeId;
+
+pub(super) async fn metrics(State(state): State<Arc<HttpState>>, method: Method) -> Response {
+    if let Some(refusal) = only_get(&method) {
+        return refusal;
+    }
+    match TextEncoder::new().encode_to_string(&state.registry.gather()) {
+        Ok(body) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response(),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be encoded: {error}\n")),
+    }
+}
+
+/// Registers what is read from the node and the process.
+pub(super) fn register(node: &Node, registry: &Registry) -> Result<(), prometheus::Error> {
+    let identity = node.identity();
+    for (name, help, label, value) in [
+        ("etcd_server_version", "The etcd release that is spoken.", "server_version", ETCD_COMPATIBLE_VERSION),
+        ("etcd_cluster_version", "The cluster version that is spoken.", "cluster_version", ETCD_CLUSTER_VERSION),
+        ("etcd_server_id", "This member, in hexadecimal.", "server_id", &format!("{:x}", identity.node_id.get())),
+    ] {
+        let fact = IntGaugeVec::new(Opts::new(name, help), &[label])?;
+        fact.with_label_values(&[value]).set(1);
+        registry.register(Box::new(fact))?;
+    }
+    registry.register(Box::new(NodeCollector {
+        node: node.clone(),
+        gauges: Gauges::new()?,
+        totals: Totals::new()?,
+        collecting: Mutex::new(()),
+    }))?;
+    registry.register(Box::new(ProcessCollector::for_self()))
+}
+
+/// What is asked of the node when the metrics are. While the node cannot tell how it stands its gauges are left out,
+/// all but that it has no leader.
+struct NodeCollector {
+    node: Node,
+    gauges: Gauges,
+    totals: Totals,
+    // Two collections at once must not both add what the node counted since the last one.
+    collecting: Mutex<()>,
+}
+
+impl Collector for NodeCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.all().into_iter().flat_map(Collector::desc).chain(self.totals.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let _alone = self.collecting.lock();
+        let mut families = match self.node.status() {
+            Ok(status) => {
+                self.gauges.set(self.node.identity().node_id, &status);
+                self.gauges.all().into_iter().flat_map(Collector::collect).collect()
+            }
+            Err(_) => {
+                self.gauges.has_leader.set(0);
+                self.gauges.has_leader.collect()
+            }
+        };
+        self.totals.raise(self.node.counters());
+        families.extend(self.totals.collect());
+        families
+    }
+}
+
+macro_rules! gauges {
+    ($($field:ident: $name:literal, $help:literal;)*) => {
+        struct Gauges {
+            $($field: IntGauge,)*
+        }
+
+        impl Gauges {
+            fn new() -> Result<Self, prometheus::Error> {
+                Ok(Self { $($field: IntGauge::new($name, $help)?,)* })
+            }
+
+            fn all(&self) -> Vec<&IntGauge> {
+                vec![$(&self.$field,)*]
+            }
+        }
+    };
+}
+
+gauges! {
+    has_leader: "etcd_server_has_leader", "Whether a leader is known: 1 or 0.";
+    is_leader: "etcd_server_is_leader", "Whether this member leads: 1 or 0.";
+    is_learner: "etcd_server_is_learner", "Whether this member has no vote: 1 or 0.";
+    term: "headwater_raft_term", "Raft term of this member.";
+    committed: "etcd_server_proposals_committed_total", "Highest log index known to be committed.";
+    applied: "etcd_server_proposals_applied_total", "Highest log index applied.";
+    db_size: "etcd_mvcc_db_total_size_in_bytes", "Bytes that the state takes on disk.";
+    db_size_in_use: "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of live keys and values.";
+    keys: "etcd_debugging_mvcc_keys_total", "Number of live keys.";
+    revision: "etcd_debugging_mvcc_current_revision", "Current revision of the KV store.";
+    compact_revision: "etcd_debugging_mvcc_compact_revision", "Compaction point of the KV store.";
+    serving: "headwater_serving", "Whether this member has recovered and serves: 1 or 0.";
+}
+
+impl Gauges {
+    fn set(&self, id: NodeId, status: &Status) {
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let leadership = status.leadership;
+        self.has_leader.set(leadership.leader.is_some().into());
+        self.is_leader.set((leadership.leader == Some(id)).into());
+        self.is_learner.set(status.is_learner.into());
+        self.term.set(signed(leadership.term.get()));
+        self.committed.set(signed(status.committed.get()));
+        self.applied.set(signed(status.applied.get()));
+        self.db_size.set(signed(status.disk_bytes));
+        self.db_size_in_use.set(signed(status.live_bytes));
+        self.keys.set(signed(status.live_keys));
+        self.revision.set(status.revision.get());
+        self.compact_revision.set(status.compact_revision.get());
+        self.serving.set(status.serving.into());
+    }
+}
+
+/// What the node counts since it started.
+struct Totals {
+    pending: IntGauge,
+    answered: IntCounter,
+    failed: IntCounter,
+    leader_changes: IntCounter,
+}
+
+impl Totals {
+    fn new() -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            pending: IntGauge::new("etcd_server_proposals_pending", "Proposals that wait for an outcome now.")?,
+            answered: IntCounter::new("headwater_proposals_answered_total", "Proposals that got an outcome.")?,
+            failed: IntCounter::new(
+                "etcd_server_proposals_failed_total",
+                "Proposals that failed or stayed unanswered.",
+            )?,
+            leader_changes: IntCounter::new(
+                "etcd_server_leader_changes_seen_total",
+                "Changes of leadership that this member saw.",
+            )?,
+        })
+    }
+
+    fn raise(&self, counters: Counters) {
+        let Counters { proposals_pending, proposals_answered, proposals_failed, leader_changes } = counters;
+        self.pending.set(i64::try_from(proposals_pending).unwrap_or(i64::MAX));
+        for (counter, value) in [
+            (&self.answered, proposals_answered),
+            (&self.failed, proposals_failed),
+            (&self.leader_changes, leader_changes),
+        ] {
+            counter.inc_by(value.saturating_sub(counter.get()));
+        }
+    }
+
+    fn each(&self) -> [&dyn Collector; 4] {
+        [&self.pending, &self.answered, &self.failed, &self.leader_changes]
+    }
+
+    fn desc(&self) -> Vec<&Desc> {
+        self.each().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.each().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Leadership;
+
+    #[test]
+    fn gauges_tell_how_the_node_stands() {
+        let gauges = Gauges::new().unwrap();
+        let mut status = Status {
+            leadership: Leadership { leader: Some(2.into()), term: 3.into() },
+            committed: 10.into(),
+            applied: 9.into(),
+            revision: 5.into(),
+            compact_revision: 2.into(),
+            epoch: None,
+            disk_bytes: 1000,
+            live_bytes: 400,
+            live_keys: 7,
+            is_learner: false,
+            serving: true,
+        };
+        let told = |id: u64, status: &Status| -> Vec<i64> {
+            gauges.set(id.into(), status);
+            gauges.all().into_iter().map(IntGauge::get).collect()
+        };
+        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 400, 7, 5, 2, 1]);
+        assert_eq!(told(1, &status)[..2], [1, 0]);
+        status.leadership.leader = None;
+        (status.is_learner, status.serving, status.disk_bytes) = (true, false, u64::MAX);
+        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 7, 5, 2, 0]);
+    }
+
+    #[test]
+    fn totals_follow_the_node() {
+        let totals = Totals::new().unwrap();
+        let told = |proposals_pending, leader_changes| {
+            totals.raise(Counters { proposals_pending, proposals_answered: 7, proposals_failed: 2, leader_changes });
+            (totals.pending.get(), totals.answered.get(), totals.failed.get(), totals.leader_changes.get())
+        };
+        assert_eq!(told(5, 1), (5, 7, 2, 1));
+        assert_eq!(told(3, 1), (3, 7, 2, 1));
+        assert_eq!(told(0, 4), (0, 7, 2, 4));
+        assert_eq!((totals.desc().len(), totals.collect().len()), (4, 4));
+    }
+}

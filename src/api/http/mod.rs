@@ -1,0 +1,118 @@
+//! What is served over plain HTTP on the client port: health, probes, version, metrics (spec: etcd §4.6, §4.7).
+//!
+//! One file a path. Formats are etcd's, because load balancers, kubelets and dashboards already parse them.
+
+mod health;
+mod metrics;
+mod probes;
+mod version;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use prometheus::{IntCounter, Registry};
+
+use super::ApiOptions;
+use crate::node::{Consistency, Node, NodeError, RequestContext};
+use crate::types::{KeyRange, RangeQuery};
+
+/// The routes, with their metrics in `registry`.
+pub(super) fn router(node: Node, registry: Registry, options: ApiOptions) -> Result<Router, prometheus::Error> {
+    metrics::register(&node, &registry)?;
+    let state = Arc::new(HttpState {
+        healthy: counter(&registry, "etcd_server_health_success", "Health checks that succeeded.")?,
+        unhealthy: counter(&registry, "etcd_server_health_failures", "Health checks that failed.")?,
+        registry,
+        node,
+        options,
+    });
+    Ok(Router::new()
+        .route("/health", any(health::health))
+        .route("/livez", any(probes::livez))
+        .route("/livez/{check}", any(probes::livez_one))
+        .route("/readyz", any(probes::readyz))
+        .route("/readyz/{check}", any(probes::readyz_one))
+        .route("/version", any(version::version))
+        .route("/metrics", any(metrics::metrics))
+        .fallback(not_found)
+        .with_state(state))
+}
+
+/// What the routes share.
+struct HttpState {
+    node: Node,
+    options: ApiOptions,
+    registry: Registry,
+    healthy: IntCounter,
+    unhealthy: IntCounter,
+}
+
+impl HttpState {
+    /// Whether this member answers a read of this consistency.
+    async fn check_read(&self, consistency: Consistency) -> Result<(), NodeError> {
+        let ctx = RequestContext::within(self.options.request_timeout);
+        match consistency {
+            Consistency::Linearizable => self.node.check_linearizable(&ctx).await,
+            Consistency::Serializable => {
+                let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::new(KeyRange::One("health".into())) };
+                self.node.range(&ctx, consistency, query).await.map(|_| ())
+            }
+        }
+    }
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    let counter = IntCounter::new(name, help)?;
+    registry.register(Box::new(counter.clone()))?;
+    Ok(counter)
+}
+
+async fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+fn text(status: StatusCode, body: impl Into<String>) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, body.into()).into_response()
+}
+
+/// The refusal of every method but GET.
+fn only_get(method: &Method) -> Option<Response> {
+    (method != Method::GET).then(|| {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
+        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET"));
+        response
+    })
+}
+
+/// Query parameters in the order in which they were given.
+type Params = Vec<(String, String)>;
+
+fn values<'a>(params: &'a Params, name: &'a str) -> impl Iterator<Item = &'a str> {
+    params.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_get_is_allowed() {
+        assert!(only_get(&Method::GET).is_none());
+        for method in [Method::POST, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
+            let response = only_get(&method).unwrap();
+            assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+            assert_eq!(response.headers()[header::ALLOW], "GET");
+        }
+    }
+
+    #[test]
+    fn parameters_may_repeat() {
+        let params = vec![("a".into(), "1".into()), ("b".into(), "2".into()), ("a".into(), "3".into())];
+        assert_eq!(values(&params, "a").collect::<Vec<_>>(), ["1", "3"]);
+        assert_eq!(values(&params, "c").count(), 0);
+    }
+}

@@ -1,0 +1,159 @@
+//! `/livez` and `/readyz`: named checks, one line each when they are asked for or when one fails.
+//!
+//! Alive means that the process answers from its own state and should not be restarted. Ready means that it can be sent
+//! requests. A member without a quorum is alive and not ready.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+
+use super::{HttpState, Params, not_found, only_get, text, values};
+use crate::api::etcd::errors::Failure;
+use crate::node::{Consistency, NodeError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// The stored state can be read. A damaged one stops the node, so that no member stands with it.
+    DataCorruption,
+    SerializableRead,
+    LinearizableRead,
+    NonLearner,
+}
+
+const LIVE: &[Check] = &[Check::SerializableRead];
+const READY: &[Check] = &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::DataCorruption => "data_corruption",
+            Self::SerializableRead => "serializable_read",
+            Self::LinearizableRead => "linearizable_read",
+            Self::NonLearner => "non_learner",
+        }
+    }
+
+    async fn run(self, state: &HttpState) -> Result<(), String> {
+        let told = |error: NodeError| Failure::Node(error).wire().1.into_owned();
+        match self {
+            Self::DataCorruption => state.node.status().map(|_| ()).map_err(told),
+            Self::SerializableRead => state.check_read(Consistency::Serializable).await.map_err(told),
+            Self::LinearizableRead => state.check_read(Consistency::Linearizable).await.map_err(told),
+            Self::NonLearner => match state.node.status().map_err(told)?.is_learner {
+                true => Err("this member is a learner".to_owned()),
+                false => Ok(()),
+            },
+        }
+    }
+}
+
+pub(super) async fn livez(state: State<Arc<HttpState>>, method: Method, params: Query<Params>) -> Response {
+    probe(state, method, LIVE, params).await
+}
+
+pub(super) async fn readyz(state: State<Arc<HttpState>>, method: Method, params: Query<Params>) -> Response {
+    probe(state, method, READY, params).await
+}
+
+pub(super) async fn livez_one(
+    state: State<Arc<HttpState>>,
+    method: Method,
+    Path(name): Path<String>,
+    params: Query<Params>,
+) -> Response {
+    match one(LIVE, &name) {
+        Some(check) => probe(state, method, check, params).await,
+        None => not_found().await,
+    }
+}
+
+pub(super) async fn readyz_one(
+    state: State<Arc<HttpState>>,
+    method: Method,
+    Path(name): Path<String>,
+    params: Query<Params>,
+) -> Response {
+    match one(READY, &name) {
+        Some(check) => probe(state, method, check, params).await,
+        None => not_found().await,
+    }
+}
+
+fn one<'a>(checks: &'a [Check], name: &str) -> Option<&'a [Check]> {
+    let found = checks.iter().position(|check| check.name() == name)?;
+    Some(&checks[found..=found])
+}
+
+async fn probe(
+    State(state): State<Arc<HttpState>>,
+    method: Method,
+    checks: &[Check],
+    Query(params): Query<Params>,
+) -> Response {
+    if let Some(refusal) = only_get(&method) {
+        return refusal;
+    }
+    let mut results = Vec::new();
+    for &check in checks {
+        if !values(&params, "exclude").any(|name| name == check.name()) {
+            results.push((check.name(), check.run(&state).await));
+        }
+    }
+    let verbose = values(&params, "verbose").next().is_some();
+    render(&results, verbose)
+}
+
+/// Lines are told if they were asked for, and always if a check failed.
+fn render(results: &[(&'static str, Result<(), String>)], verbose: bool) -> Response {
+    let mut lines = String::new();
+    for (name, result) in results {
+        match result {
+            Ok(()) => lines += &format!("[+]{name} ok\n"),
+            Err(error) => lines += &format!("[-]{name} failed: {error}\n"),
+        }
+    }
+    if results.iter().any(|(_, result)| result.is_err()) {
+        text(StatusCode::SERVICE_UNAVAILABLE, lines)
+    } else if verbose {
+        text(StatusCode::OK, lines + "ok\n")
+    } else {
+        text(StatusCode::OK, "ok\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn failures_are_told_and_successes_only_if_asked() {
+        let good = || vec![("serializable_read", Ok(())), ("non_learner", Ok(()))];
+        let bad = || vec![("serializable_read", Ok(())), ("linearizable_read", Err("no leader".to_owned()))];
+        let lines = "[+]serializable_read ok\n[-]linearizable_read failed: no leader\n";
+        let table = [
+            (good(), false, 200, "ok\n"),
+            (good(), true, 200, "[+]serializable_read ok\n[+]non_learner ok\nok\n"),
+            (vec![], true, 200, "ok\n"),
+            (bad(), false, 503, lines),
+            (bad(), true, 503, lines),
+        ];
+        for (results, verbose, code, body) in table {
+            let response = render(&results, verbose);
+            assert_eq!(response.status().as_u16(), code);
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
+        }
+    }
+
+    #[test]
+    fn each_check_has_a_path_where_it_belongs() {
+        assert_eq!(one(READY, "linearizable_read"), Some(&[Check::LinearizableRead][..]));
+        assert_eq!(one(READY, "non_learner"), Some(&[Check::NonLearner][..]));
+        assert_eq!(one(LIVE, "serializable_read"), Some(&[Check::SerializableRead][..]));
+        assert_eq!(one(LIVE, "linearizable_read"), None);
+        assert_eq!(one(READY, ""), None);
+    }
+}

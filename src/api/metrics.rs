@@ -1,0 +1,276 @@
+//! Counters of gRPC calls under the names that etcd's dashboards use (spec: etcd §4.7).
+//!
+//! A call finds its counters with the method that it calls and touches nothing shared but those: no labels are hashed
+//! on the way. Invariant: every started call is handled exactly once; one whose client went away counts as `Canceled`.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+/// The families of counters that methods take theirs from.
+pub(super) struct GrpcMetrics {
+    started: IntCounterVec,
+    handled: IntCounterVec,
+}
+
+impl GrpcMetrics {
+    /// Registers the families.
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let family = |name, help, labels: &[&str]| {
+            let family = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(family.clone()))?;
+            Ok::<_, prometheus::Error>(family)
+        };
+        Ok(Self {
+            started: family(
+                "grpc_server_started_total",
+                "RPCs that were started.",
+                &["grpc_type", "grpc_service", "grpc_method"],
+            )?,
+            handled: family(
+                "grpc_server_handled_total",
+                "RPCs that were completed, whatever they came to.",
+                &["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
+            )?,
+        })
+    }
+
+    /// The counters of one method.
+    pub(super) fn method(&self, kind: MethodKind, service: &str, method: &str) -> Arc<MethodMetrics> {
+        let metrics = MethodMetrics {
+            started: self.started.with_label_values(&[kind.label(), service, method]),
+            handled: self.handled.clone(),
+            labels: [kind.label().to_owned(), service.to_owned(), method.to_owned()],
+            by_code: std::array::from_fn(|_| OnceLock::new()),
+        };
+        // Shown as 0 from the start, so that a rate can be taken of the first call.
+        metrics.handled(Code::Ok);
+        Arc::new(metrics)
+    }
+}
+
+/// Which sides of a call are streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MethodKind {
+    Unary,
+    ClientStream,
+    ServerStream,
+    BidiStream,
+}
+
+impl MethodKind {
+    pub(super) fn of(client_streaming: bool, server_streaming: bool) -> Self {
+        match (client_streaming, server_streaming) {
+            (false, false) => Self::Unary,
+            (true, false) => Self::ClientStream,
+            (false, true) => Self::ServerStream,
+            (true, true) => Self::BidiStream,
+        }
+    }
+
+    /// Whether the answer is more than one message, so that its code comes only after the last.
+    pub(super) fn streams_out(self) -> bool {
+        match self {
+            Self::Unary | Self::ClientStream => false,
+            Self::ServerStream | Self::BidiStream => true,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::ClientStream => "client_stream",
+            Self::ServerStream => "server_stream",
+            Self::BidiStream => "bidi_stream",
+        }
+    }
+}
+
+/// The counters of one method.
+pub(super) struct MethodMetrics {
+    started: IntCounter,
+    handled: IntCounterVec,
+    labels: [String; 3],
+    by_code: [OnceLock<IntCounter>; CODES],
+}
+
+const CODES: usize = 17;
+
+impl MethodMetrics {
+    fn handled(&self, code: Code) -> &IntCounter {
+        self.by_code[code as usize].get_or_init(|| {
+            let [kind, service, method] = self.labels.each_ref().map(String::as_str);
+            self.handled.with_label_values(&[kind, service, method, code_label(code)])
+        })
+    }
+}
+
+/// Codes as the Go implementation spells them, which is what dashboards match.
+fn code_label(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+/// The code that headers or trailers carry, if they do.
+pub(super) fn grpc_code(headers: &HeaderMap) -> Option<Code> {
+    headers.get(Status::GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
+}
+
+/// One call, from its start to its code. Dropped before that, it counts as cancelled.
+pub(super) struct Call {
+    metrics: Arc<MethodMetrics>,
+    open: bool,
+}
+
+impl Call {
+    pub(super) fn start(metrics: &Arc<MethodMetrics>) -> Self {
+        metrics.started.inc();
+        Self { metrics: Arc::clone(metrics), open: true }
+    }
+
+    pub(super) fn finish(&mut self, code: Code) {
+        if std::mem::take(&mut self.open) {
+            self.metrics.handled(code).inc();
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.finish(Code::Cancelled);
+    }
+}
+
+/// The body of a streaming response: the call ends with its trailers.
+pub(super) struct CountedBody {
+    body: Body,
+    call: Call,
+}
+
+impl CountedBody {
+    pub(super) fn new(body: Body, call: Call) -> Self {
+        Self { body, call }
+    }
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(code) = frame.trailers_ref().and_then(grpc_code) {
+                    self.call.finish(code);
+                }
+            }
+            Some(Err(status)) => self.call.finish(status.code()),
+            None => self.call.finish(Code::Ok),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, StreamBody};
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    fn text(registry: &Registry) -> String {
+        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn calls_are_counted_once_by_their_code() {
+        let registry = Registry::new();
+        let metrics = GrpcMetrics::register(&registry).unwrap();
+        let method = metrics.method(MethodKind::Unary, "etcdserverpb.KV", "Put");
+        let line = |code, count| {
+            format!(
+                "grpc_server_handled_total{{grpc_code=\"{code}\",grpc_method=\"Put\",\
+                 grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}} {count}\n"
+            )
+        };
+        assert!(text(&registry).contains(&line("OK", 0)), "{}", text(&registry));
+        let mut call = Call::start(&method);
+        call.finish(Code::Ok);
+        call.finish(Code::Internal);
+        drop(call);
+        drop(Call::start(&method));
+        for code in 0..CODES as i32 {
+            Call::start(&method).finish(Code::from(code));
+        }
+        let text = text(&registry);
+        assert!(text.contains(&line("OK", 2)), "{text}");
+        assert!(text.contains(&line("Canceled", 2)), "{text}");
+        assert!(text.contains(&line("Unauthenticated", 1)), "{text}");
+        assert!(text.contains(&format!(
+            "grpc_server_started_total{{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}} {}\n",
+            CODES + 2
+        )));
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_its_trailers() {
+        let registry = Registry::new();
+        let metrics = GrpcMetrics::register(&registry).unwrap();
+        let method = metrics.method(MethodKind::ServerStream, "s", "M");
+        let body = |trailer: Option<&'static str>| {
+            let mut frames = vec![Ok::<_, Status>(Frame::data(Bytes::from_static(b"x")))];
+            frames.extend(trailer.map(|code| {
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", code.parse().unwrap());
+                Ok(Frame::trailers(trailers))
+            }));
+            CountedBody::new(Body::new(StreamBody::new(futures::stream::iter(frames))), Call::start(&method))
+        };
+        body(Some("0")).collect().await.unwrap();
+        body(Some("11")).collect().await.unwrap();
+        drop(body(Some("0")));
+        for code in [Code::Ok, Code::OutOfRange, Code::Cancelled] {
+            assert_eq!(method.handled(code).get(), 1, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_named_as_in_go() {
+        let labels =
+            [(false, false), (true, false), (false, true), (true, true)].map(|(c, s)| MethodKind::of(c, s).label());
+        assert_eq!(labels, ["unary", "client_stream", "server_stream", "bidi_stream"]);
+    }
+}

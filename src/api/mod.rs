@@ -1,0 +1,50 @@
+//! The faces of the store on the client port: decode, check shape, call `node`, encode.
+//!
+//! One folder a face, one file a command. Owns the tables from our errors to wire codes and texts. Knows nothing of
+//! waiting, retries or storage. Invariant: every request reaches [`Node`](crate::node::Node) with a `RequestContext`
+//! that was read from its metadata, and every successful gRPC answer carries `headwater-index`.
+//!
+//! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`.
+
+mod context;
+mod early;
+mod etcd;
+mod frames;
+mod health;
+mod http;
+mod metrics;
+mod service;
+mod watch_metrics;
+
+use std::time::Duration;
+
+pub use context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
+pub use service::{ClientService, ResponseFuture, client_service};
+
+/// The release of etcd whose API the KV face speaks. Clients decide by it what they may ask for: kube-apiserver wants
+/// at least 3.5.13 (spec: etcd §12).
+pub const ETCD_COMPATIBLE_VERSION: &str = "3.6.14";
+
+/// The cluster version that goes with [`ETCD_COMPATIBLE_VERSION`].
+pub const ETCD_CLUSTER_VERSION: &str = "3.6.0";
+
+/// What the faces can be told.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiOptions {
+    /// How long a request may take if its client gives no deadline, and at most (etcd: 5 s + two election timeouts).
+    pub request_timeout: Duration,
+    /// How often an idle watcher that wants to know hears how far it has come (etcd's `--watch-progress-notify-interval`).
+    pub watch_progress_interval: Duration,
+    /// How long a stream that requires a leader does without one (etcd: three election timeouts).
+    pub leader_loss_timeout: Duration,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(7),
+            watch_progress_interval: Duration::from_secs(600),
+            leader_loss_timeout: Duration::from_secs(3),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The one service of the client port: gRPC calls go by their path straight to the generated server, the rest to HTTP.
+//!
+//! Owns the list of what is served ([`Face`]) and the counting of calls. Knows nothing of connections; the server hands it
+//! requests of HTTP/1 and HTTP/2. Every method has an entry, made at the start from the descriptors of the served
+//! services, so that a call costs one look-up and no layers.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::routing::future::RouteFuture;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Version, header};
+use prometheus::Registry;
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::{Code, Status};
+use tonic_health::pb::health_server::HealthServer;
+use tower::util::BoxCloneSyncService;
+use tower::{Service, ServiceExt};
+
+use super::early::{EarlyService, EarlyWatchService};
+use super::etcd::{ClusterService, KvService, MaintenanceService, WatchService};
+use super::health::HealthService;
+use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
+use super::watch_metrics::WatchMetrics;
+use super::{ApiOptions, http as plain};
+use crate::node::Node;
+use crate::pb::PUBLIC_DESCRIPTORS;
+use crate::pb::early::etcd_server::EtcdServer;
+use crate::pb::etcdserverpb::cluster_server::ClusterServer;
+use crate::pb::etcdserverpb::kv_server::KvServer;
+use crate::pb::etcdserverpb::maintenance_server::MaintenanceServer;
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+
+/// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics` shows all of it.
+///
+/// # Errors
+///
+/// If `registry` already holds metrics of these names: every node needs a registry of its own.
+pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Result<ClientService, prometheus::Error> {
+    let kv = KvServer::new(KvService::new(node.clone(), options));
+    let cluster = ClusterServer::new(ClusterService::new(node.clone(), options));
+    let maintenance = MaintenanceServer::new(MaintenanceService::new(node.clone(), options));
+    let early = EtcdServer::new(EarlyService::new(node.clone(), options));
+    let watch_metrics = WatchMetrics::register(&node, &registry)?;
+    let inner = Inner {
+        watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
+        early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics),
+        methods: methods(&GrpcMetrics::register(&registry)?),
+        kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        cluster: cluster.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        maintenance: maintenance.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        early: early.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        health: HealthServer::new(HealthService::new(node.clone())),
+        reflection_v1: BoxCloneSyncService::new(
+            reflection().build_v1().expect("the descriptors were made by the compiler that this is built with"),
+        ),
+        reflection_v1alpha: BoxCloneSyncService::new(
+            reflection().build_v1alpha().expect("the descriptors were made by the compiler that this is built with"),
+        ),
+        http: plain::router(node, registry, options)?,
+    };
+    Ok(ClientService { inner: Arc::new(inner) })
+}
+
+/// Serves everything on the client port; cheap to clone.
+#[derive(Clone)]
+pub struct ClientService {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for ClientService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientService").finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    /// By path.
+    methods: HashMap<String, Method>,
+    kv: KvServer<KvService>,
+    cluster: ClusterServer<ClusterService>,
+    maintenance: MaintenanceServer<MaintenanceService>,
+    early: EtcdServer<EarlyService>,
+    watch: WatchService,
+    early_watch: EarlyWatchService,
+    health: HealthServer<HealthService>,
+    reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
+    reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
+    http: axum::Router,
+}
+
+struct Method {
+    face: Face,
+    kind: MethodKind,
+    metrics: Arc<MethodMetrics>,
+}
+
+/// A gRPC service that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    Kv,
+    Watch,
+    Cluster,
+    Maintenance,
+    Early,
+    EarlyWatch,
+    Health,
+    ReflectionV1,
+    ReflectionV1Alpha,
+}
+
+impl Face {
+    const ALL: [Self; 9] = [
+        Self::Kv,
+        Self::Watch,
+        Self::Cluster,
+        Self::Maintenance,
+        Self::Early,
+        Self::EarlyWatch,
+        Self::Health,
+        Self::ReflectionV1,
+        Self::ReflectionV1Alpha,
+    ];
+
+    /// The full name of the service.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "etcdserverpb.KV",
+            Self::Watch => "etcdserverpb.Watch",
+            Self::Cluster => "etcdserverpb.Cluster",
+            Self::Maintenance => "etcdserverpb.Maintenance",
+            Self::Early => "etcd",
+            Self::EarlyWatch => "watch",
+            Self::Health => "grpc.health.v1.Health",
+            Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
+            Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|face| face.name() == name)
+    }
+}
+
+/// The entry of every method of every served service.
+fn methods(metrics: &GrpcMetrics) -> HashMap<String, Method> {
+    let mut methods = HashMap::new();
+    for encoded in [
+        PUBLIC_DESCRIPTORS,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+    ] {
+        let files = FileDescriptorSet::decode(encoded).expect("a descriptor set that was compiled in");
+        for file in files.file {
+            for service in &file.service {
+                let name = match file.package() {
+                    "" => service.name().to_owned(),
+                    package => format!("{package}.{}", service.name()),
+                };
+                let Some(face) = Face::named(&name) else { continue };
+                for method in &service.method {
+                    let kind = MethodKind::of(method.client_streaming(), method.server_streaming());
+                    let metrics = metrics.method(kind, &name, method.name());
+                    methods.insert(format!("/{name}/{}", method.name()), Method { face, kind, metrics });
+                }
+            }
+        }
+    }
+    methods
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    let builder = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(PUBLIC_DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    Face::ALL.into_iter().fold(builder, |builder, face| builder.with_service_name(face.name()))
+}
+
+type GrpcFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl Inner {
+    fn call_grpc<B>(&self, face: Face, request: Request<B>) -> GrpcFuture
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        match face {
+            Face::Kv => self.kv.clone().call(request),
+            Face::Watch => self.watch.call(request),
+            Face::EarlyWatch => self.early_watch.call(request),
+            Face::Cluster => self.cluster.clone().call(request),
+            Face::Maintenance => self.maintenance.clone().call(request),
+            Face::Early => self.early.clone().call(request),
+            Face::Health => self.health.clone().call(request),
+            Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
+            Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),
+        }
+    }
+}
+
+impl<B> Service<Request<B>> for ClientService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<StdError> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture {
+        ResponseFuture(if !is_grpc(request.version(), request.headers()) {
+            Kind::Http(self.inner.http.clone().call(request))
+        } else if let Some(method) = self.inner.methods.get(request.uri().path()) {
+            let call = Call::start(&method.metrics);
+            let future = self.inner.call_grpc(method.face, request);
+            Kind::Grpc { future, call: Some(call), streams_out: method.kind.streams_out() }
+        } else {
+            Kind::Ready(Some(unknown(request.uri().path()).into_http()))
+        })
+    }
+}
+
+/// gRPC needs HTTP/2; on HTTP/1 the same content type is just another unknown request.
+fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+    version == Version::HTTP_2
+        && headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+            let rest = value.as_bytes().strip_prefix(b"application/grpc");
+            rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+        })
+}
+
+/// What is said about a path that is not served, in the words of the Go implementation.
+fn unknown(path: &str) -> Status {
+    let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')) else {
+        return Status::unimplemented(format!("malformed method name: {path:?}"));
+    };
+    Status::unimplemented(match Face::named(service) {
+        Some(_) => format!("unknown method {method} for service {service}"),
+        None => format!("unknown service {service}"),
+    })
+}
+
+/// The answer to one request.
+pub struct ResponseFuture(Kind);
+
+impl fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+enum Kind {
+    /// `call` is there until the answer is.
+    Grpc {
+        future: GrpcFuture,
+        call: Option<Call>,
+        streams_out: bool,
+    },
+    Http(RouteFuture<Infallible>),
+    /// Is there until it was taken.
+    Ready(Option<Response<Body>>),
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Kind::Grpc { future, call, streams_out } => {
+                let Ok(response) = ready!(future.as_mut().poll(cx));
+                let call = call.take().expect("a future is not polled after it was ready");
+                Poll::Ready(Ok(counted(too_large(response), call, *streams_out)))
+            }
+            Kind::Http(future) => Pin::new(future).poll(cx).map_ok(|response| response.map(Body::new)),
+            Kind::Ready(response) => {
+                Poll::Ready(Ok(response.take().expect("a future is not polled after it was ready")))
+            }
+        }
+    }
+}
+
+/// Ends the call with the answer, or lets the answer's body end it.
+fn counted(response: Response<Body>, mut call: Call, streams_out: bool) -> Response<Body> {
+    match grpc_code(response.headers()) {
+        Some(code) => call.finish(code),
+        None if streams_out => return response.map(|body| Body::new(CountedBody::new(body, call))),
+        None => call.finish(Code::Ok),
+    }
+    response
+}
+
+/// A message over the limit is refused below us with a code and words of its own; clients know those of the Go
+/// implementation (spec: etcd §1.8, §6.2).
+fn too_large(response: Response<Body>) -> Response<Body> {
+    if grpc_code(response.headers()) != Some(Code::OutOfRange) {
+        return response;
+    }
+    let Some(status) = Status::from_header_map(response.headers()) else { return response };
+    let found = status.message().strip_prefix("Error, decoded message length too large: found ");
+    match found.and_then(|rest| rest.split(' ').next()) {
+        Some(bytes) => {
+            let text = format!("grpc: received message larger than max ({bytes} vs. {CLIENT_MESSAGE_BYTES_MAX})");
+            Status::resource_exhausted(text).into_http()
+        }
+        None => response,
+    }
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

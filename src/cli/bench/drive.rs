@@ -1,0 +1,394 @@
+//! Runs the clients: threads that do not share work, each with its own runtime, connections and histogram.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::task::LocalSet;
+
+use super::wire::{Connection, Failure};
+use super::workload::{Method, Workload};
+use crate::cli::error::{CliError, Tried};
+use crate::cli::progress::Progress;
+
+/// Longest latency that is told apart, microseconds.
+const LATENCY_MICROS_MAX: u64 = 120_000_000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
+/// Parts of a run of known length whose speed is reported.
+pub(super) const PARTS: usize = 10;
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stop {
+    /// After so many operations.
+    After(u64),
+    /// After so long.
+    At(Duration),
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) endpoints: Arc<[String]>,
+    pub(super) workload: Workload,
+    pub(super) clients: usize,
+    pub(super) conns: usize,
+    pub(super) threads: usize,
+    pub(super) stop: Stop,
+    pub(super) rate: u64,
+    pub(super) seed: u64,
+    /// Longest time without any answer, and longest wait for the last answers.
+    pub(super) timeout: Duration,
+    pub(super) progress: Option<&'static str>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// Microseconds of successful operations, by method.
+    pub(super) latencies: BTreeMap<&'static str, Histogram<u64>>,
+    /// Failed operations, by reason.
+    pub(super) failures: BTreeMap<String, u64>,
+    /// Reads that found fewer pairs than they asked for.
+    pub(super) short: u64,
+    pub(super) pairs: u64,
+    pub(super) elapsed: Duration,
+    /// Longest time between two answers, whoever got them.
+    pub(super) longest_pause: Duration,
+    /// Operations a second in each part of the run, if its length was known.
+    pub(super) parts: Vec<f64>,
+}
+
+impl Outcome {
+    pub(super) fn succeeded(&self) -> u64 {
+        self.latencies.values().map(Histogram::len).sum()
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    pub(super) fn reasons(&self) -> String {
+        let reasons: Vec<String> = self.failures.iter().map(|(reason, count)| format!("{count} x {reason}")).collect();
+        reasons.join("; ")
+    }
+}
+
+/// What the threads share: counters only.
+struct Shared {
+    plan: Plan,
+    began: Instant,
+    next: AtomicU64,
+    answered: AtomicU64,
+    /// Microseconds after the beginning.
+    last_answer: AtomicU64,
+    stopped: AtomicBool,
+    parts: [AtomicU64; PARTS],
+}
+
+impl Shared {
+    /// The number of the next operation, unless the run is over.
+    fn take(&self) -> Option<u64> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        match self.plan.stop {
+            Stop::After(total) => (number < total).then_some(number),
+            Stop::At(end) => (self.began.elapsed() < end).then_some(number),
+        }
+    }
+
+    /// Counts an answer and returns the pause before it, microseconds.
+    fn answered(&self) -> u64 {
+        let now = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let before = self.last_answer.fetch_max(now, Ordering::Relaxed);
+        let count = self.answered.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Stop::After(total) = self.plan.stop {
+            let part = total / PARTS as u64;
+            if part > 0 && count.is_multiple_of(part) && count / part <= PARTS as u64 {
+                let index = usize::try_from(count / part - 1).expect("at most ten");
+                self.parts[index].store(now, Ordering::Relaxed);
+            }
+        }
+        now.saturating_sub(before)
+    }
+}
+
+/// Runs `plan` to its end.
+pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
+    let threads = plan.threads;
+    let progress_total = match plan.stop {
+        Stop::After(total) => Some(total),
+        Stop::At(_) => None,
+    };
+    let mut progress = plan.progress.map_or(Progress::Off, |what| Progress::new(what, progress_total));
+    let connections = Barrier::new(threads);
+    let shared = Arc::new(Shared {
+        began: Instant::now(),
+        next: AtomicU64::new(0),
+        answered: AtomicU64::new(0),
+        last_answer: AtomicU64::new(0),
+        stopped: AtomicBool::new(false),
+        parts: Default::default(),
+        plan,
+    });
+    let workers: Vec<_> = (0..threads)
+        .map(|index| {
+            let shared = Arc::clone(&shared);
+            let connections = Arc::clone(&connections);
+            std::thread::spawn(move || thread_main(index, &shared, &connections))
+        })
+        .collect();
+    let mut seen = (0, Instant::now());
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        std::thread::sleep(BETWEEN_LOOKS);
+        let answered = shared.answered.load(Ordering::Relaxed);
+        progress.set(answered);
+        if answered != seen.0 {
+            seen = (answered, Instant::now());
+        }
+        let silence = seen.1.elapsed();
+        let over = matches!(shared.plan.stop, Stop::At(end) if shared.began.elapsed() > end);
+        if silence > shared.plan.timeout && (over || silence > 2 * shared.plan.timeout) {
+            shared.stopped.store(true, Ordering::Relaxed);
+        }
+    }
+    progress.finish();
+
+    let mut outcome = Outcome {
+        latencies: BTreeMap::new(),
+        failures: BTreeMap::new(),
+        short: 0,
+        pairs: 0,
+        elapsed: Duration::from_micros(shared.last_answer.load(Ordering::Relaxed)),
+        longest_pause: Duration::ZERO,
+        parts: Vec::new(),
+    };
+    for worker in workers {
+        let tally = worker.join().map_err(|_| CliError::Finding("a thread of the generator panicked".to_owned()))??;
+        outcome.short += tally.short;
+        outcome.pairs += tally.pairs;
+        outcome.longest_pause = outcome.longest_pause.max(Duration::from_micros(tally.longest_pause));
+        for (reason, count) in tally.failures {
+            *outcome.failures.entry(reason).or_default() += count;
+        }
+        for (method, histogram) in tally.latencies {
+            match outcome.latencies.entry(method) {
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(histogram);
+                }
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    entry.get_mut().add(histogram).map_err(CliError::other)?;
+                }
+            }
+        }
+    }
+    outcome.parts = parts(&shared);
+    Ok(outcome)
+}
+
+/// Operations a second in each tenth.
+fn parts(shared: &Shared) -> Vec<f64> {
+    let Stop::After(total) = shared.plan.stop else { return Vec::new() };
+    let ends: Vec<u64> = shared.parts.iter().map(|end| end.load(Ordering::Relaxed)).collect();
+    if ends.contains(&0) {
+        return Vec::new();
+    }
+    let begins = std::iter::once(0).chain(ends.iter().copied());
+    begins
+        .zip(&ends)
+        .map(|(begin, end)| (total / PARTS as u64) as f64 * 1e6 / (end.saturating_sub(begin).max(1)) as f64)
+        .collect()
+}
+
+/// Lets the clock start when every thread has its connections. Gives up when one of them fails.
+struct Barrier {
+    missing: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Barrier {
+    fn new(threads: usize) -> Arc<Self> {
+        Arc::new(Self { missing: AtomicU64::new(threads as u64), failed: AtomicBool::new(false) })
+    }
+}
+
+/// What one thread found.
+#[derive(Default)]
+struct Tally {
+    latencies: BTreeMap<&'static str, Histogram<u64>>,
+    failures: BTreeMap<String, u64>,
+    short: u64,
+    pairs: u64,
+    longest_pause: u64,
+}
+
+fn thread_main(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> Result<Tally, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
+    LocalSet::new().block_on(&runtime, thread_work(index, shared, barrier))
+}
+
+async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> Result<Tally, CliError> {
+    let plan = &shared.plan;
+    let share = |count: usize| count / plan.threads + usize::from(index < count % plan.threads);
+    let mut lines = Vec::new();
+    for number in 0..share(plan.conns).max(1) {
+        let first = (index + number * plan.threads) % plan.endpoints.len();
+        match Line::open(Arc::clone(&plan.endpoints), first).await {
+            Ok(line) => lines.push(Rc::new(line)),
+            Err(error) => {
+                barrier.failed.store(true, Ordering::SeqCst);
+                return Err(error);
+            }
+        }
+    }
+    barrier.missing.fetch_sub(1, Ordering::SeqCst);
+    while barrier.missing.load(Ordering::SeqCst) > 0 && !barrier.failed.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let tally = Rc::new(RefCell::new(Tally::default()));
+    let clients: Vec<_> = (0..share(plan.clients))
+        .map(|number| {
+            let client = Client {
+                shared: Arc::clone(shared),
+                line: Rc::clone(&lines[number % lines.len()]),
+                tally: Rc::clone(&tally),
+                random: SmallRng::seed_from_u64(plan.seed ^ ((index as u64) << 32 | number as u64)),
+            };
+            tokio::task::spawn_local(client.run())
+        })
+        .collect();
+    let all = futures::future::join_all(clients);
+    tokio::pin!(all);
+    loop {
+        tokio::select! {
+            _ = &mut all => break,
+            () = tokio::time::sleep(BETWEEN_LOOKS) => {
+                if shared.stopped.load(Ordering::Relaxed) {
+                    let reason = format!("no answer within {}", humantime::format_duration(plan.timeout));
+                    *tally.borrow_mut().failures.entry(reason).or_default() += 1;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(tally.take())
+}
+
+/// A connection that is replaced when it breaks.
+struct Line {
+    endpoints: Arc<[String]>,
+    current: RefCell<(Connection, usize)>,
+    generation: Cell<u64>,
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl Line {
+    async fn open(endpoints: Arc<[String]>, first: usize) -> Result<Self, CliError> {
+        let mut tried = Vec::new();
+        for offset in 0..endpoints.len() {
+            let at = (first + offset) % endpoints.len();
+            match Connection::open(&endpoints[at]).await {
+                Ok(connection) => {
+                    return Ok(Self {
+                        endpoints,
+                        current: RefCell::new((connection, at)),
+                        generation: Cell::new(0),
+                        opening: tokio::sync::Mutex::new(()),
+                    });
+                }
+                Err(reason) => tried.push(Tried { endpoint: endpoints[at].clone(), reason }),
+            }
+        }
+        Err(CliError::Unreachable(tried))
+    }
+
+    fn connection(&self) -> (Connection, u64) {
+        (self.current.borrow().0.clone(), self.generation.get())
+    }
+
+    /// Replaces the connection of that generation, unless another client has done so.
+    async fn replace(&self, generation: u64, stopped: &AtomicBool) {
+        let _one_at_a_time = self.opening.lock().await;
+        let mut at = self.current.borrow().1;
+        while self.generation.get() == generation && !stopped.load(Ordering::Relaxed) {
+            at = (at + 1) % self.endpoints.len();
+            match Connection::open(&self.endpoints[at]).await {
+                Ok(connection) => {
+                    *self.current.borrow_mut() = (connection, at);
+                    self.generation.set(generation + 1);
+                }
+                Err(_) => tokio::time::sleep(BETWEEN_CONNECTS).await,
+            }
+        }
+    }
+}
+
+struct Client {
+    shared: Arc<Shared>,
+    line: Rc<Line>,
+    tally: Rc<RefCell<Tally>>,
+    random: SmallRng,
+}
+
+impl Client {
+    async fn run(mut self) {
+        let (mut connection, mut generation) = self.line.connection();
+        while let Some(number) = self.shared.take() {
+            let due = self.wait_until_due(number).await;
+            let operation = self.shared.plan.workload.next(number, &mut self.random);
+            let (method, wanted) = (operation.method, operation.pairs);
+            match connection.call(operation).await {
+                Ok(pairs) => self.succeeded(method, due, wanted, pairs),
+                Err(Failure::Status(reason)) => self.failed(reason),
+                Err(Failure::Transport(reason)) => {
+                    self.failed(reason);
+                    self.line.replace(generation, &self.shared.stopped).await;
+                    (connection, generation) = self.line.connection();
+                }
+            }
+        }
+    }
+
+    /// With a rate, operations have a time table, and latency counts from there.
+    async fn wait_until_due(&self, number: u64) -> Instant {
+        let plan = &self.shared.plan;
+        if plan.rate == 0 {
+            return Instant::now();
+        }
+        let due = self.shared.began + Duration::from_secs_f64(number as f64 / plan.rate as f64);
+        tokio::time::sleep_until(due.into()).await;
+        due
+    }
+
+    fn succeeded(&self, method: Method, due: Instant, wanted: Option<u64>, pairs: u64) {
+        let pause = self.shared.answered();
+        let micros = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut tally = self.tally.borrow_mut();
+        tally.longest_pause = tally.longest_pause.max(pause);
+        tally.pairs += pairs;
+        tally.short += u64::from(wanted.is_some_and(|wanted| pairs < wanted));
+        let name = match method {
+            Method::Put => "put",
+            Method::Range => "range",
+            Method::Txn => "txn",
+        };
+        let histogram = tally
+            .latencies
+            .entry(name)
+            .or_insert_with(|| Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).expect("the bounds are valid"));
+        histogram.saturating_record(micros);
+    }
+
+    fn failed(&self, reason: String) {
+        *self.tally.borrow_mut().failures.entry(reason).or_default() += 1;
+    }
+}

@@ -1,0 +1,202 @@
+//! `headwater bench`: a load generator that speaks `etcdserverpb` to any endpoint, Headwater's or etcd's.
+//!
+//! It shares the machine with what it measures, so it is made to cost little: one thread, a few HTTP/2 connections used
+//! without layers in between, requests encoded straight into the frame, answers looked at only as far as the count of
+//! pairs. Invariant: an operation counts only when the server said OK, and every other end is counted by its reason.
+
+mod cpu;
+mod drive;
+mod report;
+mod wire;
+mod workload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::error::CliError;
+use super::{ClientArgs, Freshness};
+use drive::{Plan, Stop};
+use report::{Report, Settings};
+use workload::{Keys, Kind, Workload};
+
+/// Generate load and measure
+///
+/// Every client has one operation under way at a time. Latency is measured from the moment the operation was due, so
+/// that with --rate a stall shows in the percentiles of everything that had to wait.
+#[derive(Clone, Debug, Args)]
+pub(super) struct BenchArgs {
+    #[command(subcommand)]
+    workload: WorkloadArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum WorkloadArgs {
+    /// Write single keys
+    Put(LoadArgs),
+    /// Read single keys
+    Get(LoadArgs),
+    /// Read ranges of --limit keys
+    Range(LoadArgs),
+    /// Write --txn-ops keys in one transaction
+    Txn(LoadArgs),
+    /// Read and write single keys, --rw-ratio reads for each write
+    Mixed(LoadArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+struct LoadArgs {
+    /// Operations under way at once
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    clients: usize,
+    /// Connections that the clients share, spread over the endpoints [default: one for each client, at most 8]
+    #[arg(long, value_name = "NUMBER")]
+    conns: Option<usize>,
+    /// Stop after so many operations
+    #[arg(long, conflicts_with = "duration", value_name = "NUMBER")]
+    total: Option<u64>,
+    /// Stop after so long [default: 10s]
+    #[arg(long, value_parser = super::parse_duration, value_name = "DURATION")]
+    duration: Option<Duration>,
+    /// Bytes of a key, prefix included
+    #[arg(long, default_value_t = 24, value_name = "BYTES")]
+    key_size: usize,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 256, value_name = "BYTES")]
+    val_size: usize,
+    /// Different keys
+    #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
+    keys: u64,
+    /// What every key begins with
+    #[arg(long, default_value = "bench/", value_name = "TEXT")]
+    prefix: String,
+    /// Go through the keys in order instead of at random
+    #[arg(long)]
+    sequential: bool,
+    /// Write every key once before measuring, so that reads find them
+    #[arg(long)]
+    fill: bool,
+    /// Operations a second at most; 0 is no limit
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    rate: u64,
+    /// Keys in a range
+    #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
+    limit: u64,
+    /// Puts in a transaction
+    #[arg(long, default_value_t = 8, value_name = "NUMBER")]
+    txn_ops: usize,
+    /// Reads for each write
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    rw_ratio: f64,
+    /// Threads of the generator
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    threads: usize,
+    /// Where the sequence of random keys begins
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+    /// Servers whose processor time and memory are reported
+    #[arg(long, value_delimiter = ',', value_name = "PID,…")]
+    pids: Vec<u32>,
+    /// End successfully although operations failed
+    #[arg(long)]
+    allow_errors: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Clients that fill the key space before a measurement.
+const FILL_CLIENTS: usize = 128;
+const CONNS_MAX: usize = 8;
+
+pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
+    let (kind, load) = match args.workload {
+        WorkloadArgs::Put(load) => (Kind::Put, load),
+        WorkloadArgs::Get(load) => (Kind::Get, load),
+        WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),
+        WorkloadArgs::Txn(load) => (Kind::Txn { puts: load.txn_ops }, load),
+        WorkloadArgs::Mixed(load) => (Kind::Mixed { reads_per_write: load.rw_ratio }, load),
+    };
+    check(kind, &load)?;
+    let keys = Keys::new(&load.prefix, load.key_size, load.keys).map_err(CliError::Usage)?;
+    let workload = |kind| Workload {
+        kind,
+        keys: keys.clone(),
+        value: bytes::Bytes::from(vec![b'x'; load.val_size]),
+        serializable: client.consistency == Freshness::Serializable,
+        sequential: load.sequential,
+    };
+    let endpoints: Arc<[String]> =
+        client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();
+    let plan = |workload, clients: usize, stop, rate, what| Plan {
+        endpoints: Arc::clone(&endpoints),
+        workload,
+        clients,
+        conns: load.conns.unwrap_or_else(|| clients.min(CONNS_MAX)).min(clients),
+        threads: load.threads.min(clients),
+        stop,
+        rate,
+        seed: load.seed,
+        timeout: client.timeout,
+        progress: (!load.quiet).then_some(what),
+    };
+
+    if load.fill {
+        let fill = Workload { sequential: true, ..workload(Kind::Put) };
+        let outcome = drive::run(plan(fill, FILL_CLIENTS, Stop::After(load.keys), 0, "filling"))?;
+        if outcome.failed() > 0 {
+            return Err(CliError::Finding(format!("filling failed: {}", outcome.reasons())));
+        }
+    }
+    let stop = match (load.total, load.duration) {
+        (Some(total), _) => Stop::After(total),
+        (None, duration) => Stop::At(duration.unwrap_or(Duration::from_secs(10))),
+    };
+    let before = cpu::Sample::take(&load.pids).map_err(CliError::Usage)?;
+    let outcome = drive::run(plan(workload(kind), load.clients, stop, load.rate, kind.name()))?;
+    let spent = before.until_now().map_err(CliError::Finding)?;
+    let settings = Settings {
+        workload: kind.name(),
+        endpoints: endpoints.to_vec(),
+        clients: load.clients,
+        conns: load.conns.unwrap_or_else(|| load.clients.min(CONNS_MAX)).min(load.clients),
+        key_size: load.key_size,
+        val_size: load.val_size,
+        keys: load.keys,
+        consistency: if client.consistency == Freshness::Serializable { "s" } else { "l" },
+        sequential: load.sequential,
+        rate: load.rate,
+    };
+    let report = Report::new(settings, &outcome, spent);
+    report.print(client.write_out)?;
+    if outcome.failed() > 0 && !load.allow_errors {
+        return Err(CliError::Finding(format!("{} operations failed: {}", outcome.failed(), outcome.reasons())));
+    }
+    Ok(())
+}
+
+fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
+    let above_zero = [
+        ("--clients", load.clients as u64),
+        ("--conns", load.conns.unwrap_or(1) as u64),
+        ("--keys", load.keys),
+        ("--threads", load.threads as u64),
+        ("--total", load.total.unwrap_or(1)),
+    ];
+    if let Some((flag, _)) = above_zero.iter().find(|(_, value)| *value == 0) {
+        return Err(CliError::Usage(format!("{flag} must be above zero")));
+    }
+    match kind {
+        Kind::Range { limit } if limit == 0 || limit > load.keys => {
+            Err(CliError::Usage(format!("--limit must lie between 1 and --keys ({})", load.keys)))
+        }
+        Kind::Txn { puts } if puts == 0 || puts as u64 > load.keys => {
+            Err(CliError::Usage(format!("--txn-ops must lie between 1 and --keys ({})", load.keys)))
+        }
+        Kind::Mixed { reads_per_write } if reads_per_write.is_nan() || reads_per_write < 0.0 => {
+            Err(CliError::Usage("--rw-ratio must not be negative".to_owned()))
+        }
+        Kind::Put | Kind::Get | Kind::Range { .. } | Kind::Txn { .. } | Kind::Mixed { .. } => Ok(()),
+    }
+}

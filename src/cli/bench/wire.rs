@@ -1,0 +1,214 @@
+//! gRPC over HTTP/2 with nothing in between: one frame out, one message and the trailers back.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::client::SendRequest;
+use http::{HeaderMap, HeaderValue, Request, Uri, header};
+use tokio::net::TcpStream;
+
+use super::workload::{Encoded, Method};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+
+/// A connection, shared by several clients of one thread.
+#[derive(Clone)]
+pub(super) struct Connection {
+    requests: SendRequest<Bytes>,
+    uris: Rc<[Uri]>,
+    headers: HeaderMap,
+}
+
+/// Why an operation did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The server said so.
+    Status(String),
+    /// The connection broke; another one is needed.
+    Transport(String),
+}
+
+impl Connection {
+    /// Connects to `host:port`. Must be called on the thread's `LocalSet`.
+    pub(super) async fn open(endpoint: &str) -> Result<Self, String> {
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint));
+        let stream = connecting.await.map_err(|_| "no connection within 2s".to_owned())?.map_err(|e| e.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let peer: SocketAddr = stream.peer_addr().map_err(|error| error.to_string())?;
+        let (requests, connection) = h2::client::Builder::new()
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(1 << 20)
+            .enable_push(false)
+            .handshake::<_, Bytes>(stream)
+            .await
+            .map_err(|error| error.to_string())?;
+        // Its end shows in every request on it.
+        tokio::task::spawn_local(connection);
+        let uris = Method::ALL
+            .iter()
+            .map(|method| {
+                Uri::builder().scheme("http").authority(peer.to_string()).path_and_query(method.path()).build()
+            })
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
+        let mut headers = HeaderMap::with_capacity(2);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        Ok(Self { requests, uris, headers })
+    }
+
+    /// Sends a request and returns how many pairs the answer holds (0 if it is no read).
+    pub(super) async fn call(&mut self, operation: Encoded) -> Result<u64, Failure> {
+        let broken = |error: h2::Error| Failure::Transport(error.to_string());
+        let mut request = Request::new(());
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.uri_mut() = self.uris[operation.method as usize].clone();
+        *request.headers_mut() = self.headers.clone();
+        let mut requests = self.requests.clone().ready().await.map_err(broken)?;
+        let (response, mut body) = requests.send_request(request, false).map_err(broken)?;
+        body.send_data(operation.frame, true).map_err(broken)?;
+
+        let (head, mut body) = response.await.map_err(broken)?.into_parts();
+        if head.status != http::StatusCode::OK {
+            return Err(Failure::Status(format!("HTTP {}", head.status)));
+        }
+        // A refusal may come as headers alone.
+        if head.headers.contains_key("grpc-status") {
+            check(&head.headers)?;
+        }
+        let mut message = Message::default();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.map_err(broken)?;
+            let length = chunk.len();
+            if operation.pairs.is_some() {
+                message.push(chunk);
+            }
+            body.flow_control().release_capacity(length).map_err(broken)?;
+        }
+        match body.trailers().await.map_err(broken)? {
+            Some(trailers) => check(&trailers)?,
+            None if head.headers.contains_key("grpc-status") => {}
+            None => return Err(Failure::Transport("the answer ended without a status".to_owned())),
+        }
+        Ok(message.pairs())
+    }
+}
+
+fn check(headers: &HeaderMap) -> Result<(), Failure> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match text("grpc-status") {
+        "0" => Ok(()),
+        code => Err(Failure::Status(format!("{} (code {code})", percent_decoded(text("grpc-message"))))),
+    }
+}
+
+/// gRPC writes what is no printable ASCII as %XX.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let escaped = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.map(|digits| u8::from_str_radix(digits, 16)) {
+            Some(Ok(byte)) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// An answer, gathered only if it comes in several pieces.
+#[derive(Default)]
+enum Message {
+    #[default]
+    Empty,
+    Whole(Bytes),
+    Gathered(BytesMut),
+}
+
+impl Message {
+    fn push(&mut self, chunk: Bytes) {
+        *self = match std::mem::take(self) {
+            Self::Empty => Self::Whole(chunk),
+            Self::Whole(first) => {
+                let mut all = BytesMut::with_capacity(first.len() + chunk.len());
+                all.extend_from_slice(&first);
+                all.extend_from_slice(&chunk);
+                Self::Gathered(all)
+            }
+            Self::Gathered(mut all) => {
+                all.extend_from_slice(&chunk);
+                Self::Gathered(all)
+            }
+        };
+    }
+
+    fn pairs(self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Whole(bytes) => count_pairs(bytes),
+            Self::Gathered(bytes) => count_pairs(bytes.freeze()),
+        }
+    }
+}
+
+/// Counts field 2 (`kvs`) of a framed `RangeResponse` without decoding it.
+fn count_pairs(mut message: Bytes) -> u64 {
+    const PREFIX_BYTES: usize = 5;
+    const KVS: u32 = 2;
+    if message.len() < PREFIX_BYTES {
+        return 0;
+    }
+    message.advance(PREFIX_BYTES);
+    let mut pairs = 0;
+    while message.has_remaining() {
+        let Ok((field, wire_type)) = prost::encoding::decode_key(&mut message) else { return pairs };
+        pairs += u64::from(field == KVS);
+        let context = prost::encoding::DecodeContext::default();
+        if prost::encoding::skip_field(wire_type, field, &mut message, context).is_err() {
+            return pairs;
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::etcdserverpb::RangeResponse;
+    use crate::pb::mvccpb::KeyValue;
+    use prost::Message as _;
+
+    #[test]
+    fn pairs_are_counted_in_whole_and_in_pieces() {
+        let kvs = vec![KeyValue { key: "k".into(), value: "v".into(), ..Default::default() }; 3];
+        let response = RangeResponse { header: Some(Default::default()), kvs, more: true, count: 9 };
+        let framed = Bytes::from([&[0, 0, 0, 0, 0][..], &response.encode_to_vec()].concat());
+        for size in [1, 2, 7, framed.len()] {
+            let mut message = super::Message::default();
+            for piece in framed.chunks(size) {
+                message.push(Bytes::copy_from_slice(piece));
+            }
+            assert_eq!(message.pairs(), 3, "pieces of {size}");
+        }
+        assert_eq!(super::Message::default().pairs(), 0);
+    }
+
+    #[test]
+    fn messages_are_decoded() {
+        for (text, wanted) in [("a%20b", "a b"), ("100%", "100%"), ("%zz", "%zz"), ("%C3%A4", "ä")] {
+            assert_eq!(percent_decoded(text), wanted);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What the clients ask: keys by number, and requests encoded straight into the frame that goes on the wire.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use crate::pb::etcdserverpb::request_op::Request;
+use crate::pb::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// Writes of single keys.
+    Put,
+    /// Reads of single keys.
+    Get,
+    /// Reads of `limit` keys in a row.
+    Range {
+        /// Keys in a range.
+        limit: u64,
+    },
+    /// Writes of several keys at once.
+    Txn {
+        /// Keys in a transaction.
+        puts: usize,
+    },
+    /// Reads and writes of single keys.
+    Mixed {
+        /// Reads for each write.
+        reads_per_write: f64,
+    },
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Range { .. } => "range",
+            Self::Txn { .. } => "txn",
+            Self::Mixed { .. } => "mixed",
+        }
+    }
+}
+
+/// The methods that workloads call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// `KV.Put`
+    Put,
+    /// `KV.Range`
+    Range,
+    /// `KV.Txn`
+    Txn,
+}
+
+impl Method {
+    pub(super) const ALL: [Self; 3] = [Self::Put, Self::Range, Self::Txn];
+
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Put => "/etcdserverpb.KV/Put",
+            Self::Range => "/etcdserverpb.KV/Range",
+            Self::Txn => "/etcdserverpb.KV/Txn",
+        }
+    }
+}
+
+/// The key space: numbers with leading zeros behind a prefix, so that the order of numbers is the order of keys.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: Bytes,
+    digits: usize,
+    count: u64,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, size: usize, count: u64) -> Result<Self, String> {
+        // One past the last key must have a name too: it ends the last range.
+        let needed = prefix.len() + count.to_string().len();
+        if size < needed {
+            return Err(format!("--key-size must be at least {needed} for {count} keys that begin with {prefix:?}"));
+        }
+        Ok(Self { prefix: Bytes::copy_from_slice(prefix.as_bytes()), digits: size - prefix.len(), count })
+    }
+
+    fn key(&self, number: u64) -> Bytes {
+        let mut key = BytesMut::with_capacity(self.prefix.len() + self.digits);
+        key.put_slice(&self.prefix);
+        key.put_bytes(b'0', self.digits);
+        let mut rest = number;
+        for digit in key[self.prefix.len()..].iter_mut().rev() {
+            *digit = b'0' + u8::try_from(rest % 10).expect("a digit");
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        key.freeze()
+    }
+}
+
+/// Makes requests.
+#[derive(Clone, Debug)]
+pub(super) struct Workload {
+    pub(super) kind: Kind,
+    pub(super) keys: Keys,
+    pub(super) value: Bytes,
+    pub(super) serializable: bool,
+    pub(super) sequential: bool,
+}
+
+/// A request, framed as gRPC wants it.
+pub(super) struct Encoded {
+    pub(super) method: Method,
+    pub(super) frame: Bytes,
+    /// Pairs that the answer must hold, if it is a read.
+    pub(super) pairs: Option<u64>,
+}
+
+impl Workload {
+    /// The operation with this number.
+    pub(super) fn next(&self, number: u64, random: &mut SmallRng) -> Encoded {
+        match self.kind {
+            Kind::Put => self.put(self.pick(number, 1, random)),
+            Kind::Get => self.range(self.pick(number, 1, random), 1),
+            Kind::Range { limit } => self.range(self.pick(number, limit, random), limit),
+            Kind::Txn { puts } => {
+                // A key may be put once in a transaction: the keys lie side by side.
+                let first = self.pick(number, puts as u64, random);
+                let op = |at: u64| RequestOp { request: Some(Request::RequestPut(self.put_request(first + at))) };
+                let txn = TxnRequest { success: (0..puts as u64).map(op).collect(), ..TxnRequest::default() };
+                Encoded { method: Method::Txn, frame: frame(&txn), pairs: None }
+            }
+            Kind::Mixed { reads_per_write } => {
+                let at = self.pick(number, 1, random);
+                let read = random.random::<f64>() < reads_per_write / (1.0 + reads_per_write);
+                if read { self.range(at, 1) } else { self.put(at) }
+            }
+        }
+    }
+
+    /// The first of `width` keys in a row.
+    fn pick(&self, number: u64, width: u64, random: &mut SmallRng) -> u64 {
+        let choices = self.keys.count - width + 1;
+        if self.sequential { number.wrapping_mul(width) % choices } else { random.random_range(0..choices) }
+    }
+
+    fn put_request(&self, at: u64) -> PutRequest {
+        PutRequest { key: self.keys.key(at), value: self.value.clone(), ..PutRequest::default() }
+    }
+
+    fn put(&self, at: u64) -> Encoded {
+        Encoded { method: Method::Put, frame: frame(&self.put_request(at)), pairs: None }
+    }
+
+    fn range(&self, at: u64, width: u64) -> Encoded {
+        let range_end = if width == 1 { Bytes::new() } else { self.keys.key(at + width) };
+        let request = RangeRequest {
+            key: self.keys.key(at),
+            range_end,
+            serializable: self.serializable,
+            ..RangeRequest::default()
+        };
+        Encoded { method: Method::Range, frame: frame(&request), pairs: Some(width) }
+    }
+}
+
+/// The message behind gRPC's prefix: not compressed, and its length.
+fn frame(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(5 + length);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(length).expect("requests are far below 4 GiB"));
+    message.encode(&mut frame).expect("the buffer has room");
+    frame.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn workload(kind: Kind, count: u64, sequential: bool) -> Workload {
+        let keys = Keys::new("k/", 6, count).unwrap();
+        Workload { kind, keys, value: Bytes::from_static(b"v"), serializable: true, sequential }
+    }
+
+    #[test]
+    fn keys_have_one_size_and_keep_order() {
+        let keys = Keys::new("k/", 6, 9999).unwrap();
+        assert_eq!(keys.key(0), "k/0000");
+        assert_eq!(keys.key(7), "k/0007");
+        assert_eq!(keys.key(1234), "k/1234");
+        assert!(Keys::new("k/", 5, 9999).is_err());
+        assert!(Keys::new("", 0, 1).is_err());
+    }
+
+    #[test]
+    fn sequential_work_covers_the_key_space() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let work = workload(Kind::Put, 3, true);
+        let keys: Vec<Bytes> = (0..4)
+            .map(|number| PutRequest::decode(work.next(number, &mut random).frame.slice(5..)).unwrap().key)
+            .collect();
+        assert_eq!(keys, ["k/0000", "k/0001", "k/0002", "k/0000"]);
+    }
+
+    #[test]
+    fn ranges_hold_exactly_their_keys() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let work = workload(Kind::Range { limit: 10 }, 10, false);
+        let encoded = work.next(0, &mut random);
+        let request = RangeRequest::decode(encoded.frame.slice(5..)).unwrap();
+        assert_eq!((request.key, request.range_end, request.serializable), ("k/0000".into(), "k/0010".into(), true));
+        assert_eq!(encoded.pairs, Some(10));
+        assert_eq!(encoded.frame[..5], [0, 0, 0, 0, u8::try_from(encoded.frame.len() - 5).unwrap()]);
+    }
+
+    #[test]
+    fn a_transaction_puts_different_keys() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let txn = TxnRequest::decode(workload(Kind::Txn { puts: 3 }, 3, false).next(0, &mut random).frame.slice(5..));
+        assert_eq!(txn.unwrap().success.len(), 3);
+    }
+
+    #[test]
+    fn the_ratio_of_a_mix_is_kept() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let work = workload(Kind::Mixed { reads_per_write: 3.0 }, 100, false);
+        let reads = (0..10_000).filter(|number| work.next(*number, &mut random).method == Method::Range).count();
+        assert!((7_300..7_700).contains(&reads), "{reads}");
+    }
+}

@@ -1,0 +1,293 @@
+//! Connections to a cluster's endpoints, and when a request may be sent to the next one.
+//!
+//! A read goes on to the next endpoint whenever one cannot answer. A write goes on only while it is certain that it was
+//! not carried out: no connection, or a status that says so. Otherwise it is reported as indeterminate.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+
+use super::error::{CliError, Tried};
+use crate::pb::etcdserverpb::cluster_client::ClusterClient;
+use crate::pb::etcdserverpb::kv_client::KvClient;
+use crate::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use crate::pb::etcdserverpb::watch_client::WatchClient;
+
+/// Longest wait for a TCP connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often an open call asks whether the other side is there, and how long it waits for the answer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether repeating a request can do harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Reads, and writes that leave the same behind however often they are carried out.
+    Harmless,
+    /// Writes.
+    Harmful,
+}
+
+/// The endpoints that the user named.
+pub(crate) struct Cluster {
+    nodes: Vec<Node>,
+    timeout: Duration,
+    /// Where the last answer came from: the next request starts there.
+    preferred: AtomicUsize,
+}
+
+struct Node {
+    name: String,
+    endpoint: Endpoint,
+    channel: Mutex<Option<Channel>>,
+}
+
+/// One attempt at one endpoint.
+#[derive(Clone)]
+pub(crate) struct Attempt {
+    channel: Channel,
+    timeout: Duration,
+}
+
+impl Attempt {
+    pub(crate) fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn watch(&self) -> WatchClient<Channel> {
+        WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn cluster(&self) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn maintenance(&self) -> MaintenanceClient<Channel> {
+        MaintenanceClient::new(self.channel.clone())
+    }
+
+    /// A request that carries the deadline, so that the server gives up in time.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request
+    }
+}
+
+impl Cluster {
+    /// Checks the endpoints' form; connects to none of them yet.
+    pub(crate) fn new(endpoints: &[String], timeout: Duration) -> Result<Self, CliError> {
+        let nodes = endpoints.iter().map(|name| Node::new(name)).collect::<Result<Vec<_>, _>>()?;
+        if nodes.is_empty() {
+            return Err(CliError::Usage("--endpoints names no endpoint".to_owned()));
+        }
+        Ok(Self { nodes, timeout, preferred: AtomicUsize::new(0) })
+    }
+
+    /// The endpoints' names as the user wrote them.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|node| node.name.as_str())
+    }
+
+    /// Asks one endpoint after the other until one answers.
+    pub(crate) async fn call<T>(
+        &self,
+        repeat: Repeat,
+        call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut tried = Vec::new();
+        for offset in 0..self.nodes.len() {
+            let index = (first + offset) % self.nodes.len();
+            let node = &self.nodes[index];
+            let attempt = match node.connect(self.timeout).await {
+                Ok(attempt) => attempt,
+                Err(reason) => {
+                    tried.push(Tried { endpoint: node.name.clone(), reason });
+                    continue;
+                }
+            };
+            let (reason, undone) = match tokio::time::timeout(self.timeout, call(attempt)).await {
+                Ok(Ok(response)) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(response.into_inner());
+                }
+                Ok(Err(status)) => match judge(&status) {
+                    Verdict::Final => {
+                        return Err(CliError::Refused { endpoint: node.name.clone(), status: Box::new(status) });
+                    }
+                    Verdict::Undone => (describe(&status), true),
+                    Verdict::Unknown => (describe(&status), false),
+                },
+                Err(_) => (format!("no answer within {}", humantime::format_duration(self.timeout)), false),
+            };
+            if repeat == Repeat::Harmful && !undone {
+                return Err(CliError::Indeterminate { endpoint: node.name.clone(), reason });
+            }
+            tried.push(Tried { endpoint: node.name.clone(), reason });
+        }
+        Err(CliError::Unreachable(tried))
+    }
+
+    /// Connects to one endpoint, by its place in [`names`](Self::names), for a call that stays open. Fails with the reason.
+    pub(crate) async fn attempt(&self, number: usize) -> Result<Attempt, String> {
+        self.nodes[number].connect(self.timeout).await
+    }
+
+    /// Asks every endpoint at once.
+    pub(crate) async fn call_each<T>(
+        &self,
+        call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
+    ) -> Vec<Result<T, Tried>> {
+        let call = &call;
+        futures::future::join_all(self.nodes.iter().map(|node| async move {
+            let failed = |reason| Tried { endpoint: node.name.clone(), reason };
+            let attempt = node.connect(self.timeout).await.map_err(failed)?;
+            match tokio::time::timeout(self.timeout, call(attempt)).await {
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(failed(describe(&status))),
+                Err(_) => Err(failed(format!("no answer within {}", humantime::format_duration(self.timeout)))),
+            }
+        }))
+        .await
+    }
+}
+
+impl Node {
+    fn new(name: &str) -> Result<Self, CliError> {
+        let refused = |why: &str| {
+            CliError::Usage(format!("{name:?} is not an endpoint ({why}); write HOST:PORT, such as 127.0.0.1:2379"))
+        };
+        if name.starts_with("https://") {
+            return Err(refused("TLS is not supported yet"));
+        }
+        let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
+        let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused("malformed"))?;
+        if uri.port_u16().is_none() || uri.path() != "/" {
+            return Err(refused("no port"));
+        }
+        let endpoint = Endpoint::from(uri)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            // A watch on a node that has stopped without a word must find out.
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .initial_stream_window_size(4 << 20)
+            .initial_connection_window_size(16 << 20);
+        Ok(Self { name: authority.to_owned(), endpoint, channel: Mutex::new(None) })
+    }
+
+    async fn connect(&self, timeout: Duration) -> Result<Attempt, String> {
+        let known = self.channel.lock().clone();
+        let channel = match known {
+            Some(channel) => channel,
+            None => {
+                let channel = self.endpoint.connect().await.map_err(|error| innermost(&error))?;
+                *self.channel.lock() = Some(channel.clone());
+                channel
+            }
+        };
+        Ok(Attempt { channel, timeout })
+    }
+}
+
+/// What a status means for the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The server decided; another one would say the same.
+    Final,
+    /// Certainly not carried out, and another endpoint may do better.
+    Undone,
+    /// It may have been carried out.
+    Unknown,
+}
+
+fn judge(status: &Status) -> Verdict {
+    match status.code() {
+        Code::Unavailable | Code::Unknown | Code::ResourceExhausted
+            if matches!(status.message(), "etcdserver: no leader" | "etcdserver: too many requests") =>
+        {
+            Verdict::Undone
+        }
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Internal => Verdict::Unknown,
+        // A broken connection has this code too; then there is a cause, and no server wrote the message.
+        Code::Unknown if status.source().is_some() => Verdict::Unknown,
+        _ => Verdict::Final,
+    }
+}
+
+fn describe(status: &Status) -> String {
+    // What the client itself says when the deadline that it sent has passed.
+    if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
+        return "no answer in time".to_owned();
+    }
+    match status.source() {
+        Some(source) => innermost(source),
+        None => format!("{} ({})", status.message(), super::error::code_name(status.code())),
+    }
+}
+
+/// The outer layers say "transport error"; the operating system's words are innermost.
+fn innermost(error: &dyn Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_status_means() {
+        for (status, wanted) in [
+            (Status::unavailable("etcdserver: no leader"), Verdict::Undone),
+            (Status::unknown("etcdserver: too many requests"), Verdict::Undone),
+            (Status::resource_exhausted("etcdserver: too many requests"), Verdict::Undone),
+            (Status::resource_exhausted("etcdserver: mvcc: database space exceeded"), Verdict::Final),
+            (Status::unavailable("etcdserver: request timed out"), Verdict::Unknown),
+            (Status::unavailable("etcdserver: leader changed"), Verdict::Unknown),
+            (Status::deadline_exceeded("x"), Verdict::Unknown),
+            (Status::invalid_argument("etcdserver: key is not provided"), Verdict::Final),
+            (Status::unknown("election: no leader"), Verdict::Final),
+        ] {
+            assert_eq!(judge(&status), wanted, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn endpoints_take_several_forms() {
+        for (text, name) in [
+            ("127.0.0.1:1", Some("127.0.0.1:1")),
+            ("http://h:2/", Some("h:2")),
+            ("h", None),
+            ("https://h:1", None),
+            ("", None),
+        ] {
+            assert_eq!(Node::new(text).ok().map(|node| node.name).as_deref(), name, "{text:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_endpoint_that_was_tried_is_named() {
+        // Bound and dropped: nobody listens on these ports now.
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let names = [free(), free()];
+        let cluster = Cluster::new(&names, Duration::from_secs(1)).unwrap();
+        let error = cluster
+            .call(Repeat::Harmful, async |_| -> Result<Response<()>, Status> { unreachable!("nobody listens") })
+            .await
+            .unwrap_err()
+            .to_string();
+        for name in &names {
+            assert!(error.contains(&format!("{name}: Connection refused")), "{error}");
+        }
+    }
+}

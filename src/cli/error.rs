@@ -1,0 +1,117 @@
+//! Why a command failed, in words that say what to do next.
+//!
+//! `tonic::Status` and connection errors become [`CliError`] in `connect`; everything else in the command itself.
+
+use std::fmt;
+use std::io;
+
+use thiserror::Error;
+use tonic::Status;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum CliError {
+    /// No endpoint could carry the request out; nothing changed.
+    #[error("{}", unreachable_text(.0))]
+    Unreachable(Vec<Tried>),
+    /// A server refused the request; nothing changed.
+    #[error("{}", refused_text(.endpoint, .status))]
+    Refused {
+        /// Who refused.
+        endpoint: String,
+        /// Why.
+        status: Box<Status>,
+    },
+    /// A write was sent and no answer came.
+    #[error(
+        "{endpoint}: {reason}\nThe write may or may not have taken effect, now or later: read before you repeat it."
+    )]
+    Indeterminate {
+        /// Who was asked.
+        endpoint: String,
+        /// What came instead of an answer.
+        reason: String,
+    },
+    /// The command line or the input makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The command did its work and the finding is bad.
+    #[error("{0}")]
+    Finding(String),
+    /// Nobody reads the output any more.
+    #[error("standard output was closed")]
+    OutputClosed,
+    /// Anything else.
+    #[error("{0:#}")]
+    Other(anyhow::Error),
+}
+
+/// One endpoint that did not help, and why.
+#[derive(Clone, Debug)]
+pub(crate) struct Tried {
+    /// The endpoint as the user wrote it.
+    pub(crate) endpoint: String,
+    /// Why it did not help.
+    pub(crate) reason: String,
+}
+
+impl CliError {
+    /// Wraps an error that has no kind of its own.
+    pub(crate) fn other(error: impl Into<anyhow::Error>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// 2 for wrong use, 1 otherwise.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Unreachable(_)
+            | Self::Refused { .. }
+            | Self::Indeterminate { .. }
+            | Self::Finding(_)
+            | Self::OutputClosed
+            | Self::Other(_) => 1,
+        }
+    }
+}
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::OutputClosed } else { Self::Other(error.into()) }
+    }
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.endpoint, self.reason)
+    }
+}
+
+fn unreachable_text(tried: &[Tried]) -> String {
+    let mut text = match tried.len() {
+        1 => "the endpoint did not answer:".to_owned(),
+        count => format!("none of {count} endpoints answered:"),
+    };
+    for endpoint in tried {
+        text.push_str("\n  ");
+        text.push_str(&endpoint.to_string());
+    }
+    text.push_str(
+        "\nIs the cluster running (scripts/cluster status)? Other nodes are named with --endpoints or HEADWATER_ENDPOINTS.",
+    );
+    text
+}
+
+fn refused_text(endpoint: &str, status: &Status) -> String {
+    if status.message().is_empty() {
+        format!("{endpoint}: {}", status.code())
+    } else {
+        // The server's text comes first: it is what other clients print and what people search for.
+        format!("{} ({} from {endpoint})", status.message(), code_name(status.code()))
+    }
+}
+
+/// The code's name as gRPC's documentation writes it in words.
+pub(crate) fn code_name(code: tonic::Code) -> String {
+    format!("{code:?}")
+}

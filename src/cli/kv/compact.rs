@@ -1,0 +1,29 @@
+//! `headwater compact`: gives up the history below a revision.
+
+use std::io::Write;
+
+use crate::cli::ClientArgs;
+use crate::cli::connect::{Cluster, Repeat};
+use crate::cli::error::CliError;
+use crate::cli::output::{self, WriteOut, json};
+use crate::pb::etcdserverpb::CompactionRequest;
+
+/// Give up the history below a revision
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct CompactArgs {
+    /// What is older than this revision becomes unreadable
+    revision: i64,
+    /// Wait until the space is reclaimed on the asked node
+    #[arg(long)]
+    physical: bool,
+}
+
+pub(in crate::cli) async fn run(args: CompactArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let request = CompactionRequest { revision: args.revision, physical: args.physical };
+    let response = cluster.call(Repeat::Harmful, async |a| a.kv().compact(a.request(request)).await).await?;
+    let mut out = std::io::stdout().lock();
+    match client.write_out {
+        WriteOut::Json => output::print_json(&mut out, &json::Compaction::from(&response)),
+        WriteOut::Simple | WriteOut::Table => Ok(writeln!(out, "compacted revision {}", args.revision)?),
+    }
+}

@@ -1,0 +1,73 @@
+//! `headwater txn`: reads a transaction in etcdctl's grammar and runs it.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use super::{del, get, grammar, put};
+use crate::cli::ClientArgs;
+use crate::cli::connect::{Cluster, Repeat};
+use crate::cli::error::CliError;
+use crate::cli::output::{self, WriteOut, json};
+use crate::pb::etcdserverpb::response_op::Response;
+use crate::pb::etcdserverpb::{ResponseOp, TxnResponse};
+
+/// Compare, then do one of two lists of operations, all at once
+///
+/// Three sections, each ended by an empty line: comparisons, what is done if all hold, what is done otherwise.
+///
+///   mod("key1") > "0"
+///   value("key2") = "blue"
+///
+///   put key1 "new value"
+///   get key2
+///
+///   del key1 --prev-kv
+///
+/// Targets are value, create, mod, version and lease; operators are =, !=, < and >.
+#[derive(Clone, Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(in crate::cli) struct TxnArgs {
+    /// Where the transaction is written; standard input if missing or -
+    file: Option<PathBuf>,
+}
+
+pub(in crate::cli) async fn run(args: TxnArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let request = match &args.file {
+        Some(path) if path.as_os_str() != "-" => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| CliError::Usage(format!("cannot read {}: {error}", path.display())))?;
+            grammar::parse(text.lines().map(|line| Ok(line.to_owned())), |_| {}, client.consistency)?
+        }
+        _ => {
+            let stdin = std::io::stdin();
+            let prompt = |text: &str| {
+                if std::io::stdin().is_terminal() {
+                    eprintln!("{text}");
+                }
+            };
+            grammar::parse(stdin.lines(), prompt, client.consistency)?
+        }
+    };
+    let response = cluster.call(Repeat::Harmful, async |a| a.kv().txn(a.request(request.clone())).await).await?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match client.write_out {
+        WriteOut::Simple | WriteOut::Table => print_simple(&mut out, &response)?,
+        WriteOut::Json => output::print_json(&mut out, &json::Txn::from(&response))?,
+    }
+    Ok(out.flush()?)
+}
+
+fn print_simple(out: &mut impl Write, response: &TxnResponse) -> Result<(), CliError> {
+    writeln!(out, "{}", if response.succeeded { "SUCCESS" } else { "FAILURE" })?;
+    for ResponseOp { response } in &response.responses {
+        writeln!(out)?;
+        match response {
+            Some(Response::ResponseRange(range)) => get::print_simple(out, range)?,
+            Some(Response::ResponsePut(done)) => put::print_simple(out, done)?,
+            Some(Response::ResponseDeleteRange(done)) => del::print_simple(out, done)?,
+            Some(Response::ResponseTxn(done)) => print_simple(out, done)?,
+            None => {}
+        }
+    }
+    Ok(())
+}

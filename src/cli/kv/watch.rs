@@ -1,0 +1,234 @@
+//! `headwater watch`: prints changes as they happen, on whatever node answers, without losing or repeating one.
+//!
+//! Owns where to go on. Invariant: `next` is one past the last revision that was printed or promised to be complete.
+
+use std::io::Write;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+use crate::cli::ClientArgs;
+use crate::cli::connect::{Attempt, Cluster};
+use crate::cli::error::{CliError, Tried};
+use crate::cli::output::{self, WriteOut, json};
+use crate::pb::etcdserverpb::watch_request::RequestUnion;
+use crate::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use crate::pb::mvccpb::event::EventType;
+
+/// Pause after every endpoint was tried in vain.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// What a server says when the past that was asked for is gone.
+const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
+
+/// Print changes of a key or a range of keys as they happen
+///
+/// Goes on by itself after the last revision seen, at the next endpoint, when a node stops or the connection breaks.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct WatchArgs {
+    /// The key, or the first one
+    key: String,
+    /// The first key after the range
+    range_end: Option<String>,
+    /// Every key that begins with KEY
+    #[arg(long)]
+    prefix: bool,
+    /// Every key from KEY on
+    #[arg(long)]
+    from_key: bool,
+    /// Begin with this revision, which may lie in the past or in the future; 0 is from now on
+    #[arg(long, default_value_t = 0, value_name = "REVISION")]
+    rev: i64,
+    /// Print the pair before each change too
+    #[arg(long)]
+    prev_kv: bool,
+    /// Print from time to time how far the watch has come
+    #[arg(long, alias = "progress-notify")]
+    progress: bool,
+}
+
+/// How an attempt at one endpoint ended.
+enum Ended {
+    /// Another one may do better.
+    Broken(String),
+    /// Nobody will.
+    Final(CliError),
+}
+
+impl From<CliError> for Ended {
+    fn from(error: CliError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl From<Status> for Ended {
+    fn from(status: Status) -> Self {
+        match status.code() {
+            Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
+                Self::Final(CliError::Finding(status.message().to_owned()))
+            }
+            _ => Self::Broken(status.message().to_owned()),
+        }
+    }
+}
+
+pub(in crate::cli) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let (key, range_end) = super::interval(&args.key, args.range_end.as_deref(), args.prefix, args.from_key)?;
+    let mut request = WatchCreateRequest {
+        key,
+        range_end,
+        start_revision: args.rev,
+        prev_kv: args.prev_kv,
+        progress_notify: args.progress,
+        ..Default::default()
+    };
+    let mut was_connected = false;
+    loop {
+        let mut tried = Vec::new();
+        for (number, name) in cluster.names().enumerate() {
+            let reason = match cluster.attempt(number).await {
+                Err(reason) => reason,
+                Ok(attempt) => match follow(&attempt, &mut request, &mut was_connected, client.write_out).await {
+                    Ended::Final(error) => return Err(error),
+                    Ended::Broken(reason) => reason,
+                },
+            };
+            tried.push(Tried { endpoint: name.to_owned(), reason });
+        }
+        if !was_connected {
+            return Err(CliError::Unreachable(tried));
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Watches at one endpoint until that ends, moving the request's start along.
+async fn follow(
+    attempt: &Attempt,
+    request: &mut WatchCreateRequest,
+    was_connected: &mut bool,
+    format: WriteOut,
+) -> Ended {
+    match print_all(attempt, request, was_connected, format).await {
+        Ok(()) => Ended::Broken("the stream ended".to_owned()),
+        Err(ended) => ended,
+    }
+}
+
+async fn print_all(
+    attempt: &Attempt,
+    request: &mut WatchCreateRequest,
+    was_connected: &mut bool,
+    format: WriteOut,
+) -> Result<(), Ended> {
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request.clone())) };
+    // The client's side stays open, or the server would end the stream.
+    let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
+    let mut streaming = tonic::Request::new(requests);
+    streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
+    let mut responses = attempt.watch().watch(streaming).await?.into_inner();
+    let mut out = std::io::stdout();
+    while let Some(response) = responses.message().await? {
+        *was_connected = true;
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        if response.canceled {
+            return Err(CliError::Finding(why_cancelled(&response)).into());
+        }
+        if response.created {
+            if request.start_revision == 0 {
+                request.start_revision = revision + 1;
+            }
+            continue;
+        }
+        print(&mut out, &response, format)?;
+        let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
+        request.start_revision = request.start_revision.max(last.unwrap_or(revision) + 1);
+    }
+    Ok(())
+}
+
+fn why_cancelled(response: &WatchResponse) -> String {
+    match (response.compact_revision, response.cancel_reason.as_str()) {
+        (0, reason) => format!("watch was canceled ({reason})"),
+        (point, reason) => {
+            let reason = if reason.is_empty() { COMPACTED } else { reason };
+            format!("watch was canceled ({reason})\nThe oldest revision that can still be watched is {point}.")
+        }
+    }
+}
+
+fn print(out: &mut impl Write, response: &WatchResponse, format: WriteOut) -> Result<(), CliError> {
+    if response.events.is_empty() {
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        writeln!(out, "progress notify: {revision}")?;
+    }
+    match format {
+        WriteOut::Json => output::print_json(out, &json::Watch::from(response))?,
+        WriteOut::Simple | WriteOut::Table => {
+            for event in &response.events {
+                writeln!(out, "{}", event_name(event.r#type()))?;
+                for kv in event.prev_kv.iter().chain(&event.kv) {
+                    output::print_pair(out, kv)?;
+                }
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn event_name(kind: EventType) -> &'static str {
+    match kind {
+        EventType::Put => "PUT",
+        EventType::Delete => "DELETE",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::etcdserverpb::ResponseHeader;
+    use crate::pb::mvccpb::{Event, KeyValue};
+
+    fn response() -> WatchResponse {
+        let kv = |value: &'static str, mod_revision| {
+            Some(KeyValue { key: "k".into(), value: value.into(), mod_revision, ..Default::default() })
+        };
+        WatchResponse {
+            header: Some(ResponseHeader { cluster_id: 1, member_id: 2, revision: 9, raft_term: 3 }),
+            events: vec![
+                Event { kv: kv("v", 8), prev_kv: kv("u", 7), ..Default::default() },
+                Event { r#type: EventType::Delete.into(), kv: kv("", 9), ..Default::default() },
+            ],
+            ..Default::default()
+        }
+    }
+
+    fn printed(response: &WatchResponse, format: WriteOut) -> String {
+        let mut out = Vec::new();
+        print(&mut out, response, format).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn events_look_as_etcdctl_prints_them() {
+        assert_eq!(printed(&response(), WriteOut::Simple), "PUT\nk\nu\nk\nv\nDELETE\nk\n\n");
+        assert_eq!(
+            printed(&response(), WriteOut::Json),
+            "{\"Header\":{\"cluster_id\":1,\"member_id\":2,\"revision\":9,\"raft_term\":3},\"Events\":[\
+             {\"kv\":{\"key\":\"aw==\",\"mod_revision\":8,\"value\":\"dg==\"},\
+             \"prev_kv\":{\"key\":\"aw==\",\"mod_revision\":7,\"value\":\"dQ==\"}},\
+             {\"type\":1,\"kv\":{\"key\":\"aw==\",\"mod_revision\":9}}],\
+             \"CompactRevision\":0,\"Canceled\":false,\"Created\":false}\n"
+        );
+        let progress = WatchResponse { events: vec![], ..response() };
+        assert_eq!(printed(&progress, WriteOut::Simple), "progress notify: 9\n");
+    }
+
+    #[test]
+    fn a_cancelled_watch_says_what_to_do() {
+        let compacted = WatchResponse { canceled: true, compact_revision: 5, ..Default::default() };
+        let text = why_cancelled(&compacted);
+        assert!(text.contains(COMPACTED) && text.ends_with("is 5."), "{text}");
+        let refused = WatchResponse { cancel_reason: "mvcc: watcher range is empty".to_owned(), ..Default::default() };
+        assert_eq!(why_cancelled(&refused), "watch was canceled (mvcc: watcher range is empty)");
+    }
+}

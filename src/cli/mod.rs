@@ -1,0 +1,166 @@
+//! The command line: `headwater serve`, the client commands, loading and checking data, and the load generator.
+//!
+//! Owns what a person types and what is printed. Talks to servers through the public API only (`etcdserverpb`), so that
+//! every client command works against any etcd-compatible endpoint; knows nothing of nodes or storage. Invariant: a
+//! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
+//! certainly not carried out or is idempotent by nature.
+
+mod bench;
+mod connect;
+mod data;
+mod error;
+mod kv;
+mod members;
+mod output;
+mod progress;
+mod serve;
+mod status;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use connect::Cluster;
+use error::CliError;
+use output::WriteOut;
+
+/// Runs the program and says how it went: 0 done, 1 failed, 2 used wrongly.
+pub fn main() -> ExitCode {
+    match dispatch(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(CliError::OutputClosed) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// A replicated store that you can subscribe to; speaks etcd's v3 API.
+#[derive(Debug, Parser)]
+#[command(name = "headwater", version, propagate_version = true, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How client commands reach a cluster and print what they get.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Client options")]
+struct ClientArgs {
+    /// Nodes to talk to; the next one is tried when one cannot be reached
+    #[arg(
+        long,
+        global = true,
+        env = "HEADWATER_ENDPOINTS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:2379",
+        value_name = "HOST:PORT,…"
+    )]
+    endpoints: Vec<String>,
+    /// How answers are printed
+    #[arg(long, short = 'w', global = true, value_enum, default_value_t = WriteOut::Simple, value_name = "FORMAT")]
+    write_out: WriteOut,
+    /// How fresh reads are: l (linearizable) or s (serializable: what the asked node has)
+    #[arg(long, global = true, value_enum, default_value_t = Freshness::Linearizable, value_name = "l|s")]
+    consistency: Freshness,
+    /// Longest wait for one node's answer
+    #[arg(long, global = true, value_parser = parse_duration, default_value = "5s", value_name = "DURATION")]
+    timeout: Duration,
+}
+
+/// How fresh reads are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Freshness {
+    /// Sees every write acknowledged before
+    #[value(name = "l", alias = "linearizable")]
+    Linearizable,
+    /// What the asked node has
+    #[value(name = "s", alias = "serializable")]
+    Serializable,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Serve(serve::ServeArgs),
+    /// Write one key
+    Put(kv::put::PutArgs),
+    /// Read a key or a range of keys
+    Get(kv::get::GetArgs),
+    /// Remove a key or a range of keys
+    Del(kv::del::DelArgs),
+    /// Compare, then do one of two lists of operations, all at once
+    Txn(kv::txn::TxnArgs),
+    /// Print changes as they happen
+    Watch(kv::watch::WatchArgs),
+    /// Give up the history below a revision
+    Compact(kv::compact::CompactArgs),
+    /// Show how each endpoint stands
+    Status(status::StatusArgs),
+    /// List the cluster's members
+    Members,
+    /// Write every line of a file as a key
+    Load(data::load::LoadArgs),
+    /// Read what `load` wrote and compare it with the file
+    Verify(data::verify::VerifyArgs),
+    /// Generate load and measure
+    Bench(bench::BenchArgs),
+}
+
+fn dispatch(cli: Cli) -> Result<(), CliError> {
+    let client = &cli.client;
+    match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => bench::run(args, client),
+        Command::Put(args) => on_cluster(client, async |c| kv::put::run(args, c, client).await),
+        Command::Get(args) => on_cluster(client, async |c| kv::get::run(args, c, client).await),
+        Command::Del(args) => on_cluster(client, async |c| kv::del::run(args, c, client).await),
+        Command::Txn(args) => on_cluster(client, async |c| kv::txn::run(args, c, client).await),
+        Command::Watch(args) => on_cluster(client, async |c| kv::watch::run(args, c, client).await),
+        Command::Compact(args) => on_cluster(client, async |c| kv::compact::run(args, c, client).await),
+        Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
+        Command::Members => on_cluster(client, async |c| members::run(c, client).await),
+        Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
+        Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
+    }
+}
+
+/// Client commands run on one thread: they wait for a server most of the time.
+fn on_cluster(
+    client: &ClientArgs,
+    command: impl AsyncFnOnce(&Cluster) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let cluster = Cluster::new(&client.endpoints, client.timeout)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
+    runtime.block_on(command(&cluster))
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write a number with a unit, such as 5s or 200ms"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn client_options_go_before_or_after_the_command() {
+        for line in
+            ["headwater --endpoints a:1,b:2 get k -w json", "headwater get k --endpoints a:1,b:2 --write-out json"]
+        {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.client.endpoints, ["a:1", "b:2"]);
+            assert_eq!(cli.client.write_out, WriteOut::Json);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Answers as JSON with the names, the order and the omissions of etcdctl, so that scripts written for it go on working:
+//! bytes in base64, zero values left out, operations of a transaction wrapped in `Response`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Serialize, Serializer};
+
+use crate::pb::etcdserverpb as pb;
+use crate::pb::mvccpb;
+
+fn base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// `ResponseHeader`.
+#[derive(Serialize)]
+pub(crate) struct Header {
+    #[serde(skip_serializing_if = "is_zero")]
+    cluster_id: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    member_id: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    revision: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    raft_term: u64,
+}
+
+impl From<&pb::ResponseHeader> for Header {
+    fn from(h: &pb::ResponseHeader) -> Self {
+        Self { cluster_id: h.cluster_id, member_id: h.member_id, revision: h.revision, raft_term: h.raft_term }
+    }
+}
+
+type OptionalHeader = Option<Header>;
+
+fn header(header: &Option<pb::ResponseHeader>) -> OptionalHeader {
+    header.as_ref().map(Header::from)
+}
+
+/// `KeyValue`.
+#[derive(Serialize)]
+pub(crate) struct Pair<'a> {
+    #[serde(serialize_with = "base64")]
+    key: &'a [u8],
+    #[serde(skip_serializing_if = "is_zero")]
+    create_revision: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    mod_revision: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    version: i64,
+    #[serde(serialize_with = "base64", skip_serializing_if = "<[u8]>::is_empty")]
+    value: &'a [u8],
+    #[serde(skip_serializing_if = "is_zero")]
+    lease: i64,
+}
+
+impl<'a> From<&'a mvccpb::KeyValue> for Pair<'a> {
+    fn from(kv: &'a mvccpb::KeyValue) -> Self {
+        Self {
+            key: &kv.key,
+            create_revision: kv.create_revision,
+            mod_revision: kv.mod_revision,
+            version: kv.version,
+            value: &kv.value,
+            lease: kv.lease,
+        }
+    }
+}
+
+/// `RangeResponse`.
+#[derive(Serialize)]
+pub(crate) struct Range<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kvs: Vec<Pair<'a>>,
+    #[serde(skip_serializing_if = "is_zero")]
+    more: bool,
+    #[serde(skip_serializing_if = "is_zero")]
+    count: i64,
+}
+
+impl<'a> From<&'a pb::RangeResponse> for Range<'a> {
+    fn from(r: &'a pb::RangeResponse) -> Self {
+        Self { header: header(&r.header), kvs: r.kvs.iter().map(Pair::from).collect(), more: r.more, count: r.count }
+    }
+}
+
+/// `PutResponse`.
+#[derive(Serialize)]
+pub(crate) struct Put<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prev_kv: Option<Pair<'a>>,
+}
+
+impl<'a> From<&'a pb::PutResponse> for Put<'a> {
+    fn from(r: &'a pb::PutResponse) -> Self {
+        Self { header: header(&r.header), prev_kv: r.prev_kv.as_ref().map(Pair::from) }
+    }
+}
+
+/// `DeleteRangeResponse`.
+#[derive(Serialize)]
+pub(crate) struct DeleteRange<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "is_zero")]
+    deleted: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    prev_kvs: Vec<Pair<'a>>,
+}
+
+impl<'a> From<&'a pb::DeleteRangeResponse> for DeleteRange<'a> {
+    fn from(r: &'a pb::DeleteRangeResponse) -> Self {
+        Self { header: header(&r.header), deleted: r.deleted, prev_kvs: r.prev_kvs.iter().map(Pair::from).collect() }
+    }
+}
+
+/// `TxnResponse`.
+#[derive(Serialize)]
+pub(crate) struct Txn<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "is_zero")]
+    succeeded: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    responses: Vec<Wrapped<'a>>,
+}
+
+#[derive(Serialize)]
+struct Wrapped<'a> {
+    #[serde(rename = "Response", skip_serializing_if = "Option::is_none")]
+    response: Option<OpResponse<'a>>,
+}
+
+#[derive(Serialize)]
+enum OpResponse<'a> {
+    #[serde(rename = "ResponseRange")]
+    Range(Range<'a>),
+    #[serde(rename = "ResponsePut")]
+    Put(Put<'a>),
+    #[serde(rename = "ResponseDeleteRange")]
+    DeleteRange(DeleteRange<'a>),
+    #[serde(rename = "ResponseTxn")]
+    Txn(Txn<'a>),
+}
+
+impl<'a> From<&'a pb::TxnResponse> for Txn<'a> {
+    fn from(r: &'a pb::TxnResponse) -> Self {
+        use pb::response_op::Response;
+        let wrap = |op: &'a pb::ResponseOp| Wrapped {
+            response: op.response.as_ref().map(|response| match response {
+                Response::ResponseRange(r) => OpResponse::Range(r.into()),
+                Response::ResponsePut(r) => OpResponse::Put(r.into()),
+                Response::ResponseDeleteRange(r) => OpResponse::DeleteRange(r.into()),
+                Response::ResponseTxn(r) => OpResponse::Txn(r.into()),
+            }),
+        };
+        Self { header: header(&r.header), succeeded: r.succeeded, responses: r.responses.iter().map(wrap).collect() }
+    }
+}
+
+/// `CompactionResponse`.
+#[derive(Serialize)]
+pub(crate) struct Compaction {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+}
+
+impl From<&pb::CompactionResponse> for Compaction {
+    fn from(r: &pb::CompactionResponse) -> Self {
+        Self { header: header(&r.header) }
+    }
+}
+
+/// `clientv3.WatchResponse`, which is what etcdctl prints.
+#[derive(Serialize)]
+pub(crate) struct Watch<'a> {
+    #[serde(rename = "Header", skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(rename = "Events")]
+    events: Vec<Event<'a>>,
+    #[serde(rename = "CompactRevision")]
+    compact_revision: i64,
+    #[serde(rename = "Canceled")]
+    canceled: bool,
+    #[serde(rename = "Created")]
+    created: bool,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    #[serde(rename = "type", skip_serializing_if = "is_zero")]
+    kind: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv: Option<Pair<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prev_kv: Option<Pair<'a>>,
+}
+
+impl<'a> From<&'a pb::WatchResponse> for Watch<'a> {
+    fn from(r: &'a pb::WatchResponse) -> Self {
+        let event = |event: &'a mvccpb::Event| Event {
+            kind: event.r#type,
+            kv: event.kv.as_ref().map(Pair::from),
+            prev_kv: event.prev_kv.as_ref().map(Pair::from),
+        };
+        Self {
+            header: header(&r.header),
+            events: r.events.iter().map(event).collect(),
+            compact_revision: r.compact_revision,
+            canceled: r.canceled,
+            created: r.created,
+        }
+    }
+}
+
+/// `MemberListResponse`.
+#[derive(Serialize)]
+pub(crate) struct MemberList<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    members: Vec<Member<'a>>,
+}
+
+#[derive(Serialize)]
+struct Member<'a> {
+    #[serde(rename = "ID")]
+    id: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(rename = "peerURLs")]
+    peer_urls: &'a [String],
+    #[serde(rename = "clientURLs", skip_serializing_if = "<[String]>::is_empty")]
+    client_urls: &'a [String],
+    #[serde(rename = "isLearner", skip_serializing_if = "is_zero")]
+    is_learner: bool,
+}
+
+impl<'a> From<&'a pb::MemberListResponse> for MemberList<'a> {
+    fn from(r: &'a pb::MemberListResponse) -> Self {
+        let member = |m: &'a pb::Member| Member {
+            id: m.id,
+            name: &m.name,
+            peer_urls: &m.peer_ur_ls,
+            client_urls: &m.client_ur_ls,
+            is_learner: m.is_learner,
+        };
+        Self { header: header(&r.header), members: r.members.iter().map(member).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_looks_as_etcdctl_prints_it() {
+        let response = pb::RangeResponse {
+            header: Some(pb::ResponseHeader { cluster_id: 7, member_id: 8, revision: 4, raft_term: 2 }),
+            kvs: vec![mvccpb::KeyValue {
+                key: "a".into(),
+                create_revision: 2,
+                mod_revision: 3,
+                version: 2,
+                value: "2".into(),
+                lease: 0,
+            }],
+            more: false,
+            count: 1,
+        };
+        assert_eq!(
+            serde_json::to_string(&Range::from(&response)).unwrap(),
+            r#"{"header":{"cluster_id":7,"member_id":8,"revision":4,"raft_term":2},"kvs":[{"key":"YQ==","create_revision":2,"mod_revision":3,"version":2,"value":"Mg=="}],"count":1}"#
+        );
+    }
+
+    #[test]
+    fn a_transaction_looks_as_etcdctl_prints_it() {
+        let op = |response| pb::ResponseOp { response: Some(response) };
+        let response = pb::TxnResponse {
+            header: None,
+            succeeded: false,
+            responses: vec![
+                op(pb::response_op::Response::ResponseDeleteRange(pb::DeleteRangeResponse {
+                    header: Some(pb::ResponseHeader { revision: 8, ..Default::default() }),
+                    deleted: 1,
+                    prev_kvs: vec![],
+                })),
+                op(pb::response_op::Response::ResponsePut(pb::PutResponse::default())),
+            ],
+        };
+        assert_eq!(
+            serde_json::to_string(&Txn::from(&response)).unwrap(),
+            r#"{"responses":[{"Response":{"ResponseDeleteRange":{"header":{"revision":8},"deleted":1}}},{"Response":{"ResponsePut":{}}}]}"#
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! How answers are printed: as etcdctl prints them (`simple`, `json`), or as a table.
+
+pub(crate) mod json;
+
+use std::io::Write;
+
+use clap::ValueEnum;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use super::error::CliError;
+use crate::pb::mvccpb::KeyValue;
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WriteOut {
+    /// Lines, as etcdctl prints them
+    Simple,
+    /// One JSON object, with etcdctl's names
+    Json,
+    /// A table
+    Table,
+}
+
+/// One line of JSON.
+pub(crate) fn print_json(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value).map_err(CliError::other)?;
+    Ok(writeln!(out, "{text}")?)
+}
+
+/// A table with a header.
+pub(crate) fn print_table(
+    out: &mut impl Write,
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> Result<(), CliError> {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_FULL_CONDENSED).set_header(header).add_rows(rows);
+    Ok(writeln!(out, "{table}")?)
+}
+
+/// Key and value on a line each, as bytes: they are whatever was written.
+pub(crate) fn print_pair(out: &mut impl Write, kv: &KeyValue) -> Result<(), CliError> {
+    print_bytes(out, &kv.key)?;
+    print_bytes(out, &kv.value)
+}
+
+/// Bytes and an end of line.
+pub(crate) fn print_bytes(out: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
+    out.write_all(bytes)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+/// Columns of [`pair_row`].
+pub(crate) const PAIR_HEADER: &[&str] = &["KEY", "VALUE", "CREATE REVISION", "MOD REVISION", "VERSION", "LEASE"];
+
+/// A pair as a row of a table.
+pub(crate) fn pair_row(kv: &KeyValue) -> Vec<String> {
+    vec![
+        String::from_utf8_lossy(&kv.key).into_owned(),
+        String::from_utf8_lossy(&kv.value).into_owned(),
+        kv.create_revision.to_string(),
+        kv.mod_revision.to_string(),
+        kv.version.to_string(),
+        if kv.lease == 0 { String::new() } else { format!("{:x}", kv.lease) },
+    ]
+}
+
+/// Bytes with a unit, as people read them.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people() {
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_572_864, "1.5 MiB"), (u64::MAX, "16777216.0 TiB")]
+        {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+}

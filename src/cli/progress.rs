@@ -1,0 +1,90 @@
+//! Shows how far a long command is: a bar on a terminal, a line every few seconds elsewhere, always on standard error.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+const BETWEEN_LINES: Duration = Duration::from_secs(2);
+const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
+
+/// How far a command is.
+pub(crate) enum Progress {
+    /// Nothing is shown.
+    Off,
+    /// A terminal.
+    Bar(ProgressBar),
+    /// A file or a pipe.
+    Lines {
+        /// What is being done.
+        what: &'static str,
+        /// Where it ends, if that is known.
+        total: Option<u64>,
+        /// When it began.
+        began: Instant,
+        /// When a line was printed last.
+        printed: Instant,
+        /// How far it is.
+        done: u64,
+    },
+}
+
+impl Progress {
+    /// Begins; `total` is where it ends, if that is known.
+    pub(crate) fn new(what: &'static str, total: Option<u64>) -> Self {
+        if std::io::stderr().is_terminal() {
+            let bar = match total {
+                Some(total) => ProgressBar::new(total)
+                    .with_style(style("{msg} [{bar:32}] {human_pos}/{human_len} {per_sec} eta {eta}")),
+                None => ProgressBar::new_spinner().with_style(style("{msg} {spinner} {human_pos} {per_sec} {elapsed}")),
+            };
+            bar.set_message(what);
+            bar.enable_steady_tick(BETWEEN_DRAWS);
+            Self::Bar(bar)
+        } else {
+            let now = Instant::now();
+            Self::Lines { what, total, began: now, printed: now, done: 0 }
+        }
+    }
+
+    /// Says how far it is.
+    pub(crate) fn set(&mut self, position: u64) {
+        match self {
+            Self::Off => {}
+            Self::Bar(bar) => bar.set_position(position),
+            Self::Lines { printed, done, .. } => {
+                *done = position;
+                if printed.elapsed() >= BETWEEN_LINES {
+                    *printed = Instant::now();
+                    self.line();
+                }
+            }
+        }
+    }
+
+    /// Ends.
+    pub(crate) fn finish(&mut self) {
+        match self {
+            Self::Off => {}
+            Self::Bar(bar) => bar.finish_and_clear(),
+            Self::Lines { .. } => self.line(),
+        }
+    }
+
+    fn line(&self) {
+        if let Self::Lines { what, total, began, done, .. } = self {
+            let rate = *done as f64 / began.elapsed().as_secs_f64().max(1e-3);
+            match total {
+                Some(total) => {
+                    let percent = done.saturating_mul(100).checked_div(*total).unwrap_or(100);
+                    eprintln!("{what} {done}/{total} ({percent} %), {rate:.0}/s");
+                }
+                None => eprintln!("{what} {done}, {rate:.0}/s"),
+            }
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the templates of this file are valid").progress_chars("=> ")
+}

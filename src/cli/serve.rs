@@ -1,0 +1,84 @@
+//! `headwater serve`: one flag a setting, made from the table of settings.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::error::CliError;
+use crate::server::config::{Config, SETTINGS, Sources};
+
+/// What `serve` was told by flags.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServeArgs {
+    file: Option<PathBuf>,
+    check: bool,
+    flags: Vec<(&'static str, String)>,
+}
+
+impl clap::Args for ServeArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let file = Arg::new("config")
+            .long("config")
+            .env("HEADWATER_CONFIG")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("TOML file with settings; flags and environment go before it");
+        let check = Arg::new("check")
+            .long("check")
+            .action(ArgAction::SetTrue)
+            .help("Check the configuration, print it, and stop");
+        let settings = SETTINGS.iter().map(|setting| {
+            // Flags live as long as the process; clap wants them 'static.
+            let flag: &'static str = setting.flag().leak();
+            Arg::new(setting.key)
+                .long(flag.trim_start_matches('-'))
+                .value_name(setting.form)
+                .help(format!("{} [default: {}]", setting.help, setting.default))
+        });
+        command
+            .about("Run a node")
+            .long_about(
+                "Run a node.\n\nWithout any setting: a cluster of one, its data in ./headwater-data, clients on \
+                 127.0.0.1:2379.\nEvery setting has a flag, a key in the TOML file and a variable: --raft-heartbeat is \
+                 heartbeat\nunder [raft] in the file, and HEADWATER_RAFT_HEARTBEAT.",
+            )
+            .arg(file)
+            .arg(check)
+            .args(settings)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for ServeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.file = matches.get_one::<PathBuf>("config").cloned();
+        self.check = matches.get_flag("check");
+        self.flags = SETTINGS
+            .iter()
+            .filter_map(|setting| Some((setting.key, matches.get_one::<String>(setting.key)?.clone())))
+            .collect();
+        Ok(())
+    }
+}
+
+/// Reads the configuration and runs a node until it is told to stop.
+pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
+    let environment =
+        std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect();
+    let sources = Sources { file: args.file, environment, flags: args.flags };
+    let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
+    if args.check {
+        println!("{config:#?}");
+        return Ok(());
+    }
+    crate::server::run(config).map_err(CliError::Other)
+}

@@ -1,0 +1,59 @@
+//! Why bytes could not be read, or a value could not be written.
+
+use thiserror::Error;
+
+/// Why bytes could not be read, or a value could not be written. For bytes that come from the log this means that the
+/// node must stop: to guess would let replicas diverge.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CodecError {
+    /// There are no bytes at all, not even the format byte.
+    #[error("{what}: no bytes")]
+    Empty {
+        /// The kind of record.
+        what: &'static str,
+    },
+    /// The leading byte names a format that this version does not read.
+    #[error("{what}: format {found} is not known to this version, which reads format {known}; run a newer version")]
+    UnknownFormat {
+        /// The kind of record.
+        what: &'static str,
+        /// The format byte that was found.
+        found: u8,
+        /// The format byte that this version reads.
+        known: u8,
+    },
+    /// The bytes are not a record of this kind.
+    #[error("{what}: {detail}")]
+    Malformed {
+        /// The kind of record.
+        what: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A field without which the record has no meaning is absent.
+    #[error("{field} is missing")]
+    Missing {
+        /// Message and field.
+        field: &'static str,
+    },
+    /// A field holds a value that this version does not know.
+    #[error("{field} has the value {value}, which is not known to this version; run a newer version")]
+    UnknownValue {
+        /// Message and field.
+        field: &'static str,
+        /// The value on the wire.
+        value: i32,
+    },
+    /// The record holds a command that this version does not know and that is not marked as skippable.
+    #[error("a command is not known to this version; run a newer version")]
+    UnknownCommand,
+    /// The record holds an outcome that this version does not know.
+    #[error("an outcome is not known to this version; run a newer version")]
+    UnknownOutcome,
+    /// Transactions are nested deeper than `limits::TXN_DEPTH_MAX`.
+    #[error("transactions are nested deeper than {max}")]
+    TooDeep {
+        /// The limit.
+        max: usize,
+    },
+}

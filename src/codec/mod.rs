@@ -1,0 +1,17 @@
+//! How the project's own records become bytes and come back: on disk, in the log, and from node to node.
+//!
+//! Owns the bytes of Raft records ([`raft`], bincode) and of commands and outcomes ([`command`], [`outcome`],
+//! protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
+//! (a leading format byte, golden tests), and bytes that this version does not understand are an error, never a guess.
+
+pub mod command;
+mod error;
+mod kv;
+pub mod outcome;
+pub mod raft;
+#[cfg(test)]
+mod tests;
+
+pub use command::{decode_proposal, encode_proposal};
+pub use error::CodecError;
+pub use outcome::{decode_applied, encode_applied};

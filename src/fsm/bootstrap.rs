@@ -1,0 +1,12 @@
+//! Names the lineage of a new cluster: the first one counts.
+
+use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::{Outcome, StoreEpoch};
+
+pub(super) fn apply(txn: &mut WriteTxn<'_>, epoch: StoreEpoch) -> Outcome {
+    // Several members may propose one at the same time; all but the first find it set.
+    if txn.head().epoch.is_none() {
+        txn.set_epoch(epoch);
+    }
+    Outcome::Bootstrapped
+}

@@ -1,0 +1,26 @@
+//! Removes an interval of keys (spec: etcd §1.5): all share one revision, and the order of keys is their sub-revision.
+
+use super::range;
+use super::stop::Stop;
+use super::writer::Writer;
+use crate::storage::state::{NEWEST, StateReader};
+use crate::types::{ChangeKind, DeleteRange, Deleted};
+
+pub(super) fn run(writer: &mut Writer<'_, '_>, delete: &DeleteRange, want: bool) -> Result<Deleted, Stop> {
+    let mut doomed = Vec::new();
+    range::visit(&*writer.txn, &delete.range, NEWEST, |key, version| {
+        doomed.push((key.to_bytes(), version));
+        true
+    })?;
+    let prev = if delete.prev_kv && want {
+        let versions: Vec<_> = doomed.iter().map(|(_, version)| *version).collect();
+        writer.txn.load(&versions)?.into_iter().map(|record| record.kv).collect()
+    } else {
+        Vec::new()
+    };
+    let deleted = doomed.len() as u64;
+    for (key, version) in doomed {
+        writer.delete(key, ChangeKind::Delete, &version);
+    }
+    Ok(Deleted { revision: writer.revision(), deleted, prev })
+}

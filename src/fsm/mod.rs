@@ -1,0 +1,79 @@
+//! What each command does: the one place where the rules of spec etcd §1 live. One command, one file.
+//!
+//! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
+//! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
+//! index, command) alone; neither depends on whether somebody wants the outcome or on how far space was reclaimed.
+//!
+//! A refusal is an [`Outcome`] and leaves nothing behind; an `Err` means that the disk failed and the node must stop.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod bootstrap;
+mod compact;
+mod delete_range;
+mod put;
+mod range;
+mod range_cursor;
+mod stop;
+mod txn;
+mod validate;
+mod writer;
+
+pub use range::range;
+pub use range_cursor::{RangeCursor, RangePart};
+pub use txn::read_txn;
+pub use validate::{InvalidTxn, validate};
+
+use stop::{Stop, settle};
+use writer::Writer;
+
+use crate::storage::StorageError;
+use crate::storage::state::WriteTxn;
+use crate::types::{Command, LogIndex, Outcome, Proposal};
+
+/// Applies the command of the log entry at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
+/// follow in it. With `want_outcome` false what only the proposer would read is not computed, and the outcome is
+/// [`Outcome::Nothing`]; the effect is the same.
+///
+/// # Errors
+///
+/// If the disk failed. `txn` must be dropped then, and the node must stop.
+pub fn apply(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    proposal: &Proposal,
+    want_outcome: bool,
+) -> Result<Outcome, StorageError> {
+    txn.begin_command(index, proposal.unix_ms);
+    let outcome = settle(run(txn, &proposal.command, want_outcome))?.unwrap_or_else(Outcome::Refused);
+    txn.end_command();
+    Ok(if want_outcome { outcome } else { Outcome::Nothing })
+}
+
+fn run(txn: &mut WriteTxn<'_>, command: &Command, want: bool) -> Result<Outcome, Stop> {
+    match command {
+        Command::Bootstrap(epoch) => Ok(bootstrap::apply(txn, *epoch)),
+        Command::Compact(compact) => compact::apply(txn, compact),
+        Command::Put(put) => {
+            let mut writer = Writer::new(txn);
+            let done = put::apply(&mut writer, put, want)?;
+            writer.finish();
+            Ok(Outcome::Put(done))
+        }
+        Command::DeleteRange(delete) => {
+            let mut writer = Writer::new(txn);
+            let done = delete_range::run(&mut writer, delete, want)?;
+            writer.finish();
+            Ok(Outcome::DeleteRange(done))
+        }
+        Command::Txn(request) => {
+            let mut writer = Writer::new(txn);
+            let done = txn::apply(&mut writer, request, want)?;
+            writer.finish();
+            Ok(Outcome::Txn(done))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Writes one key (spec: etcd §1.4; §7.5 for the early API's put, which keeps the lease).
+
+use super::stop::Stop;
+use super::writer::Writer;
+use crate::storage::state::{NEWEST, StateReader, Table};
+use crate::types::{LeaseChoice, LeaseId, Put, PutDone, Refusal, ValueChoice};
+
+/// A put on its own: checks, then writes.
+pub(super) fn apply(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {
+    check_lease(writer, put)?;
+    run(writer, put, want)
+}
+
+/// Refuses a lease that does not exist.
+pub(super) fn check_lease(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop> {
+    match put.lease {
+        LeaseChoice::Set(lease) if lease.is_some() && writer.txn.lease(lease)?.is_none() => {
+            Err(Refusal::LeaseNotFound.into())
+        }
+        LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => Ok(()),
+    }
+}
+
+/// Refuses to keep something of a key that is not there.
+pub(super) fn check_present(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop> {
+    if needs_present(put) && writer.txn.lookup(Table::Kv, &put.key, NEWEST)?.is_none() {
+        return Err(Refusal::KeyNotFound.into());
+    }
+    Ok(())
+}
+
+fn needs_present(put: &Put) -> bool {
+    put.value == ValueChoice::Keep || put.lease == LeaseChoice::Keep
+}
+
+/// Writes; the lease was checked.
+pub(super) fn run(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {
+    let previous = writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
+    if previous.is_none() && needs_present(put) {
+        return Err(Refusal::KeyNotFound.into());
+    }
+    let wants_prev = put.prev_kv && want;
+    let prev = match &previous {
+        Some(version) if wants_prev || put.value == ValueChoice::Keep => Some(writer.txn.load_one(version)?.kv),
+        _ => None,
+    };
+    let value = match (&put.value, &prev) {
+        (ValueChoice::Set(value), _) => value.clone(),
+        (ValueChoice::Keep, prev) => prev.as_ref().expect("invariant: loaded, for it is kept").value.clone(),
+    };
+    let lease = match put.lease {
+        LeaseChoice::Set(lease) => lease,
+        LeaseChoice::Keep | LeaseChoice::KeepIfPresent => previous.map_or(LeaseId::NONE, |version| version.lease),
+    };
+    writer.put(put.key.clone(), value, lease, previous.as_ref());
+    Ok(PutDone { revision: writer.revision(), prev: if wants_prev { prev } else { None } })
+}

@@ -1,0 +1,188 @@
+//! What a range answers (spec: etcd §1.2), the same from a view and inside a transaction.
+//!
+//! Owns intervals, limits, filters, sorting and `count`. Values are fetched only for what is answered (or sorted by value).
+//! Invariant: `count` is the number of live keys in the interval, whatever the limit and the filters.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+
+use super::stop::{Stop, settle};
+use crate::storage::StorageError;
+use crate::storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
+use crate::types::{
+    KeyRange, KeyValue, LogIndex, RangeQuery, RangeResult, ReadAt, Refusal, Revision, SortOrder, SortTarget,
+};
+
+/// Answers a range from a view.
+///
+/// # Errors
+///
+/// The outer one if the disk failed, the inner one if the revision asked for cannot be read.
+pub fn range(view: &ReadView<'_>, query: &RangeQuery) -> Result<Result<RangeResult, Refusal>, StorageError> {
+    settle(check(view.head(), query.at).map_err(Stop::from).and_then(|()| run(view, query)))
+}
+
+/// Refuses a revision that cannot be read. Never looks at how far space was reclaimed.
+pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
+    let ReadAt::Revision(revision) = at else {
+        return Ok(());
+    };
+    let compacted = head.compaction.map_or(Revision(0), |point| point.revision);
+    if revision > head.revision {
+        Err(Refusal::FutureRevision { current: head.revision })
+    } else if revision < compacted {
+        Err(Refusal::Compacted { compact_revision: compacted })
+    } else {
+        Ok(())
+    }
+}
+
+/// Answers a range whose revision was checked.
+pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, Stop> {
+    let at = resolve(state, query.at)?;
+    let collecting = Collecting::of(query);
+    let mut rows = Vec::new();
+    let mut count = 0;
+    // The head knows how many keys there are in all: a limited walk through the whole store may stop early.
+    let total = match (at, is_everything(&query.range)) {
+        (NEWEST, true) => Some(state.head().live_keys),
+        _ => None,
+    };
+    let needs_key = query.keys_only || sorts_by_key(query);
+    visit(state, &query.range, at, |key, version| {
+        count += 1;
+        if rows.len() < collecting.rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
+            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, version });
+        }
+        total.is_none() || rows.len() < collecting.rows_max
+    })?;
+    let count = total.unwrap_or(count);
+    if query.count_only {
+        return Ok(RangeResult { kvs: Vec::new(), more: false, count });
+    }
+    let limit = limit_of(query);
+    let more = rows.len() > limit;
+    let kvs = if query.target == SortTarget::Value && collecting.order != SortOrder::None {
+        let mut kvs = load(state, &rows)?;
+        sort(&mut kvs, collecting.order, |a, b| a.value.cmp(&b.value));
+        kvs.truncate(limit);
+        if query.keys_only {
+            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        }
+        kvs
+    } else {
+        sort(&mut rows, collecting.order, |a, b| match query.target {
+            SortTarget::Key => a.key.cmp(&b.key),
+            SortTarget::Version => a.version.version.cmp(&b.version.version),
+            SortTarget::Create => a.version.create_revision.cmp(&b.version.create_revision),
+            SortTarget::Mod => a.version.mod_revision.cmp(&b.version.mod_revision),
+            SortTarget::Value => Ordering::Equal,
+        });
+        rows.truncate(limit);
+        if query.keys_only {
+            rows.into_iter().map(|row| row.version.without_value(row.key)).collect()
+        } else {
+            load(state, &rows)?
+        }
+    };
+    Ok(RangeResult { kvs, more, count })
+}
+
+/// Visits the keys of an interval that were live at `at`, in key order, until `visit` answers false.
+pub(super) fn visit(
+    state: &impl StateReader,
+    range: &KeyRange,
+    at: LogIndex,
+    mut visit: impl FnMut(KeyRef<'_>, Version) -> bool,
+) -> Result<(), StorageError> {
+    match range {
+        KeyRange::One(key) => {
+            if let Some(version) = state.lookup(Table::Kv, key, at)? {
+                visit(KeyRef::Plain(key), version);
+            }
+        }
+        KeyRange::Span { .. } => {
+            let mut scan = state.scan(Table::Kv, range, at)?;
+            while let Some((key, version)) = scan.next()? {
+                if !visit(key, version) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The point in history that a checked query reads at.
+pub(super) fn resolve(state: &impl StateReader, at: ReadAt) -> Result<LogIndex, StorageError> {
+    match at {
+        ReadAt::Current => Ok(NEWEST),
+        ReadAt::Revision(revision) => state.index_of(revision),
+    }
+}
+
+pub(super) fn limit_of(query: &RangeQuery) -> usize {
+    if query.limit == 0 { usize::MAX } else { usize::try_from(query.limit).unwrap_or(usize::MAX) }
+}
+
+/// Whether every key there can be lies in the interval.
+pub(super) fn is_everything(range: &KeyRange) -> bool {
+    // No key is empty, so the smallest one is a single zero byte.
+    matches!(range, KeyRange::Span { start, end: None } if start.is_empty() || start.as_ref() == [0])
+}
+
+fn sorts_by_key(query: &RangeQuery) -> bool {
+    query.target == SortTarget::Key && query.order == SortOrder::Descend
+}
+
+/// A live key that was found; the key itself only if it is needed before the record is read.
+struct Row {
+    key: Bytes,
+    version: Version,
+}
+
+/// How many rows have to be found before the limit may cut, and in which order they are put then.
+struct Collecting {
+    rows_max: usize,
+    order: SortOrder,
+}
+
+impl Collecting {
+    fn of(query: &RangeQuery) -> Self {
+        // Quirk: without an explicit order the limit cuts in key order first, and only what is left (with the one row
+        // more that tells whether there is more) is sorted by another target.
+        let cut_first = query.order == SortOrder::None && !query.filter.is_active();
+        let natural = query.target == SortTarget::Key && query.order != SortOrder::Descend;
+        let rows_max = if query.count_only {
+            0
+        } else if cut_first || natural {
+            limit_of(query).saturating_add(1)
+        } else {
+            usize::MAX
+        };
+        let order = match (query.target, query.order) {
+            (SortTarget::Key, SortOrder::Ascend) => SortOrder::None,
+            (SortTarget::Key, order) => order,
+            (_, SortOrder::None) => SortOrder::Ascend,
+            (_, order) => order,
+        };
+        Self { rows_max, order }
+    }
+}
+
+fn sort<T>(rows: &mut [T], order: SortOrder, compare: impl Fn(&T, &T) -> Ordering) {
+    match order {
+        SortOrder::None => {}
+        SortOrder::Ascend => rows.sort_by(compare),
+        SortOrder::Descend => {
+            rows.sort_by(compare);
+            rows.reverse();
+        }
+    }
+}
+
+fn load(state: &impl StateReader, rows: &[Row]) -> Result<Vec<KeyValue>, StorageError> {
+    let versions: Vec<Version> = rows.iter().map(|row| row.version).collect();
+    Ok(state.load(&versions)?.into_iter().map(|record| record.kv).collect())
+}

@@ -1,0 +1,134 @@
+//! A range that is answered piece by piece, without holding the whole (spec: etcd §1.3).
+//!
+//! Owns where it is and what was counted. Invariant: the pieces in order, with what the end says, equal what
+//! [`range`](super::range()) answers from the same view, in key order; memory is bounded by one piece.
+
+use bytes::Bytes;
+
+use super::range::{check, is_everything, limit_of, resolve};
+use crate::storage::StorageError;
+use crate::storage::state::{KeyRef, ReadView, StateReader, Table, Version, VersionScan};
+use crate::types::{KeyRange, KeyValue, RangeQuery, ReadAt, Refusal};
+
+/// A piece of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangePart {
+    /// Pairs, in key order; at least one.
+    Kvs(Vec<KeyValue>),
+    /// The end, with what holds for the whole.
+    End {
+        /// Whether the limit cut anything off.
+        more: bool,
+        /// Live keys in the interval.
+        count: u64,
+    },
+}
+
+/// A range in pieces. Borrows the view; drive it from a thread that may block.
+pub struct RangeCursor<'v, 'db> {
+    view: &'v ReadView<'db>,
+    query: RangeQuery,
+    walk: Walk<'v>,
+    found: u64,
+    kept: u64,
+    ended: bool,
+}
+
+enum Walk<'v> {
+    One(Option<Version>),
+    Span(Box<VersionScan<'v>>),
+}
+
+impl<'v, 'db> RangeCursor<'v, 'db> {
+    /// Begins. Order and sort target are ignored: pieces come in key order.
+    ///
+    /// # Errors
+    ///
+    /// The outer one if the disk failed, the inner one if the revision asked for cannot be read.
+    pub fn new(view: &'v ReadView<'db>, query: RangeQuery) -> Result<Result<Self, Refusal>, StorageError> {
+        if let Err(refusal) = check(view.head(), query.at) {
+            return Ok(Err(refusal));
+        }
+        let at = resolve(view, query.at)?;
+        let walk = match &query.range {
+            KeyRange::One(key) => Walk::One(view.lookup(Table::Kv, key, at)?),
+            KeyRange::Span { .. } => Walk::Span(Box::new(view.scan(Table::Kv, &query.range, at)?)),
+        };
+        Ok(Ok(Self { view, query, walk, found: 0, kept: 0, ended: false }))
+    }
+
+    /// The next piece: at most `keys_max` pairs, and no more after their keys and values reach `bytes_max`; one pair
+    /// always fits. `None` after the end.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn next(&mut self, keys_max: usize, bytes_max: usize) -> Result<Option<RangePart>, StorageError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let (mut versions, mut kvs, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while kvs.len() + versions.len() < keys_max.max(1) && bytes < bytes_max.max(1) {
+            let Some((key, key_len, version)) = self.advance()? else {
+                break;
+            };
+            bytes += key_len + if self.query.keys_only { 0 } else { version.value_len as usize };
+            if self.query.keys_only {
+                kvs.push(version.without_value(key));
+            } else {
+                versions.push(version);
+            }
+        }
+        if !versions.is_empty() {
+            kvs.extend(self.view.load(&versions)?.into_iter().map(|record| record.kv));
+        }
+        if !kvs.is_empty() {
+            return Ok(Some(RangePart::Kvs(kvs)));
+        }
+        self.ended = true;
+        let count = if self.knows_total() { self.view.head().live_keys } else { self.found };
+        Ok(Some(RangePart::End { more: self.kept > limit_of(&self.query) as u64, count }))
+    }
+
+    /// The next row that is answered, with the length of its key; the rest is only counted. The key itself is decoded
+    /// only where it is needed.
+    fn advance(&mut self) -> Result<Option<(Bytes, usize, Version)>, StorageError> {
+        let limit = limit_of(&self.query) as u64;
+        if self.knows_total() && (self.query.count_only || self.kept > limit) {
+            return Ok(None);
+        }
+        loop {
+            let row = match &mut self.walk {
+                Walk::One(version) => match (&self.query.range, version.take()) {
+                    (KeyRange::One(key), Some(version)) => Some((KeyRef::Plain(key), version)),
+                    _ => None,
+                },
+                Walk::Span(scan) => scan.next()?,
+            };
+            let Some((key, version)) = row else {
+                return Ok(None);
+            };
+            self.found += 1;
+            if self.query.count_only || !self.query.filter.keeps(version.create_revision, version.mod_revision) {
+                continue;
+            }
+            self.kept += 1;
+            if self.kept <= limit {
+                let len = key.encoded_len();
+                return Ok(Some((if self.query.keys_only { key.to_bytes() } else { Bytes::new() }, len, version)));
+            }
+            if self.knows_total() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether the head tells how many keys there are, so that nothing needs to be counted.
+    fn knows_total(&self) -> bool {
+        let now = match self.query.at {
+            ReadAt::Current => true,
+            ReadAt::Revision(revision) => revision == self.view.revision(),
+        };
+        now && is_everything(&self.query.range)
+    }
+}

@@ -1,0 +1,116 @@
+//! spec: etcd §1.7.
+
+use super::bed::*;
+use crate::types::{Command, Compact, Outcome, ReadAt, Refusal, Revision, StoreEpoch};
+
+#[test]
+fn which_points_are_accepted() {
+    // Five puts: current revision 6.
+    type Case = (&'static str, &'static [i64], i64, Result<(), Refusal>);
+    let cases: [Case; 12] = [
+        ("never compacted: zero succeeds once", &[], 0, Ok(())),
+        ("zero again", &[0], 0, Err(compacted(0))),
+        ("after zero", &[0], 1, Ok(())),
+        ("negative", &[], -1, Err(compacted(-1))),
+        ("very negative", &[], i64::MIN, Err(compacted(-1))),
+        ("the first revision", &[], 1, Ok(())),
+        ("the current revision", &[], 6, Ok(())),
+        ("one past it", &[], 7, Err(future(6))),
+        ("far past it", &[], i64::MAX, Err(future(6))),
+        ("the same again", &[4], 4, Err(compacted(4))),
+        ("below", &[4], 3, Err(compacted(4))),
+        ("above", &[4], 5, Ok(())),
+    ];
+    for (name, before, revision, want) in cases {
+        let mut bed = Bed::with((1..=5).map(|i| put("k", i.to_string())));
+        for point in before {
+            assert_eq!(bed.apply(compact(*point)), Outcome::Compacted, "{name}");
+        }
+        let want = want.map_or_else(Outcome::Refused, |()| Outcome::Compacted);
+        assert_eq!(bed.apply(compact(revision)), want, "{name}");
+        assert_eq!(bed.revision(), 6, "{name}: compaction does not move the revision");
+    }
+}
+
+#[test]
+fn a_fresh_store_can_be_compacted_to_zero_and_to_one() {
+    let mut bed = Bed::new();
+    assert_eq!(bed.apply(compact(2)), Outcome::Refused(future(1)));
+    assert_eq!(bed.apply(compact(0)), Outcome::Compacted);
+    assert_eq!(bed.apply(compact(1)), Outcome::Compacted);
+    assert_eq!(bed.apply(compact(1)), Outcome::Refused(compacted(1)));
+    assert_eq!(bed.pairs_at(1), Ok(vec![]));
+    bed.apply(put("a", "1"));
+    assert_eq!(bed.pairs_at(1), Ok(vec![]));
+    assert_eq!(bed.pairs_at(2).unwrap(), ["a=1@2/2/1"]);
+}
+
+#[test]
+fn reads_below_the_point_are_refused_at_once_and_the_point_stays_readable() {
+    let mut bed = Bed::with([put("a", "1"), put("a", "2"), del("a", ""), put("b", "3"), put("b", "4")]);
+    let history: Vec<_> = (1..=6).map(|revision| bed.pairs_at(revision).unwrap()).collect();
+    bed.apply(compact(4));
+    for reclaimed in [false, true] {
+        for revision in 1..=3 {
+            assert_eq!(bed.pairs_at(revision), Err(compacted(4)), "reclaimed {reclaimed}");
+        }
+        for revision in 4..=6 {
+            assert_eq!(bed.pairs_at(revision).as_ref(), Ok(&history[revision as usize - 1]), "reclaimed {reclaimed}");
+        }
+        assert_eq!(bed.pairs_at(7), Err(future(6)));
+        bed.reclaim(1);
+    }
+}
+
+#[test]
+fn the_revision_survives_compaction_of_everything() {
+    let bed = Bed::with([put("a", "1"), del("a", ""), compact(3)]);
+    bed.reclaim(1000);
+    bed.store.current().flush().unwrap();
+    let dir = bed.dir;
+    drop(bed.store);
+    let store = crate::storage::state::StateStore::open(dir.path(), &options()).unwrap();
+    assert_eq!(store.current().head().revision, Revision(3));
+    let mut bed = Bed { dir, store, next: bed.next };
+    bed.apply(put("a", "2"));
+    assert_eq!(bed.pairs(), ["a=2@4/4/1"]);
+}
+
+#[test]
+fn a_compaction_in_a_batch_counts_for_what_follows_it() {
+    let mut bed = Bed::with([put("a", "1")]);
+    let read = |revision: i64| {
+        let mut query = get("a", "");
+        query.at = ReadAt::Revision(Revision(revision));
+        Command::Txn(txn(vec![], vec![crate::types::TxnOp::Range(query), op_put("log", "x")], vec![]))
+    };
+    let commands = [
+        put("a", "2"),
+        read(2),
+        Command::Compact(Compact { revision: Revision(3) }),
+        read(2),
+        read(3),
+        Command::Compact(Compact { revision: Revision(3) }),
+        Command::Compact(Compact { revision: Revision(5) }),
+    ];
+    let (outcomes, _) = bed.apply_all(commands, true);
+    let refused: Vec<Option<Refusal>> = outcomes
+        .iter()
+        .map(|outcome| match outcome {
+            Outcome::Refused(refusal) => Some(*refusal),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused, [None, None, None, Some(compacted(3)), None, Some(compacted(3)), None]);
+}
+
+#[test]
+fn the_first_bootstrap_names_the_lineage() {
+    let mut bed = Bed::new();
+    assert_eq!(bed.store.current().head().epoch, None);
+    for epoch in [5, 6] {
+        assert_eq!(bed.apply(Command::Bootstrap(StoreEpoch(epoch))), Outcome::Bootstrapped);
+        assert_eq!(bed.store.current().head().epoch, Some(StoreEpoch(5)));
+    }
+    assert_eq!(bed.revision(), 1);
+}

@@ -1,0 +1,14 @@
+//! Every rule of spec etcd §1, by table, on a real database. One file a command, as in the code.
+
+mod bed;
+mod compact;
+mod cursor;
+mod delete_range;
+mod events;
+mod leases;
+mod model;
+mod put;
+mod range;
+mod replay;
+mod txn;
+mod validate;

@@ -1,0 +1,202 @@
+//! Compares, then does one of two lists (spec: etcd §1.6).
+//!
+//! In three steps that do not overlap: decide all compares, nested ones too, against the state before; check everything on
+//! the chosen path that could refuse it; only then write. Invariant: a refused transaction has written nothing.
+
+use std::cmp::Ordering;
+
+use super::put;
+use super::range;
+use super::stop::{Stop, settle};
+use super::validate::check_duplicates;
+use super::writer::Writer;
+use super::{delete_range, validate::InvalidTxn};
+use crate::storage::StorageError;
+use crate::storage::state::{NEWEST, ReadView, StateReader, Version};
+use crate::types::{Compare, CompareOp, CompareTarget, KeyRange, Ranged, Refusal, Txn, TxnDone, TxnOp, TxnOpDone};
+
+/// Versions whose values a compare fetches together.
+const COMPARE_BATCH: usize = 256;
+
+/// Which list runs, and the same for the transactions nested in it, in order.
+struct Path {
+    succeeded: bool,
+    nested: Vec<Self>,
+}
+
+impl Path {
+    fn ops<'t>(&self, txn: &'t Txn) -> &'t [TxnOp] {
+        if self.succeeded { &txn.success } else { &txn.failure }
+    }
+}
+
+/// Evaluates a transaction that changes nothing ([`Txn::is_read_only`]).
+///
+/// # Errors
+///
+/// The outer one if the disk failed, the inner one if a revision asked for cannot be read.
+///
+/// # Panics
+///
+/// If the transaction could change something: it has to be replicated.
+pub fn read_txn(view: &ReadView<'_>, txn: &Txn) -> Result<Result<TxnDone, Refusal>, StorageError> {
+    assert!(txn.is_read_only(), "invariant: what may write is replicated");
+    settle(read(view, txn))
+}
+
+fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, Stop> {
+    let path = decide(view, txn)?;
+    check_ranges(view, txn, &path)?;
+    let mut responses = Vec::with_capacity(path.ops(txn).len());
+    for op in path.ops(txn) {
+        if let TxnOp::Range(query) = op {
+            let result = range::run(view, query)?;
+            responses.push(TxnOpDone::Range(Ranged { revision: view.revision(), result }));
+        }
+    }
+    Ok(TxnDone { succeeded: path.succeeded, responses })
+}
+
+/// A transaction as a command.
+pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Result<TxnDone, Stop> {
+    // The proposer has checked this, but a key that changes twice in one revision would break streams for ever.
+    match check_duplicates(txn) {
+        Err(InvalidTxn::DuplicateKey) => return Err(Refusal::DuplicateKey.into()),
+        Err(InvalidTxn::TooManyOps | InvalidTxn::EmptyKey) | Ok(()) => {}
+    }
+    let path = decide(&*writer.txn, txn)?;
+    check_puts(writer, txn, &path)?;
+    check_ranges(&*writer.txn, txn, &path)?;
+    match execute(writer, txn, &path, want) {
+        Err(Stop::Refused(refusal)) => unreachable!("invariant: checked before anything was written: {refusal}"),
+        result => result,
+    }
+}
+
+fn decide(state: &impl StateReader, txn: &Txn) -> Result<Path, Stop> {
+    let mut succeeded = true;
+    for compare in &txn.compares {
+        if !holds(state, compare)? {
+            succeeded = false;
+            break;
+        }
+    }
+    let mut path = Path { succeeded, nested: Vec::new() };
+    for op in path.ops(txn) {
+        if let TxnOp::Txn(inner) = op {
+            path.nested.push(decide(state, inner)?);
+        }
+    }
+    Ok(path)
+}
+
+/// Visits the operations that will run, in order, except for the nested transactions themselves.
+fn each_op<'t>(txn: &'t Txn, path: &Path, visit: &mut impl FnMut(&'t TxnOp) -> Result<(), Stop>) -> Result<(), Stop> {
+    let mut nested = path.nested.iter();
+    for op in path.ops(txn) {
+        match op {
+            TxnOp::Txn(inner) => each_op(inner, nested.next().expect("invariant: decided"), visit)?,
+            TxnOp::Range(_) | TxnOp::Put(_) | TxnOp::DeleteRange(_) => visit(op)?,
+        }
+    }
+    Ok(())
+}
+
+fn check_puts(writer: &Writer<'_, '_>, txn: &Txn, path: &Path) -> Result<(), Stop> {
+    each_op(txn, path, &mut |op| match op {
+        TxnOp::Put(put) => {
+            put::check_present(writer, put)?;
+            put::check_lease(writer, put)
+        }
+        TxnOp::Range(_) | TxnOp::DeleteRange(_) | TxnOp::Txn(_) => Ok(()),
+    })
+}
+
+fn check_ranges(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), Stop> {
+    each_op(txn, path, &mut |op| match op {
+        TxnOp::Range(query) => Ok(range::check(state.head(), query.at)?),
+        TxnOp::Put(_) | TxnOp::DeleteRange(_) | TxnOp::Txn(_) => Ok(()),
+    })
+}
+
+fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> Result<TxnDone, Stop> {
+    let ops = path.ops(txn);
+    let mut nested = path.nested.iter();
+    let mut responses = Vec::with_capacity(if want { ops.len() } else { 0 });
+    for op in ops {
+        let done = match op {
+            // What nobody reads is not looked up: it has no effect on the state.
+            TxnOp::Range(_) if !want => continue,
+            TxnOp::Range(query) => {
+                let result = range::run(&*writer.txn, query)?;
+                TxnOpDone::Range(Ranged { revision: writer.revision(), result })
+            }
+            TxnOp::Put(put) => TxnOpDone::Put(put::run(writer, put, want)?),
+            TxnOp::DeleteRange(delete) => TxnOpDone::DeleteRange(delete_range::run(writer, delete, want)?),
+            TxnOp::Txn(inner) => {
+                TxnOpDone::Txn(execute(writer, inner, nested.next().expect("invariant: decided"), want)?)
+            }
+        };
+        if want {
+            responses.push(done);
+        }
+    }
+    Ok(TxnDone { succeeded: path.succeeded, responses })
+}
+
+/// Whether every live key of the interval satisfies the compare; an interval without any is compared once as an absent
+/// key.
+fn holds(state: &impl StateReader, compare: &Compare) -> Result<bool, StorageError> {
+    match &compare.target {
+        CompareTarget::Value(given) => {
+            values_hold(state, &compare.range, |value| satisfies(compare.op, value.cmp(given.as_ref())))
+        }
+        CompareTarget::Version(given) => numbers_hold(state, compare, *given, |version| version.version),
+        CompareTarget::CreateRevision(given) => {
+            numbers_hold(state, compare, *given, |version| version.create_revision.get())
+        }
+        CompareTarget::ModRevision(given) => numbers_hold(state, compare, *given, |version| version.mod_revision.get()),
+        CompareTarget::Lease(given) => numbers_hold(state, compare, *given, |version| version.lease.get()),
+    }
+}
+
+fn numbers_hold(
+    state: &impl StateReader,
+    compare: &Compare,
+    given: i64,
+    field: impl Fn(&Version) -> i64,
+) -> Result<bool, StorageError> {
+    let test = |stored: i64| satisfies(compare.op, stored.cmp(&given));
+    let (mut any, mut all) = (false, true);
+    range::visit(state, &compare.range, NEWEST, |_, version| {
+        any = true;
+        all = test(field(&version));
+        all
+    })?;
+    Ok(if any { all } else { test(0) })
+}
+
+fn values_hold(state: &impl StateReader, range: &KeyRange, test: impl Fn(&[u8]) -> bool) -> Result<bool, StorageError> {
+    let mut versions = Vec::new();
+    range::visit(state, range, NEWEST, |_, version| {
+        versions.push(version);
+        true
+    })?;
+    for batch in versions.chunks(COMPARE_BATCH) {
+        if !state.load(batch)?.iter().all(|record| test(&record.kv.value)) {
+            return Ok(false);
+        }
+    }
+    // An absent key has no value that anything could be said of.
+    Ok(!versions.is_empty())
+}
+
+/// Stored ⟨op⟩ given.
+fn satisfies(op: CompareOp, stored: Ordering) -> bool {
+    match op {
+        CompareOp::Equal => stored.is_eq(),
+        CompareOp::Greater => stored.is_gt(),
+        CompareOp::Less => stored.is_lt(),
+        CompareOp::NotEqual => stored.is_ne(),
+    }
+}

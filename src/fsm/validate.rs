@@ -1,0 +1,130 @@
+//! What can be said of a transaction without looking at any state (spec: etcd §1.6).
+//!
+//! Owns the budget of operations and the duplicate rule. Both holes of etcd's duplicate check are closed here: an interval
+//! without an end counts, and nested siblings are compared whatever their order. A deliberate divergence: a key that
+//! changed twice in one revision would break the promise of streams.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use thiserror::Error;
+
+use crate::types::limits::TXN_OPS_MAX;
+use crate::types::{KeyRange, Txn, TxnOp};
+
+/// Why a transaction cannot be proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum InvalidTxn {
+    /// More compares or operations in one list than [`TXN_OPS_MAX`] leaves at its depth.
+    #[error("too many operations in txn request")]
+    TooManyOps,
+    /// A compare or an operation names no key.
+    #[error("key is not provided")]
+    EmptyKey,
+    /// A key would change twice in one revision.
+    #[error("duplicate key given in txn request")]
+    DuplicateKey,
+}
+
+/// Checks a transaction before it is proposed.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it, in etcd's order: form first, list by list, then duplicates.
+pub fn validate(txn: &Txn) -> Result<(), InvalidTxn> {
+    check_form(txn, TXN_OPS_MAX)?;
+    check_duplicates(txn)
+}
+
+/// A list's length counts against the budget, and nested transactions get what the longest list of their parent leaves.
+fn check_form(txn: &Txn, budget: usize) -> Result<(), InvalidTxn> {
+    let longest = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
+    let rest = budget.checked_sub(longest).ok_or(InvalidTxn::TooManyOps)?;
+    for compare in &txn.compares {
+        check_key(&compare.range)?;
+    }
+    for op in txn.success.iter().chain(&txn.failure) {
+        match op {
+            TxnOp::Range(query) => check_key(&query.range)?,
+            TxnOp::DeleteRange(delete) => check_key(&delete.range)?,
+            TxnOp::Put(put) if put.key.is_empty() => return Err(InvalidTxn::EmptyKey),
+            TxnOp::Put(_) => {}
+            TxnOp::Txn(inner) => check_form(inner, rest)?,
+        }
+    }
+    Ok(())
+}
+
+fn check_key(range: &KeyRange) -> Result<(), InvalidTxn> {
+    if range.start().is_empty() { Err(InvalidTxn::EmptyKey) } else { Ok(()) }
+}
+
+/// Checks that no key can change twice, whichever lists run.
+pub(super) fn check_duplicates(txn: &Txn) -> Result<(), InvalidTxn> {
+    Writes::of_list(&txn.success)?;
+    Writes::of_list(&txn.failure)?;
+    Ok(())
+}
+
+/// Everything that something may write: keys and intervals, each with the operation of the list that it is from.
+#[derive(Default)]
+struct Writes<'t> {
+    puts: BTreeMap<&'t [u8], usize>,
+    deletes: Vec<(&'t KeyRange, usize)>,
+}
+
+impl<'t> Writes<'t> {
+    /// The writes of a list whose operations all run: no two of them may touch one key, unless both delete it.
+    fn of_list(ops: &'t [TxnOp]) -> Result<Self, InvalidTxn> {
+        let mut all = Self::default();
+        for (at, op) in ops.iter().enumerate() {
+            let writes = Self::of_op(op)?;
+            for (key, _) in writes.puts {
+                if all.puts.insert(key, at).is_some() {
+                    return Err(InvalidTxn::DuplicateKey);
+                }
+            }
+            all.deletes.extend(writes.deletes.into_iter().map(|(range, _)| (range, at)));
+        }
+        let conflict = |&(range, at): &(&KeyRange, usize)| all.puts_in(range).any(|put_at| put_at != at);
+        if all.deletes.iter().any(conflict) {
+            return Err(InvalidTxn::DuplicateKey);
+        }
+        Ok(all)
+    }
+
+    fn of_op(op: &'t TxnOp) -> Result<Self, InvalidTxn> {
+        let mut writes = Self::default();
+        match op {
+            TxnOp::Range(_) => {}
+            TxnOp::Put(put) => {
+                writes.puts.insert(&put.key, 0);
+            }
+            TxnOp::DeleteRange(delete) => writes.deletes.push((&delete.range, 0)),
+            // Of the two lists one runs, so they may share keys.
+            TxnOp::Txn(inner) => {
+                for list in [&inner.success, &inner.failure] {
+                    let branch = Self::of_list(list)?;
+                    writes.puts.extend(branch.puts);
+                    writes.deletes.extend(branch.deletes);
+                }
+            }
+        }
+        Ok(writes)
+    }
+
+    /// The operations that put a key of `range`.
+    fn puts_in<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = usize> + 'a {
+        let (start, end) = match range {
+            KeyRange::One(key) => (Bound::Included(key.as_ref()), Bound::Included(key.as_ref())),
+            KeyRange::Span { start, .. } if range.is_empty() => {
+                (Bound::Included(start.as_ref()), Bound::Excluded(start.as_ref()))
+            }
+            KeyRange::Span { start, end } => (
+                Bound::Included(start.as_ref()),
+                end.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(end.as_ref())),
+            ),
+        };
+        self.puts.range::<[u8], _>((start, end)).map(|(_, at)| *at)
+    }
+}

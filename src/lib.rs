@@ -1,0 +1,13 @@
+//! Headwater: a replicated store that you can subscribe to. Start at ARCHITECTURE.md.
+
+pub mod api;
+pub mod cli;
+pub mod codec;
+pub mod fsm;
+pub mod node;
+pub mod pb;
+pub mod raft;
+pub mod server;
+pub mod storage;
+pub mod stream;
+pub mod types;

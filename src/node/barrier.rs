@@ -1,0 +1,111 @@
+//! The read barrier: one confirmation of the leader serves every read that was waiting when it began.
+//!
+//! Invariant: a read is released only by a confirmation that began after the read did; a retried round is a new one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::error::NodeError;
+use crate::raft::{Consensus, ReadIndexError};
+use crate::types::LogIndex;
+use crate::types::limits::WAITING_READS_MAX;
+
+/// How long a round that nobody confirmed waits before the next one, unless the leader changes first.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// A round that hangs (a leader that went silent) is begun anew after this.
+const ROUND_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A handle to the barrier.
+#[derive(Clone)]
+pub(super) struct ReadBarrier {
+    shared: Arc<Shared>,
+    applied: watch::Receiver<LogIndex>,
+}
+
+#[derive(Default)]
+struct Shared {
+    waiting: parking_lot::Mutex<Vec<oneshot::Sender<Result<LogIndex, NodeError>>>>,
+    arrived: Notify,
+}
+
+impl ReadBarrier {
+    pub(super) fn start(consensus: Consensus) -> Self {
+        let shared = Arc::new(Shared::default());
+        let applied = consensus.applied();
+        tokio::spawn(serve(consensus, Arc::downgrade(&shared)));
+        Self { shared, applied }
+    }
+
+    /// Returns once this node has applied everything that was acknowledged anywhere before the call.
+    pub(super) async fn pass(&self, deadline: Instant) -> Result<(), NodeError> {
+        let (release, released) = oneshot::channel();
+        {
+            let mut waiting = self.shared.waiting.lock();
+            if waiting.len() >= WAITING_READS_MAX {
+                return Err(NodeError::TooManyRequests);
+            }
+            waiting.push(release);
+        }
+        self.shared.arrived.notify_one();
+        match tokio::time::timeout_at(deadline.into(), released).await {
+            Ok(Ok(index)) => self.wait_applied(index?, deadline).await,
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::Timeout),
+        }
+    }
+
+    /// Waits until this node has applied `index`.
+    pub(super) async fn wait_applied(&self, index: LogIndex, deadline: Instant) -> Result<(), NodeError> {
+        if *self.applied.borrow() >= index {
+            return Ok(());
+        }
+        let mut applied = self.applied.clone();
+        let reached = applied.wait_for(|applied| *applied >= index);
+        match tokio::time::timeout_at(deadline.into(), reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::Timeout),
+        }
+    }
+}
+
+async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        // The handle must not be held while waiting, or the barrier would keep itself alive; a short wait bounds that.
+        let arrived = tokio::time::timeout(Duration::from_secs(1), strong.arrived.notified()).await;
+        if arrived.is_err() && strong.waiting.lock().is_empty() {
+            continue;
+        }
+        let mut round = Vec::new();
+        loop {
+            round.append(&mut strong.waiting.lock());
+            round.retain(|reader| !reader.is_closed());
+            if round.is_empty() {
+                break;
+            }
+            let confirmed = match tokio::time::timeout(ROUND_TIMEOUT, consensus.read_index()).await {
+                Ok(confirmed) => confirmed,
+                Err(_) => Err(ReadIndexError::NoQuorum),
+            };
+            match confirmed {
+                Ok(index) => {
+                    for reader in round.drain(..) {
+                        drop(reader.send(Ok(index)));
+                    }
+                }
+                Err(ReadIndexError::Stopped(why)) => {
+                    tracing::debug!(why, "reads end with consensus");
+                    for reader in round.drain(..) {
+                        drop(reader.send(Err(NodeError::Stopped)));
+                    }
+                }
+                Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
+                    consensus.leader_may_have_changed(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+}

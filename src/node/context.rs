@@ -1,0 +1,50 @@
+//! What every request carries through the one door from `api` into `node`.
+
+use std::time::{Duration, Instant};
+
+use crate::types::LogIndex;
+
+/// Who asks, and within which bounds.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// Who asks.
+    pub principal: Principal,
+    /// The answer must be there by then; after it a request fails, with an error that says whether it may have taken
+    /// effect.
+    pub deadline: Instant,
+    /// The answer must come from a state at or past this index (`headwater-min-index`).
+    pub min_index: Option<LogIndex>,
+    /// Fail at once when this node knows no leader (etcd's `hasleader`).
+    pub require_leader: bool,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Principal {
+    /// Nobody in particular; authorisation is not built yet.
+    #[default]
+    Anonymous,
+}
+
+impl RequestContext {
+    /// An anonymous request that may take `timeout` from now.
+    pub fn within(timeout: Duration) -> Self {
+        Self {
+            principal: Principal::Anonymous,
+            deadline: Instant::now() + timeout,
+            min_index: None,
+            require_leader: false,
+        }
+    }
+}
+
+/// How fresh a read has to be (ARCHITECTURE.md §6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// Sees every write that was acknowledged before the read began, wherever it was acknowledged.
+    #[default]
+    Linearizable,
+    /// This node's applied state at once; never goes backwards on one node.
+    Serializable,
+}

@@ -1,0 +1,257 @@
+//! Watching keys: the door from the faces to the live feed and to history.
+//!
+//! Owns where a watch begins, what history is to the feed, and the pair before a change. Knows nothing of streams of
+//! clients. Invariant: a watch yields every revision from its start on that touches its interval, once, in order and
+//! whole, or it ends with a reason.
+
+use std::sync::{Arc, OnceLock};
+
+use futures::future::{BoxFuture, FutureExt};
+
+use super::{Node, NodeError, RequestContext};
+use crate::node::Consistency;
+use crate::storage::state::{StateReader, Table};
+use crate::storage::{ReadView, StateStore, StorageError};
+use crate::stream::{
+    Chunk, CloseReason, Commit, FeedStats, History, Item, Kv, ScanLimits, Session, Start, StatePoint, Subscription,
+};
+use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision, StoreEpoch};
+
+/// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
+const INLINE_LOOKUPS_MAX: usize = 32;
+
+/// What to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchQuery {
+    /// The keys; not empty.
+    pub range: KeyRange,
+    /// The first revision wanted, which may be in the future; `None` for what comes from now on.
+    pub start: Option<Revision>,
+}
+
+/// A watch on an interval of keys. Reading never waits: the session tells when there may be something.
+pub struct KeyWatch {
+    subscription: Subscription<Kv>,
+    from: Revision,
+}
+
+impl KeyWatch {
+    /// The next revision that touches the interval. `None` means that there is nothing now: the session gets the token when
+    /// there may be.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the watch has ended.
+    pub fn try_next(&mut self) -> Result<Option<Item<Kv>>, CloseReason> {
+        while let Some(item) = self.subscription.try_next()? {
+            if item.commit().revision().is_some_and(|revision| revision >= self.from) {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The store's revision when the watch began: without a start, later ones are what it yields.
+    pub fn started(&self) -> Revision {
+        self.subscription.started().revision
+    }
+
+    /// Whether it has yielded everything up to `index`, which was asked for before ([`Node::watch_point`]).
+    pub fn is_through(&self, index: LogIndex) -> bool {
+        self.subscription.is_through(index)
+    }
+
+    /// Whether it is catching up from history.
+    pub fn is_lagging(&self) -> bool {
+        self.subscription.is_lagging()
+    }
+}
+
+impl Node {
+    /// Watches keys, from this node's own state. The session gets `token` whenever there may be something to read; read
+    /// once before you wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Compacted`] if the start lies below the compaction point; the errors of a serializable read otherwise.
+    pub async fn watch(
+        &self,
+        ctx: &RequestContext,
+        query: WatchQuery,
+        session: &Arc<Session>,
+        token: u64,
+    ) -> Result<KeyWatch, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let start = match query.start {
+            None => Start::Now,
+            Some(revision) => self.start_of(revision)?,
+        };
+        let subscription = self.inner.events.kv().subscribe(query.range, start, session, token)?;
+        Ok(KeyWatch { subscription, from: query.start.unwrap_or_default() })
+    }
+
+    /// How far watches have come that have nothing left to read.
+    pub fn watch_point(&self) -> StatePoint {
+        self.inner.events.kv().published()
+    }
+
+    /// What the feed of keys counts.
+    pub fn watch_stats(&self) -> FeedStats {
+        self.inner.events.kv().stats()
+    }
+
+    /// Ends all streams: their clients go on at another member.
+    pub fn close_streams(&self) {
+        self.inner.events.close(CloseReason::Stopping);
+    }
+
+    /// Looks up the pairs before the changes in `items`, for all who will ask; exact while a change is in history. What
+    /// was compacted is remembered as absent.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Storage`] if the disk failed.
+    pub async fn resolve_predecessors(&self, items: &[Item<Kv>]) -> Result<(), NodeError> {
+        let mut wanted = Vec::new();
+        for item in items {
+            for position in item.positions() {
+                let memo = item.commit().memo(position);
+                if memo.prev().is_some() {
+                    continue;
+                }
+                if is_creation(&item.commit().events()[position]) {
+                    memo.set_prev(None);
+                } else {
+                    wanted.push((Arc::clone(item.commit()), position));
+                }
+            }
+        }
+        if wanted.len() <= INLINE_LOOKUPS_MAX {
+            return Ok(look_up(&self.inner.store, &wanted)?);
+        }
+        let store = Arc::clone(&self.inner.store);
+        let looked_up = tokio::task::spawn_blocking(move || look_up(&store, &wanted)).await;
+        Ok(looked_up.map_err(|_| NodeError::Stopped)??)
+    }
+
+    /// Where in the log a watch from `revision` begins.
+    fn start_of(&self, revision: Revision) -> Result<Start, NodeError> {
+        let db = self.inner.store.current();
+        let view = db.view()?;
+        if let Some(point) = view.head().compaction
+            && revision < point.revision
+        {
+            return Err(Refusal::Compacted { compact_revision: point.revision }.into());
+        }
+        if revision > view.revision() {
+            // All that this view has is too early.
+            return Ok(Start::After(view.applied()));
+        }
+        let first = view.command_of(revision)?;
+        Ok(Start::After(LogIndex(first.get().saturating_sub(1))))
+    }
+}
+
+impl From<CloseReason> for NodeError {
+    fn from(reason: CloseReason) -> Self {
+        match reason {
+            CloseReason::Compacted { revision } => Refusal::Compacted { compact_revision: revision }.into(),
+            CloseReason::EpochChanged | CloseReason::Reset | CloseReason::Stopping => Self::Stopped,
+            CloseReason::Failed(detail) => Self::Storage(detail),
+        }
+    }
+}
+
+/// Whether nothing was there before, as the change itself tells.
+fn is_creation(event: &KvEvent) -> bool {
+    event.kind == ChangeKind::Put && event.kv.version == 1
+}
+
+fn look_up(store: &StateStore, wanted: &[(Arc<Commit<Kv>>, usize)]) -> Result<(), StorageError> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let db = store.current();
+    let view = db.view()?;
+    let mut found = Vec::with_capacity(wanted.len());
+    for (place, (commit, position)) in wanted.iter().enumerate() {
+        let before = LogIndex(commit.index().get().saturating_sub(1));
+        if let Some(version) = view.lookup(Table::Kv, &commit.events()[*position].kv.key, before)? {
+            found.push((place, version));
+        }
+    }
+    let versions: Vec<_> = found.iter().map(|(_, version)| *version).collect();
+    let mut pairs: Vec<Option<KeyValue>> = vec![None; wanted.len()];
+    for ((place, _), record) in found.iter().zip(view.load(&versions)?) {
+        pairs[*place] = Some(record.kv);
+    }
+    for ((commit, position), pair) in wanted.iter().zip(pairs) {
+        commit.memo(*position).set_prev(pair);
+    }
+    Ok(())
+}
+
+/// History as the feed of keys reads it.
+pub(super) struct KvHistory {
+    store: Arc<StateStore>,
+    /// The lineage that was met first.
+    epoch: Arc<OnceLock<StoreEpoch>>,
+}
+
+impl KvHistory {
+    pub(super) fn new(store: Arc<StateStore>) -> Self {
+        Self { store, epoch: Arc::default() }
+    }
+}
+
+impl History<Kv> for KvHistory {
+    fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<Kv>, CloseReason>> {
+        let (store, known) = (Arc::clone(&self.store), Arc::clone(&self.epoch));
+        let scan = tokio::task::spawn_blocking(move || {
+            let db = store.current();
+            let view = db.view()?;
+            if let Some(epoch) = view.head().epoch
+                && *known.get_or_init(|| epoch) != epoch
+            {
+                return Ok(Err(CloseReason::EpochChanged));
+            }
+            scan(&view, after, limits)
+        });
+        scan.map(|scanned| match scanned {
+            Ok(Ok(chunk)) => chunk,
+            Ok(Err(error)) => Err(CloseReason::Failed(error.to_string())),
+            Err(_) => Err(CloseReason::Stopping),
+        })
+        .boxed()
+    }
+}
+
+fn scan(
+    view: &ReadView<'_>,
+    after: LogIndex,
+    limits: ScanLimits,
+) -> Result<Result<Chunk<Kv>, CloseReason>, StorageError> {
+    if let Some(point) = view.head().compaction
+        && after.next() < point.index
+    {
+        return Ok(Err(CloseReason::Compacted { revision: point.revision }));
+    }
+    let mut chunk = Chunk { after, reached: view.applied().max(after), commits: Vec::new() };
+    let mut bytes = 0;
+    view.history(after.next(), |command| {
+        let index = command.index;
+        let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
+        let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
+        let events = CommitEvents { index, revision: command.head.revision, kv };
+        if let Some(commit) = Commit::new(&events) {
+            bytes += commit.bytes();
+            chunk.commits.push(Arc::new(commit));
+        }
+        let goes_on = chunk.commits.len() < limits.commits_max && bytes < limits.bytes_max;
+        if !goes_on {
+            chunk.reached = index;
+        }
+        goes_on
+    })?;
+    Ok(Ok(chunk))
+}

@@ -1,0 +1,354 @@
+//! One node of the cluster as the faces see it: propose, read, and tell how it stands.
+//!
+//! Owns the request paths, leadership-only tasks, retries and the wall clock. Knows nothing of the wire types of public
+//! APIs. Invariant: every request comes through here with a [`RequestContext`], so that what must be checked for every
+//! request is checked in one place.
+
+mod barrier;
+mod context;
+mod error;
+mod key_watch;
+mod proposer;
+mod reads;
+mod start;
+mod tasks;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{Semaphore, watch};
+
+pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
+pub use crate::stream::{CloseReason, Encoding, Item, Kv, Session, StatePoint};
+pub use context::{Consistency, Principal, RequestContext};
+pub use error::{NodeError, Unanswered};
+pub use key_watch::{KeyWatch, WatchQuery};
+pub use start::{NodeOptions, NodeStartError};
+
+use barrier::ReadBarrier;
+use proposer::Proposer;
+
+use crate::codec;
+use crate::raft::Consensus;
+use crate::storage::StateStore;
+use crate::storage::log::WeakLog;
+use crate::storage::stamp::DataDir;
+use crate::stream::EventPublisher;
+use crate::types::limits::REQUEST_BYTES_MAX;
+use crate::types::{Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term};
+
+/// A handle to the node; cheap to clone.
+#[derive(Clone)]
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    identity: Identity,
+    consensus: Consensus,
+    store: Arc<StateStore>,
+    log: WeakLog,
+    proposer: Proposer,
+    barrier: ReadBarrier,
+    events: Arc<EventPublisher>,
+    range_streams: Arc<Semaphore>,
+    serving: watch::Receiver<bool>,
+    reclaimed: watch::Receiver<LogIndex>,
+    hand_over_timeout: Duration,
+    // Holds the lock on the directory for as long as anything of the node is alive.
+    _data_dir: DataDir,
+}
+
+/// What a node counts, since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Proposals that wait for an outcome now.
+    pub proposals_pending: u64,
+    /// Proposals that got an outcome.
+    pub proposals_answered: u64,
+    /// Proposals that failed or stayed unanswered.
+    pub proposals_failed: u64,
+    /// Changes of leadership seen.
+    pub leader_changes: u64,
+}
+
+/// What a read found, with the coordinates of the state that it saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read<T> {
+    /// Applied index of the state that was read.
+    pub index: LogIndex,
+    /// KV revision of that state.
+    pub revision: Revision,
+    /// What was found.
+    pub value: T,
+}
+
+/// Who this node is and where its data comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// This member.
+    pub node_id: NodeId,
+}
+
+/// Who leads, as far as this node knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The leader, if one is known.
+    pub leader: Option<NodeId>,
+    /// This node's current term.
+    pub term: Term,
+}
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: NodeId,
+    /// Its configured name; empty until it first started.
+    pub name: String,
+    /// `http://host:port` of its peer port.
+    pub peer_urls: Vec<String>,
+    /// `http://host:port` of its client port.
+    pub client_urls: Vec<String>,
+    /// Whether it does not vote.
+    pub is_learner: bool,
+}
+
+/// How this node stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Who leads and in which term.
+    pub leadership: Leadership,
+    /// Highest log index known to be committed.
+    pub committed: LogIndex,
+    /// Highest log index applied.
+    pub applied: LogIndex,
+    /// Current KV revision.
+    pub revision: Revision,
+    /// Compaction point; 0 if never compacted.
+    pub compact_revision: Revision,
+    /// The store's lineage, once known.
+    pub epoch: Option<StoreEpoch>,
+    /// Bytes that the state takes on disk.
+    pub disk_bytes: u64,
+    /// Bytes of live keys and values.
+    pub live_bytes: u64,
+    /// Number of live keys.
+    pub live_keys: u64,
+    /// Whether this node does not vote.
+    pub is_learner: bool,
+    /// Whether the node has recovered what it had acknowledged before it was restarted, and serves.
+    pub serving: bool,
+}
+
+impl Node {
+    /// Who this node is.
+    pub fn identity(&self) -> Identity {
+        self.inner.identity
+    }
+
+    /// The consensus of this node, for the peer port and for watching its end.
+    pub fn consensus(&self) -> &Consensus {
+        &self.inner.consensus
+    }
+
+    /// Who leads, as far as this node knows. Cheap: every response header needs it.
+    pub fn leadership(&self) -> Leadership {
+        let leading = self.inner.consensus.leading();
+        Leadership { leader: leading.leader, term: leading.term }
+    }
+
+    /// The leader, provided that it showed life lately.
+    pub fn live_leader(&self) -> Option<NodeId> {
+        self.inner.consensus.live_leader()
+    }
+
+    /// Turns true once this node has recovered what it had acknowledged before it was restarted, and serves.
+    pub fn serving(&self) -> watch::Receiver<bool> {
+        self.inner.serving.clone()
+    }
+
+    /// Follows the applied index; a value is seen only after its effects can be read.
+    pub fn applied(&self) -> watch::Receiver<LogIndex> {
+        self.inner.consensus.applied()
+    }
+
+    fn applied_index(&self) -> LogIndex {
+        self.inner.store.current().head().applied_index()
+    }
+
+    /// How this node stands.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Storage`] if the disk failed.
+    pub fn status(&self) -> Result<Status, NodeError> {
+        let db = self.inner.store.current();
+        let head = db.head();
+        let points = self.inner.consensus.log_points();
+        let me = self.inner.identity.node_id;
+        let is_learner = self.inner.consensus.members().iter().any(|member| member.id == me && !member.voter);
+        Ok(Status {
+            leadership: Leadership { leader: self.live_leader(), ..self.leadership() },
+            committed: LogIndex(points.committed.get().max(head.applied_index().get())),
+            applied: head.applied_index(),
+            revision: head.revision,
+            compact_revision: head.compaction.map_or(Revision(0), |point| point.revision),
+            epoch: head.epoch,
+            disk_bytes: db.disk_bytes()?,
+            live_bytes: head.live_bytes,
+            live_keys: head.live_keys,
+            is_learner,
+            serving: *self.inner.serving.borrow(),
+        })
+    }
+
+    /// What this node counts.
+    pub fn counters(&self) -> Counters {
+        let stats = self.inner.proposer.stats();
+        Counters {
+            proposals_pending: stats.pending.load(Ordering::Relaxed) as u64,
+            proposals_answered: stats.answered.load(Ordering::Relaxed),
+            proposals_failed: stats.failed.load(Ordering::Relaxed),
+            leader_changes: self.inner.consensus.leader_changes(),
+        }
+    }
+
+    /// Replicates `command` and returns what it came to. Works on any node: a follower forwards to the leader.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] for domain refusals. [`NodeError::Indeterminate`] if the write may have taken effect; after
+    /// every other error it has not and will not.
+    pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
+        self.admit(ctx).await?;
+        let proposal = Proposal { unix_ms: unix_ms(), command };
+        // A command that cannot be encoded (nested too deep) cannot be replicated, whatever its size.
+        let encoded = codec::encode_proposal(&proposal).map_err(|_| NodeError::RequestTooLarge)?;
+        if encoded.len() > REQUEST_BYTES_MAX {
+            return Err(NodeError::RequestTooLarge);
+        }
+        let applied = match self.inner.proposer.propose(encoded, ctx.deadline).await {
+            // Never handed to anybody: say why.
+            Err(NodeError::Timeout) if self.live_leader().is_none() => return Err(NodeError::NoLeader),
+            result => result?,
+        };
+        if let Outcome::Refused(refusal) = applied.outcome {
+            return Err(refusal.into());
+        }
+        Ok(applied)
+    }
+
+    /// Waits until the space below the current compaction point is reclaimed on this node (etcd's `physical`).
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Timeout`] if that takes longer than the request may.
+    pub async fn wait_reclaimed(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        let target = self.inner.store.current().head().compacted_index();
+        let mut reclaimed = self.inner.reclaimed.clone();
+        let reached = reclaimed.wait_for(|done| *done >= target);
+        match tokio::time::timeout_at(ctx.deadline.into(), reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::Timeout),
+        }
+    }
+
+    /// The members, after a read of the wanted consistency.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn members(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Result<Read<Vec<Member>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        let head = self.inner.store.current().head();
+        let members = self.inner.consensus.members().into_iter().map(|record| Member {
+            id: record.id,
+            name: record.info.name,
+            peer_urls: vec![record.info.peer_url],
+            client_urls: vec![record.info.client_url],
+            is_learner: !record.voter,
+        });
+        Ok(Read { index: head.applied_index(), revision: head.revision, value: members.collect() })
+    }
+
+    /// Confirms that this node can serve a linearizable read now (health checks).
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn check_linearizable(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        self.ready_to_read(ctx, Consistency::Linearizable).await
+    }
+
+    /// Hands leadership to another member, if this one leads.
+    pub async fn hand_over(&self) {
+        self.inner.consensus.step_aside(self.inner.hand_over_timeout).await;
+    }
+
+    /// Ends consensus and flushes nothing: what a crash leaves behind.
+    pub async fn crash(&self) {
+        self.inner.consensus.shutdown().await;
+    }
+
+    /// Resolves once nothing of this node is in use any more, so that its data directory can be opened again.
+    pub async fn gone(self) {
+        // The count of the store falls before its files are closed.
+        let (node, files) = (Arc::downgrade(&self.inner), self.inner.store.files());
+        let log = self.inner.log.clone();
+        drop(self);
+        while node.strong_count() + files.strong_count() > 0 || !log.is_gone() {
+            tokio::time::sleep(GONE_POLL).await;
+        }
+    }
+
+    /// Forms the cluster if there is none yet; needs the peer port to be served.
+    pub fn form_cluster(&self) {
+        self.inner.consensus.form();
+    }
+
+    /// Ends consensus and makes the state durable, so that the next start re-applies nothing.
+    pub async fn stop(&self) {
+        self.inner.consensus.shutdown().await;
+        let store = self.inner.store.clone();
+        match tokio::task::spawn_blocking(move || store.current().flush()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the state was not flushed; it will be re-applied at the next start")
+            }
+            Err(error) => tracing::warn!(%error, "the state was not flushed; it will be re-applied at the next start"),
+        }
+    }
+
+    /// The one gate of every request: recovery, and the caller's demand for a leader.
+    async fn admit(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        if ctx.require_leader && self.live_leader().is_none() {
+            return Err(NodeError::NoLeader);
+        }
+        if *self.inner.serving.borrow() {
+            return Ok(());
+        }
+        let mut serving = self.inner.serving.clone();
+        match tokio::time::timeout_at(ctx.deadline.into(), serving.wait_for(|serving| *serving)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::NoLeader),
+        }
+    }
+}
+
+/// How often [`Node::gone`] looks.
+const GONE_POLL: Duration = Duration::from_millis(5);
+
+fn unix_ms() -> u64 {
+    // A clock before 1970 only costs retention by time, never order.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,232 @@
+//! The queue of proposals: hands what is waiting to whoever leads, offers again what was not taken, and tells every
+//! proposer what became of its command.
+//!
+//! Invariant: a proposer whose command may have been appended somewhere hears "indeterminate"; after every other error the
+//! command was not appended and never will be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::{NodeError, Unanswered};
+use crate::raft::{Consensus, WriteError};
+use crate::types::Applied;
+use crate::types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PENDING_PROPOSALS_MAX};
+
+/// Commands in one batch, count.
+const BATCH_MAX: usize = 1024;
+/// How long a command that nobody would take waits before it is offered again, unless the leader changes first.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Not handed to anybody: can be withdrawn.
+const QUEUED: u8 = 0;
+/// Handed to a leader: may be appended.
+const SENT: u8 = 1;
+/// Withdrawn by its proposer.
+const WITHDRAWN: u8 = 2;
+
+struct Job {
+    /// Holds its place until the job has ended, even if its proposer gave up before.
+    _pending: PendingGuard,
+    command: Bytes,
+    state: Arc<AtomicU8>,
+    answer: oneshot::Sender<Result<Applied, NodeError>>,
+}
+
+impl Job {
+    fn mark(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn answer(self, result: Result<Applied, NodeError>) {
+        // The proposer may have gone away; the command's fate does not depend on it.
+        drop(self.answer.send(result));
+    }
+}
+
+/// Counters for metrics.
+#[derive(Debug, Default)]
+pub(super) struct ProposerStats {
+    /// Proposals that wait for an outcome.
+    pub(super) pending: AtomicUsize,
+    /// Their commands, bytes.
+    pub(super) pending_bytes: AtomicUsize,
+    /// Proposals that got an outcome.
+    pub(super) answered: AtomicU64,
+    /// Proposals that failed or stayed unanswered.
+    pub(super) failed: AtomicU64,
+}
+
+/// A handle to the queue.
+#[derive(Clone)]
+pub(super) struct Proposer {
+    queue: mpsc::Sender<Job>,
+    stats: Arc<ProposerStats>,
+}
+
+/// One place among the pending proposals.
+struct PendingGuard {
+    stats: Arc<ProposerStats>,
+    bytes: usize,
+}
+
+impl PendingGuard {
+    fn take(stats: &Arc<ProposerStats>, bytes: usize) -> Result<Self, NodeError> {
+        // Made first, so that what was counted is given back on every way out.
+        let guard = Self { stats: Arc::clone(stats), bytes };
+        let count = stats.pending.fetch_add(1, Ordering::Relaxed);
+        let total_bytes = stats.pending_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if count >= PENDING_PROPOSALS_MAX || total_bytes > PENDING_PROPOSAL_BYTES_MAX {
+            return Err(NodeError::TooManyRequests);
+        }
+        Ok(guard)
+    }
+}
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+        self.stats.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Proposer {
+    pub(super) fn start(consensus: Consensus) -> Self {
+        // Commands that are offered again must always find room, so the queue is larger than what is let in.
+        let (queue, jobs) = mpsc::channel(2 * PENDING_PROPOSALS_MAX);
+        tokio::spawn(gather(consensus, jobs, queue.downgrade()));
+        Self { queue, stats: Arc::default() }
+    }
+
+    pub(super) fn stats(&self) -> &ProposerStats {
+        &self.stats
+    }
+
+    /// Proposes an encoded command and waits for its outcome until `deadline`.
+    pub(super) async fn propose(&self, command: Bytes, deadline: Instant) -> Result<Applied, NodeError> {
+        let pending = PendingGuard::take(&self.stats, command.len())?;
+        let state = Arc::new(AtomicU8::new(QUEUED));
+        let (answer, answered) = oneshot::channel();
+        let job = Job { _pending: pending, command, state: state.clone(), answer };
+        self.queue.try_send(job).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NodeError::TooManyRequests,
+            mpsc::error::TrySendError::Closed(_) => NodeError::Stopped,
+        })?;
+        let result = match tokio::time::timeout_at(deadline.into(), answered).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(NodeError::Indeterminate(Unanswered::LeaderFailed)),
+            Err(_) => Err(withdraw(&state)),
+        };
+        match &result {
+            Ok(_) => self.stats.answered.fetch_add(1, Ordering::Relaxed),
+            Err(_) => self.stats.failed.fetch_add(1, Ordering::Relaxed),
+        };
+        result
+    }
+}
+
+/// The deadline passed: a command that was not handed on never will be; of any other nobody can tell.
+fn withdraw(state: &AtomicU8) -> NodeError {
+    match state.compare_exchange(QUEUED, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => NodeError::Timeout,
+        Err(_) => NodeError::Indeterminate(Unanswered::Timeout),
+    }
+}
+
+async fn gather(consensus: Consensus, mut jobs: mpsc::Receiver<Job>, queue: mpsc::WeakSender<Job>) {
+    while let Some(first) = jobs.recv().await {
+        let (mut batch, mut batch_bytes) = (Vec::new(), 0);
+        add(&mut batch, &mut batch_bytes, first);
+        // Whatever was woken together with the first one gets its chance to join.
+        tokio::task::yield_now().await;
+        drain(&mut jobs, &mut batch, &mut batch_bytes);
+        let (consensus, queue) = (consensus.clone(), queue.clone());
+        tokio::spawn(async move {
+            let refused = submit(&consensus, batch).await;
+            offer_again(&consensus, &queue, refused).await;
+        });
+    }
+}
+
+fn add(batch: &mut Vec<Job>, batch_bytes: &mut usize, job: Job) {
+    if job.mark(QUEUED, SENT) {
+        *batch_bytes += job.command.len();
+        batch.push(job);
+    }
+}
+
+fn drain(jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>, batch_bytes: &mut usize) {
+    while batch.len() < BATCH_MAX && *batch_bytes < APPEND_BYTES_MAX {
+        match jobs.try_recv() {
+            Ok(job) => add(batch, batch_bytes, job),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Proposes a batch and answers its jobs; returns those that were refused for want of a leader.
+async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
+    if batch.is_empty() {
+        return Vec::new();
+    }
+    let commands = batch.iter().map(|job| job.command.clone()).collect();
+    let results = consensus.propose(commands).await;
+    let mut refused = Vec::new();
+    for (job, result) in batch.into_iter().zip(results) {
+        match result {
+            Ok(applied) => job.answer(Ok(applied)),
+            Err(WriteError::NotLeader(_)) => refused.push(job),
+            Err(WriteError::Discarded) => job.answer(Err(NodeError::Indeterminate(Unanswered::LeaderFailed))),
+            Err(WriteError::ConnectionLost) => job.answer(Err(NodeError::Indeterminate(Unanswered::ConnectionLost))),
+            Err(WriteError::Stopped(why)) => {
+                tracing::debug!(why, "a write stayed unanswered");
+                job.answer(Err(NodeError::Indeterminate(Unanswered::LeaderFailed)));
+            }
+        }
+    }
+    refused
+}
+
+/// Offers refused commands again once somebody else may lead. Their proposers' deadlines bound this.
+async fn offer_again(consensus: &Consensus, queue: &mpsc::WeakSender<Job>, refused: Vec<Job>) {
+    if refused.is_empty() {
+        return;
+    }
+    let refused: Vec<Job> = refused.into_iter().filter(|job| job.mark(SENT, QUEUED)).collect();
+    consensus.leader_may_have_changed(RETRY_PAUSE).await;
+    let Some(queue) = queue.upgrade() else { return };
+    for job in refused {
+        if job.answer.is_closed() {
+            continue;
+        }
+        if let Err(error) = queue.send(job).await {
+            error.0.answer(Err(NodeError::Stopped));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_withdrawn_command_is_never_sent() {
+        let state = Arc::new(AtomicU8::new(QUEUED));
+        assert_eq!(withdraw(&state), NodeError::Timeout);
+        let (answer, _answered) = oneshot::channel();
+        let pending = PendingGuard::take(&Arc::default(), 0).unwrap();
+        let job = Job { _pending: pending, command: Bytes::new(), state, answer };
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        add(&mut batch, &mut bytes, job);
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_sent_command_is_indeterminate_when_its_time_is_up() {
+        let state = AtomicU8::new(SENT);
+        assert_eq!(withdraw(&state), NodeError::Indeterminate(Unanswered::Timeout));
+    }
+}

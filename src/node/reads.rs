@@ -1,0 +1,180 @@
+//! The read path: gates, barrier, then one view.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Consistency, Inner, Node, NodeError, RangePiece, Read, RequestContext};
+use crate::fsm;
+use crate::storage::{ReadView, StorageError};
+use crate::types::{KeyRange, RangeQuery, RangeResult, Refusal, Txn, TxnDone};
+
+/// Pairs in one piece of a streamed range, count.
+const PIECE_KEYS_MAX: usize = 1000;
+/// Keys and values in one piece of a streamed range, bytes; one pair always fits.
+const PIECE_BYTES_MAX: usize = 1024 * 1024;
+/// How long a reader of a streamed range may stand still.
+const READER_PATIENCE: Duration = Duration::from_secs(30);
+/// Pieces that wait for a slow reader of a streamed range.
+const PIECES_QUEUED: usize = 2;
+
+impl From<StorageError> for NodeError {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error.to_string())
+    }
+}
+
+impl Node {
+    /// Reads keys.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] for a revision that cannot be read; the errors of the read path otherwise. A failed read
+    /// may always be repeated.
+    pub async fn range(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        query: RangeQuery,
+    ) -> Result<Read<RangeResult>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        // One key is read on the spot. An interval may hold any number of keys, and its count looks at all of them.
+        let is_small = matches!(query.range, KeyRange::One(_));
+        self.read(is_small, ctx.deadline, move |view| fsm::range(view, &query)).await
+    }
+
+    /// Evaluates a transaction that changes nothing ([`Txn::is_read_only`]) without replicating it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn read_txn(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        txn: Txn,
+    ) -> Result<Read<TxnDone>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(false, ctx.deadline, move |view| fsm::read_txn(view, &txn)).await
+    }
+
+    /// Reads keys piece by piece from one view, without holding the result in memory. Every piece but the last holds
+    /// only pairs; the last one holds `more` and `count` of the whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`]; the stream ends with an error if the storage fails on the way.
+    pub async fn range_stream(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        query: RangeQuery,
+    ) -> Result<Read<impl Stream<Item = Result<RangePiece, NodeError>> + Send + use<>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        let permit = self.inner.range_streams.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let inner = self.inner.clone();
+        let (opened_tx, opened) = tokio::sync::oneshot::channel();
+        // The view lives on the stack of this thread for as long as the reader takes; it pins one snapshot, nothing else.
+        let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            stream_pieces(&inner, &query, opened_tx, &pieces_tx);
+        });
+        let (index, revision) = opened.await.map_err(|_| NodeError::Stopped)??;
+        Ok(Read { index, revision, value: ReceiverStream::new(pieces) })
+    }
+
+    /// The store's hash over its logical state: equal on all members at an equal index.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`] with serializable consistency.
+    pub async fn state_hash(&self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
+    }
+
+    /// Everything that has to hold before a local view answers for this context.
+    pub(super) async fn ready_to_read(&self, ctx: &RequestContext, consistency: Consistency) -> Result<(), NodeError> {
+        self.admit(ctx).await?;
+        if consistency == Consistency::Linearizable {
+            self.inner.barrier.pass(ctx.deadline).await?;
+        }
+        if let Some(wanted) = ctx.min_index {
+            let reached = self.inner.barrier.wait_applied(wanted, ctx.deadline).await;
+            if let Err(NodeError::Timeout) = reached {
+                return Err(NodeError::MinIndexNotReached { wanted, applied: self.applied_index() });
+            }
+            reached?;
+        }
+        Ok(())
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        is_small: bool,
+        deadline: Instant,
+        work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError> + Send + 'static,
+    ) -> Result<Read<T>, NodeError> {
+        if is_small {
+            return read_now(&self.inner, work);
+        }
+        let inner = self.inner.clone();
+        let reading = tokio::task::spawn_blocking(move || read_now(&inner, work));
+        match tokio::time::timeout_at(deadline.into(), reading).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::Timeout),
+        }
+    }
+}
+
+fn read_now<T>(
+    inner: &Arc<Inner>,
+    work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError>,
+) -> Result<Read<T>, NodeError> {
+    let db = inner.store.current();
+    let view = db.view()?;
+    let value = work(&view)??;
+    Ok(Read { index: view.head().applied_index(), revision: view.head().revision, value })
+}
+
+type Opened = Result<(crate::types::LogIndex, crate::types::Revision), NodeError>;
+
+fn stream_pieces(
+    inner: &Arc<Inner>,
+    query: &RangeQuery,
+    opened: tokio::sync::oneshot::Sender<Opened>,
+    pieces: &mpsc::Sender<Result<RangePiece, NodeError>>,
+) {
+    let db = inner.store.current();
+    let view = match db.view() {
+        Ok(view) => view,
+        Err(error) => return drop(opened.send(Err(error.into()))),
+    };
+    let mut cursor = match fsm::RangeCursor::new(&view, query.clone()) {
+        Ok(Ok(cursor)) => cursor,
+        Ok(Err(refusal)) => return drop(opened.send(Err(refusal.into()))),
+        Err(error) => return drop(opened.send(Err(error.into()))),
+    };
+    if opened.send(Ok((view.head().applied_index(), view.head().revision))).is_err() {
+        return;
+    }
+    let runtime = tokio::runtime::Handle::current();
+    loop {
+        let piece = match cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX) {
+            Ok(Some(piece)) => Ok(piece),
+            Ok(None) => return,
+            Err(error) => Err(NodeError::from(error)),
+        };
+        let is_last = !matches!(piece, Ok(RangePiece::Kvs(_)));
+        // A reader that went away or stands still ends the scan: it holds a thread and a snapshot.
+        let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
+        if !matches!(sent, Ok(Ok(()))) || is_last {
+            return;
+        }
+    }
+}

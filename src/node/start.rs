@@ -1,0 +1,154 @@
+//! Brings a node up: data directory, storage, consensus, and the tasks that belong to a running node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+
+use super::barrier::ReadBarrier;
+use super::key_watch::KvHistory;
+use super::proposer::Proposer;
+use super::tasks;
+use super::{Identity, Inner, Node};
+use crate::raft::{self, Consensus, ConsensusOptions, MemberInfo, Timing};
+use crate::storage::log::{LogDb, LogOptions, WeakLog};
+use crate::storage::stamp::{DataDir, Owner};
+use crate::storage::{StateOptions, StateStore};
+use crate::stream::{EventPublisher, FeedOptions, StatePoint};
+use crate::types::limits::RANGE_STREAMS_MAX;
+use crate::types::{ClusterId, NodeId};
+
+/// What a node needs to know to start.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// This member.
+    pub node_id: NodeId,
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// Members of a cluster that does not exist yet; ignored once it does.
+    pub initial_members: BTreeMap<NodeId, MemberInfo>,
+    /// Everything the node keeps is below this directory.
+    pub data_dir: PathBuf,
+    /// The clocks of consensus.
+    pub timing: Timing,
+    /// Entries between two snapshots, count.
+    pub snapshot_every_entries: u64,
+    /// Command bytes between two snapshots.
+    pub snapshot_every_bytes: u64,
+    /// Entries kept in the log behind a snapshot, count.
+    pub keep_entries: u64,
+    /// Command bytes kept in the log behind a snapshot, however few entries they are.
+    pub keep_bytes: u64,
+    /// Tuning of the log.
+    pub log: LogOptions,
+    /// Tuning of the state.
+    pub state: StateOptions,
+    /// Bounds of what subscribers may pin.
+    pub feed: FeedOptions,
+    /// How long a graceful stop waits for another member to take over.
+    pub hand_over_timeout: Duration,
+}
+
+/// Why a node did not start. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NodeStartError(String);
+
+impl<E: std::error::Error> From<E> for NodeStartError
+where
+    E: Into<raft::StartError>,
+{
+    fn from(error: E) -> Self {
+        Self(error.into().to_string())
+    }
+}
+
+/// What a node is put together from.
+struct Parts {
+    consensus: Consensus,
+    store: Arc<StateStore>,
+    events: Arc<EventPublisher>,
+    log: WeakLog,
+    data_dir: DataDir,
+}
+
+impl Node {
+    /// Opens the data directory and starts consensus. The node answers requests once [`Node::serving`] says so; its
+    /// peer port must be served before that ([`Node::consensus`]).
+    pub async fn start(options: NodeOptions, registry: &prometheus::Registry) -> Result<Self, NodeStartError> {
+        let identity = Identity { cluster_id: options.cluster_id, node_id: options.node_id };
+        let (data_dir, log, store) = tokio::task::spawn_blocking({
+            let options = options.clone();
+            move || {
+                let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
+                let mut data_dir = DataDir::open(&options.data_dir, owner)?;
+                let log_options =
+                    LogOptions { store_id: data_dir.store_id(), create: !data_dir.is_in_use(), ..options.log };
+                let log = LogDb::open(&data_dir.log_dir(), log_options)?;
+                let store = StateStore::open(&data_dir.state_dir(), &options.state)?;
+                // From now on a missing database is a loss: this member must not begin again under the same id.
+                data_dir.mark_in_use()?;
+                Ok::<_, crate::storage::StorageError>((data_dir, log, Arc::new(store)))
+            }
+        })
+        .await
+        .map_err(|error| NodeStartError(error.to_string()))??;
+        log.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
+
+        let weak_log = log.downgrade();
+        let head = store.current().head();
+        let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
+        let events = Arc::new(EventPublisher::new(point, options.feed));
+        let consensus = raft::start(
+            ConsensusOptions {
+                cluster_id: options.cluster_id,
+                node_id: options.node_id,
+                initial_members: options.initial_members.clone(),
+                timing: options.timing,
+                snapshot_every_entries: options.snapshot_every_entries,
+                snapshot_every_bytes: options.snapshot_every_bytes,
+                keep_entries: options.keep_entries,
+                keep_bytes: options.keep_bytes,
+                snapshot_dir: options.data_dir.join("snapshots"),
+                incoming_dir: options.data_dir.join("incoming"),
+                rejoining: options.data_dir.join("REJOINING"),
+            },
+            log,
+            store.clone(),
+            events.clone(),
+        )
+        .await?;
+        let parts = Parts { consensus, store, events, log: weak_log, data_dir };
+        Ok(Self::assemble(identity, &options, parts))
+    }
+
+    fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
+        let Parts { consensus, store, events, log, data_dir } = parts;
+        let (serving_tx, serving) = watch::channel(false);
+        let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
+        let node = Self {
+            inner: Arc::new(Inner {
+                identity,
+                proposer: Proposer::start(consensus.clone()),
+                barrier: ReadBarrier::start(consensus.clone()),
+                events: events.clone(),
+                consensus: consensus.clone(),
+                store: store.clone(),
+                log,
+                range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
+                serving,
+                reclaimed,
+                hand_over_timeout: options.hand_over_timeout,
+                _data_dir: data_dir,
+            }),
+        };
+        tokio::spawn(events.kv().wake_readers());
+        tokio::spawn(events.kv().serve_catch_up(Arc::new(KvHistory::new(store.clone()))));
+        tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
+        tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
+        tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx));
+        node
+    }
+}

@@ -1,0 +1,99 @@
+//! What a node does without being asked: recover, name the store's lineage, reclaim space.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Inner, Node, RequestContext};
+use crate::raft::Consensus;
+use crate::storage::StateStore;
+use crate::types::limits::RECLAIM_BATCH_ENTRIES;
+use crate::types::{Command, LogIndex, StoreEpoch};
+
+/// How long the node that leads waits before it tries again to name the lineage.
+const EPOCH_RETRY: Duration = Duration::from_secs(1);
+
+/// How often the compaction point is looked at.
+const COMPACTION_POLL: Duration = Duration::from_millis(100);
+
+/// Lets requests in once this node has re-applied what it had acknowledged before it was restarted.
+pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) {
+    match consensus.wait_for_recovery().await {
+        Ok(()) => {
+            tracing::info!(applied = %*consensus.applied().borrow(), "recovered, serving");
+            serving.send_replace(true);
+        }
+        // Whoever watches for the end of consensus reports it.
+        Err(error) => tracing::debug!(error, "did not recover"),
+    }
+}
+
+/// The leader of a store without a lineage gives it one; of several proposals the first counts.
+pub(super) async fn name_epoch(inner: Weak<Inner>) {
+    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
+    if serving.wait_for(|serving| *serving).await.is_err() {
+        return;
+    }
+    drop(serving);
+    loop {
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.store.current().head().epoch.is_some() {
+            return;
+        }
+        let node = Node { inner };
+        if node.leadership().leader == Some(node.identity().node_id) {
+            let epoch = StoreEpoch(rand::random());
+            let ctx = RequestContext::within(EPOCH_RETRY);
+            if let Err(error) = node.propose(&ctx, Command::Bootstrap(epoch)).await {
+                tracing::debug!(%error, "could not name the lineage yet");
+            }
+        }
+        drop(node);
+        tokio::time::sleep(EPOCH_RETRY).await;
+    }
+}
+
+/// Gives back the space below the compaction point, batch by batch, whenever the point has moved; resumes what a
+/// restart interrupted.
+pub(super) async fn reclaim(consensus: Consensus, store: Arc<StateStore>, reclaimed: watch::Sender<LogIndex>) {
+    let mut generation = std::sync::Weak::new();
+    loop {
+        let current = store.current();
+        if generation.as_ptr() != Arc::as_ptr(&current) {
+            // Another state was installed, with reclamation of its own to do.
+            generation = Arc::downgrade(&current);
+            reclaimed.send_replace(LogIndex::ZERO);
+        }
+        let target = current.head().compacted_index();
+        drop(current);
+        if target > *reclaimed.borrow() {
+            let done = {
+                let store = store.clone();
+                tokio::task::spawn_blocking(move || store.current().reclaim_step(RECLAIM_BATCH_ENTRIES)).await
+            };
+            match done {
+                Ok(Ok(progress)) if progress.done => {
+                    tracing::debug!(%target, "space below the compaction point is reclaimed");
+                    reclaimed.send_replace(progress.target);
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "reclaiming space failed");
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "reclaiming space failed");
+                    return;
+                }
+            }
+            tokio::task::yield_now().await;
+            continue;
+        }
+        tokio::select! {
+            // Looked at now and then: following every apply would cost each write.
+            () = tokio::time::sleep(COMPACTION_POLL) => {}
+            _ = consensus.ended() => return,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Generated code, one module a proto package. Imported by the edges only: `api`, `cli`, `codec` and the peer network.
+//!
+//! The modules are siblings because generated code names messages of other packages by `super::`.
+#![allow(missing_docs, unreachable_pub, clippy::all)]
+
+/// The peer port.
+pub mod peer {
+    tonic::include_proto!("headwater.peer");
+}
+
+/// Keys, values and events of the etcd v3 API (`proto/etcd/kv.proto`).
+pub mod mvccpb {
+    tonic::include_proto!("mvccpb");
+}
+
+/// The etcd v3 API (`proto/etcd/rpc.proto`).
+pub mod etcdserverpb {
+    tonic::include_proto!("etcdserverpb");
+}
+
+/// The first draft of the etcd v3 API, which has no package (`proto/etcd/early.proto`).
+pub mod early {
+    tonic::include_proto!("_");
+}
+
+/// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are not in it.
+pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public_descriptors.bin"));
+
+/// Records of the project's own: commands, outcomes.
+pub mod internal {
+    tonic::include_proto!("headwater.internal");
+}

@@ -1,0 +1,452 @@
+//! The consensus of one member as the rest of the program sees it: propose, read index, who leads, how it stands.
+//!
+//! Nothing above this module names openraft. Commands are opaque bytes here. Invariant: an error of a write says whether
+//! the write can still take effect.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
+use openraft::{Instant as _, ReadPolicy};
+use tokio::sync::watch;
+
+use super::gather::{Batch, Gatherer, Queue};
+use super::network::Peers;
+use super::propose_lane::ProposeLanes;
+use super::types::{Command, MemberInfo, Raft, TypeConfig};
+use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
+
+/// Why a proposed command has no outcome.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// Not appended, and never will be: the member asked does not lead. Safe to propose again.
+    #[error("not the leader")]
+    NotLeader(Option<NodeId>),
+    /// Appended by a leader that was replaced: it may or may not take effect.
+    #[error("the leader was replaced while the write was under way")]
+    Discarded,
+    /// Sent to the leader, and the connection broke before the answer: it may or may not take effect.
+    #[error("the connection to the leader broke")]
+    ConnectionLost,
+    /// Consensus on the asked member has ended: it may or may not take effect.
+    #[error("consensus has ended: {0}")]
+    Stopped(String),
+}
+
+/// Why no read index could be had. A read that failed may always be tried again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadIndexError {
+    /// The member asked does not lead.
+    #[error("not the leader")]
+    NotLeader(Option<NodeId>),
+    /// No quorum confirmed the leader.
+    #[error("no quorum")]
+    NoQuorum,
+    /// Consensus on the asked member has ended.
+    #[error("consensus has ended: {0}")]
+    Stopped(String),
+}
+
+/// Who leads, as far as this member knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leading {
+    /// The member that leads.
+    pub leader: Option<NodeId>,
+    /// This member's term.
+    pub term: Term,
+}
+
+/// A member with its role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// Its id.
+    pub id: NodeId,
+    /// Where it is reached.
+    pub info: MemberInfo,
+    /// Whether it votes.
+    pub voter: bool,
+}
+
+/// The log as consensus sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPoints {
+    /// Last entry of the local log.
+    pub last: LogIndex,
+    /// Highest index known to be committed.
+    pub committed: LogIndex,
+    /// Highest index applied.
+    pub applied: LogIndex,
+    /// Highest index that the last snapshot contains.
+    pub snapshot: LogIndex,
+    /// Highest index removed from the log.
+    pub purged: LogIndex,
+}
+
+/// A handle to consensus; cheap to clone.
+#[derive(Clone)]
+pub struct Consensus {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) cluster: ClusterId,
+    pub(super) me: NodeId,
+    pub(super) raft: Raft,
+    pub(super) peers: Peers,
+    pub(super) lanes: ProposeLanes,
+    pub(super) local: Queue,
+    pub(super) applied: watch::Receiver<LogIndex>,
+    pub(super) incoming_dir: PathBuf,
+    pub(super) snapshot_slot: tokio::sync::Mutex<()>,
+    pub(super) leader_silence_max: Duration,
+    pub(super) contact: LeaderContact,
+    pub(super) leader: AtomicU64,
+    pub(super) term: AtomicU64,
+    pub(super) leader_changes: AtomicU64,
+    pub(super) initial_members: BTreeMap<NodeId, MemberInfo>,
+    pub(super) standing: AtomicU8,
+    /// Last entry of the local log when this process started.
+    pub(super) last_at_start: Option<u64>,
+    /// The local log held an entry of a leader when this process started.
+    pub(super) had_a_leader: bool,
+    pub(super) rejoining: PathBuf,
+}
+
+/// When this member last heard from a leader.
+#[derive(Debug)]
+pub(super) struct LeaderContact {
+    origin: Instant,
+    last_ms: AtomicU64,
+}
+
+impl LeaderContact {
+    pub(super) fn new() -> Self {
+        Self { origin: Instant::now(), last_ms: AtomicU64::new(u64::MAX) }
+    }
+
+    fn mark(&self) {
+        let now_ms = self.origin.elapsed().as_millis() as u64;
+        self.last_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    fn within(&self, limit: Duration) -> bool {
+        let last = self.last_ms.load(Ordering::Relaxed);
+        last != u64::MAX && self.origin.elapsed().as_millis() as u64 <= last + limit.as_millis() as u64
+    }
+}
+
+impl Consensus {
+    pub(super) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    pub(crate) fn raft(&self) -> &Raft {
+        &self.inner.raft
+    }
+
+    /// The cluster that this member belongs to.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.inner.cluster
+    }
+
+    /// This member.
+    pub fn node_id(&self) -> NodeId {
+        self.inner.me
+    }
+
+    pub(crate) fn incoming_dir(&self) -> &Path {
+        &self.inner.incoming_dir
+    }
+
+    pub(crate) fn snapshot_slot(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.snapshot_slot
+    }
+
+    /// Notes that a leader spoke to this member.
+    pub(crate) fn mark_leader_contact(&self) {
+        self.inner.contact.mark();
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    /// Whether a leader was ever elected, as far as this member knows. Forming writes the entry at index 0; every leader
+    /// writes one after it.
+    pub(crate) fn has_had_a_leader(&self) -> bool {
+        self.inner.had_a_leader || self.leading().leader.is_some() || self.log_points().last > LogIndex::ZERO
+    }
+
+    /// Follows the applied index; a value is seen only after its effects can be read.
+    pub fn applied(&self) -> watch::Receiver<LogIndex> {
+        self.inner.applied.clone()
+    }
+
+    /// Who leads, from memory: may be a moment old.
+    pub fn leading(&self) -> Leading {
+        let leader = self.inner.leader.load(Ordering::Relaxed);
+        Leading { leader: (leader != 0).then_some(NodeId(leader)), term: Term(self.inner.term.load(Ordering::Relaxed)) }
+    }
+
+    /// How often the leader has changed since this process started.
+    pub fn leader_changes(&self) -> u64 {
+        self.inner.leader_changes.load(Ordering::Relaxed)
+    }
+
+    /// The leader, provided that it showed life within the last election timeouts: a leader that lost its quorum, or a
+    /// follower that hears nothing, has none.
+    pub fn live_leader(&self) -> Option<NodeId> {
+        let leader = self.leading().leader?;
+        let alive = if leader == self.inner.me {
+            let metrics = self.inner.raft.metrics();
+            let acked = metrics.borrow_watched().last_quorum_acked;
+            acked.is_some_and(|at| at.elapsed() <= self.inner.leader_silence_max)
+        } else {
+            self.inner.contact.within(self.inner.leader_silence_max)
+        };
+        alive.then_some(leader)
+    }
+
+    /// The members by the latest membership that this member knows.
+    pub fn members(&self) -> Vec<MemberRecord> {
+        let metrics = self.inner.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        let voters: Vec<u64> = membership.voter_ids().collect();
+        membership
+            .nodes()
+            .map(|(id, info)| MemberRecord { id: NodeId(*id), info: info.clone(), voter: voters.contains(id) })
+            .collect()
+    }
+
+    /// Where the log stands.
+    pub fn log_points(&self) -> LogPoints {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let index = |id: &Option<super::types::LogId>| LogIndex(id.as_ref().map_or(0, |id| id.index));
+        LogPoints {
+            last: LogIndex(metrics.last_log_index.unwrap_or(0)),
+            committed: LogIndex(index(&metrics.cluster_committed).get().max(index(&metrics.local_committed).get())),
+            applied: index(&metrics.last_applied),
+            snapshot: index(&metrics.snapshot),
+            purged: index(&metrics.purged),
+        }
+    }
+
+    /// Proposes a batch to whoever leads; results in the order of the batch.
+    pub async fn propose(&self, commands: Vec<Bytes>) -> Vec<Result<Applied, WriteError>> {
+        match self.leading().leader {
+            Some(leader) if leader != self.inner.me => {
+                let Some(info) = self.member_info(leader) else {
+                    return vec![Err(WriteError::NotLeader(None)); commands.len()];
+                };
+                self.inner.lanes.propose(&self.inner.peers, leader, &info, commands).await
+            }
+            // Without a known leader openraft answers at once, and knows better than a copy of its state.
+            _ => self.propose_here(commands).await,
+        }
+    }
+
+    /// Proposes a batch to this member, which must lead; it is gathered with whatever else waits here.
+    pub(crate) async fn propose_here(&self, commands: Vec<Bytes>) -> Vec<Result<Applied, WriteError>> {
+        self.inner.local.run(commands, WriteError::Stopped("consensus has ended".to_owned())).await
+    }
+
+    /// The index that a linearizable read must wait for, from whoever leads. Every call is a new confirmation, begun
+    /// after the call.
+    pub async fn read_index(&self) -> Result<LogIndex, ReadIndexError> {
+        match self.leading().leader {
+            Some(leader) if leader != self.inner.me => self.read_index_from(leader).await,
+            _ => self.read_index_here().await,
+        }
+    }
+
+    async fn read_index_from(&self, leader: NodeId) -> Result<LogIndex, ReadIndexError> {
+        use crate::pb::peer as pb;
+        use pb::read_index_response::Result as R;
+        let info = self.member_info(leader).ok_or(ReadIndexError::NotLeader(None))?;
+        let client = self.inner.peers.shared(leader.get(), &info);
+        let mut grpc = client.grpc().map_err(|_| ReadIndexError::NotLeader(None))?;
+        let request = client.route().request(pb::ReadIndexRequest {});
+        // A leader that cannot be reached is as good as none: the caller asks again until its own deadline.
+        let response = grpc.read_index(request).await.map_err(|_| ReadIndexError::NotLeader(None))?;
+        match response.into_inner().result {
+            Some(R::Index(index)) => Ok(LogIndex(index)),
+            Some(R::NotLeader(id)) => Err(ReadIndexError::NotLeader((id != 0).then_some(NodeId(id)))),
+            Some(R::NoQuorum(_)) | None => Err(ReadIndexError::NoQuorum),
+        }
+    }
+
+    /// The read index by this member, which must lead. Never a lease read: see ARCHITECTURE.md §6.
+    pub(crate) async fn read_index_here(&self) -> Result<LogIndex, ReadIndexError> {
+        match self.inner.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+            Ok(linearizer) => Ok(LogIndex(linearizer.read_log_id().index())),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                Err(ReadIndexError::NotLeader(forward.leader_id.map(NodeId)))
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(ReadIndexError::NoQuorum),
+            Err(RaftError::Fatal(fatal)) => Err(ReadIndexError::Stopped(fatal.to_string())),
+        }
+    }
+
+    fn member_info(&self, id: NodeId) -> Option<MemberInfo> {
+        let metrics = self.inner.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().get_node(&id.get()).cloned()
+    }
+
+    /// Waits until this member has re-applied what it had acknowledged before it was restarted.
+    ///
+    /// # Errors
+    ///
+    /// Consensus ended before that.
+    pub async fn wait_for_recovery(&self) -> Result<(), String> {
+        // openraft waits for a commit that covers the log as it is at that moment, which under load it may never see.
+        // What was acknowledged before the restart is in the log as it was at the start, so that is what must be covered
+        // (or a leader has replaced the end of it, and the log is shorter now).
+        let at_start = self.inner.last_at_start;
+        let wait = self.inner.raft.wait(None);
+        let covered = wait.metrics(
+            move |now| {
+                let committed = now.cluster_committed.as_ref().map(|id| id.index);
+                committed.is_some() && (committed >= at_start || committed >= now.last_log_index)
+            },
+            "a commit of the cluster covers the log as it was at the start",
+        );
+        let target = covered.await.map_err(|error| error.to_string())?.cluster_committed.map_or(0, |id| id.index);
+        let mut applied = self.inner.applied.clone();
+        applied.wait_for(|applied| applied.get() >= target).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Waits for a change of leadership, at most for `pause`: what to do before asking again after "not the leader".
+    pub async fn leader_may_have_changed(&self, pause: Duration) {
+        let mut metrics = self.inner.raft.server_metrics();
+        drop(metrics.borrow_and_update());
+        // Either way the caller asks again.
+        drop(tokio::time::timeout(pause, metrics.changed()).await);
+    }
+
+    /// Hands leadership to another voter if this member leads; waits until somebody else does or `limit` passed.
+    pub async fn step_aside(&self, limit: Duration) {
+        if self.leading().leader != Some(self.inner.me) {
+            return;
+        }
+        let Some(target) = self.most_caught_up_voter() else { return };
+        if self.inner.raft.trigger().transfer_leader(target.get()).await.is_err() {
+            return;
+        }
+        let me = self.inner.me.get();
+        let waited = self
+            .inner
+            .raft
+            .wait(Some(limit))
+            .metrics(|metrics| metrics.current_leader.is_some_and(|leader| leader != me), "leadership handed over")
+            .await;
+        match waited {
+            Ok(_) => tracing::info!(to = %target, "leadership handed over"),
+            Err(error) => tracing::warn!(to = %target, %error, "leadership was not handed over in time"),
+        }
+    }
+
+    fn most_caught_up_voter(&self) -> Option<NodeId> {
+        let metrics = self.inner.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let voters: Vec<u64> = metrics.membership_config.membership().voter_ids().collect();
+        let replication = metrics.replication.as_ref()?;
+        replication
+            .iter()
+            .filter(|(id, _)| **id != self.inner.me.get() && voters.contains(id))
+            .max_by_key(|(_, matched)| matched.as_ref().map(|id| id.index))
+            .map(|(id, _)| NodeId(*id))
+    }
+
+    /// Ends consensus on this member.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.inner.raft.shutdown().await {
+            tracing::warn!(%error, "consensus did not end cleanly");
+        }
+    }
+
+    /// Resolves with the reason when consensus has ended by itself (a failed disk, a defect): the process must exit.
+    pub async fn ended(&self) -> String {
+        // These change with leadership and membership alone, and end with consensus; the full metrics change with every
+        // entry, and following them would cost each write.
+        let mut rarely = self.inner.raft.server_metrics();
+        while rarely.changed().await.is_ok() {}
+        match &self.inner.raft.metrics().borrow_watched().running_state {
+            Err(fatal) => fatal.to_string(),
+            Ok(()) => "consensus task is gone".to_owned(),
+        }
+    }
+
+    /// Keeps the in-memory copy of who leads; runs as long as consensus does.
+    pub(super) async fn follow_leadership(self) {
+        let mut metrics = self.inner.raft.server_metrics();
+        loop {
+            let (leader, term, state) = {
+                let now = metrics.borrow_watched();
+                (now.current_leader.unwrap_or(0), now.vote.leader_id.term, now.state)
+            };
+            self.inner.term.store(term, Ordering::Relaxed);
+            let before = self.inner.leader.swap(leader, Ordering::Relaxed);
+            if before != leader {
+                if leader != 0 {
+                    self.inner.leader_changes.fetch_add(1, Ordering::Relaxed);
+                    self.inner.contact.mark();
+                }
+                tracing::info!(leader, term, ?state, "leadership changed");
+            }
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands gathered batches to openraft; runs as long as somebody may propose.
+pub(super) async fn feed(raft: Raft, mut gatherer: Gatherer) {
+    while let Some(Batch { commands, shares, in_flight }) = gatherer.next().await {
+        let count = commands.len();
+        // Awaited here, so that batches enter the log in the order in which they were gathered.
+        let submitted = raft.client_write_many(commands.into_iter().map(Command)).await;
+        let mut answers = match submitted {
+            Ok(answers) => answers,
+            Err(fatal) => {
+                shares.settle(Vec::new(), &WriteError::Stopped(fatal.to_string()));
+                continue;
+            }
+        };
+        tokio::spawn(async move {
+            let _in_flight = in_flight;
+            let mut results = Vec::with_capacity(count);
+            while let Some(answer) = answers.next().await {
+                results.push(match answer {
+                    Ok(Ok(response)) => Ok(response.response),
+                    Ok(Err(error)) => Err(write_error(error)),
+                    Err(fatal) => Err(WriteError::Stopped(fatal.to_string())),
+                });
+            }
+            // A fatal error ends the answers early; what has none may have been appended.
+            shares.settle(results, &WriteError::Stopped("consensus has ended".to_owned()));
+        });
+    }
+}
+
+fn leader_of(forward: &ForwardToLeader<TypeConfig>) -> Option<NodeId> {
+    forward.leader_id.map(NodeId)
+}
+
+fn write_error(error: ClientWriteError<TypeConfig>) -> WriteError {
+    match error {
+        ClientWriteError::ForwardToLeader(forward) => WriteError::NotLeader(leader_of(&forward)),
+        ClientWriteError::LogEntryDiscarded(_) => WriteError::Discarded,
+        ClientWriteError::ChangeMembershipError(error) => WriteError::Stopped(error.to_string()),
+        ClientWriteError::PreconditionFailed(error) => WriteError::Stopped(error.to_string()),
+    }
+}

@@ -1,0 +1,145 @@
+//! How a cluster comes into being, and how a member that lost its data comes back.
+//!
+//! Every first member may form the cluster, because all write the same first entry. A member without data first asks the
+//! others: if the cluster has ever had a leader, this one has lost its disk, and forming again would be a second cluster
+//! under the same name. Until such a member has caught up it grants no vote: it no longer knows what it promised or acknowledged
+//! (spec: reliability §3.2, 5 and 7).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use openraft::errors::{InitializeError, RaftError};
+
+use super::consensus::{Consensus, ReadIndexError};
+use super::types::MemberInfo;
+use crate::pb::peer as pb;
+use crate::types::NodeId;
+
+/// How long a member that was asked may take.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait before asking again.
+const ASK_PAUSE: Duration = Duration::from_millis(200);
+
+/// How a member stands towards its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has no data and does not know yet why: it takes part in nothing but answering who it is.
+    Undecided = 0,
+    /// It lost its data: it takes entries, but neither votes nor stands for election until it has caught up.
+    Rejoining = 1,
+    /// It takes part in everything.
+    Member = 2,
+}
+
+impl Consensus {
+    /// How this member stands.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.inner().standing.load(Ordering::Acquire) {
+            0 => Standing::Undecided,
+            1 => Standing::Rejoining,
+            _ => Standing::Member,
+        }
+    }
+
+    /// Decides how this member stands, and forms the cluster if there is none yet. Returns at once; asking the other
+    /// members goes on behind it.
+    pub fn form(&self) {
+        match self.standing() {
+            Standing::Undecided => drop(tokio::spawn(self.clone().form_or_rejoin())),
+            Standing::Rejoining => drop(tokio::spawn(self.clone().vote_again_once_caught_up())),
+            // A member alone has nobody to ask, and one with data has nothing to form: forming is refused then.
+            Standing::Member => drop(tokio::spawn(self.clone().initialize())),
+        }
+    }
+
+    async fn form_or_rejoin(self) {
+        let inner = self.inner();
+        let others: Vec<_> = inner.initial_members.iter().filter(|(id, _)| **id != inner.me).collect();
+        let quorum = inner.initial_members.len() / 2 + 1;
+        loop {
+            let answers = futures::future::join_all(others.iter().map(|(id, info)| self.hello(**id, info))).await;
+            if answers.contains(&Some(true)) {
+                match self.note_rejoining() {
+                    Ok(()) => {
+                        tracing::info!("the cluster exists: this member has lost its data and is coming back");
+                        return self.vote_again_once_caught_up().await;
+                    }
+                    // Still undecided, and so still refusing everything: safe, and tried again.
+                    Err(error) => tracing::error!(%error, "could not note that this member is coming back"),
+                }
+            } else if 1 + answers.iter().filter(|answer| **answer == Some(false)).count() >= quorum {
+                // This member counted itself.
+                break;
+            }
+            tokio::time::sleep(ASK_PAUSE).await;
+        }
+        inner.standing.store(Standing::Member as u8, Ordering::Release);
+        self.initialize().await;
+    }
+
+    async fn initialize(self) {
+        let inner = self.inner();
+        if !inner.initial_members.contains_key(&inner.me) {
+            return;
+        }
+        let members: BTreeMap<u64, MemberInfo> =
+            inner.initial_members.iter().map(|(id, info)| (id.get(), info.clone())).collect();
+        match self.raft().initialize(members).await {
+            Ok(()) => tracing::info!(members = inner.initial_members.len(), "formed a new cluster"),
+            // There is data already, or another member was faster and its first entry has arrived.
+            Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+            Err(error) => tracing::error!(%error, "could not form the cluster"),
+        }
+    }
+
+    async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<bool> {
+        let client = self.inner().peers.shared(id.get(), info);
+        let mut grpc = client.grpc().ok()?;
+        let asked = tokio::time::timeout(HELLO_TIMEOUT, grpc.hello(client.route().request(pb::HelloRequest {})));
+        match asked.await {
+            Ok(Ok(answer)) => Some(answer.into_inner().formed),
+            Ok(Err(status)) => {
+                tracing::debug!(%id, %status, "no answer from a first member");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Keeps this member from voting and standing for election until it has applied what was committed when it came
+    /// back. The file makes that outlive a crash, and is on disk before the leader's first entry is let in.
+    fn note_rejoining(&self) -> std::io::Result<()> {
+        let inner = self.inner();
+        std::fs::File::create(&inner.rejoining)?.sync_all()?;
+        if let Some(dir) = inner.rejoining.parent() {
+            std::fs::File::open(dir)?.sync_all()?;
+        }
+        self.raft().runtime_config().elect(false);
+        inner.standing.store(Standing::Rejoining as u8, Ordering::Release);
+        Ok(())
+    }
+
+    async fn vote_again_once_caught_up(self) {
+        let index = loop {
+            match self.read_index().await {
+                Ok(index) => break index,
+                Err(ReadIndexError::Stopped(_)) => return,
+                Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
+                    self.leader_may_have_changed(ASK_PAUSE).await;
+                }
+            }
+        };
+        if self.applied().wait_for(|applied| *applied >= index).await.is_err() {
+            return;
+        }
+        match std::fs::remove_file(&self.inner().rejoining) {
+            Ok(()) => {
+                self.inner().standing.store(Standing::Member as u8, Ordering::Release);
+                self.raft().runtime_config().elect(true);
+                tracing::info!(%index, "caught up: this member votes again");
+            }
+            Err(error) => tracing::error!(%error, "cannot note that this member is back: it does not vote"),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Gathers proposals into batches before they are handed on: to openraft where this member leads, to the leader where it
+//! does not.
+//!
+//! A batch costs one log write and one fsync on every member and a few messages, whatever its size, so size is what
+//! saves work. Invariant: the results of a job come back in the order of its commands, exactly one each.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use super::consensus::WriteError;
+use crate::types::Applied;
+use crate::types::limits::APPEND_BYTES_MAX;
+
+/// Results of one job, one a command.
+pub(super) type Results = Vec<Result<Applied, WriteError>>;
+
+/// Commands in one batch, count; one job always fits.
+const BATCH_COMMANDS_MAX: usize = 1024;
+/// Batches under way at once.
+const BATCHES_IN_FLIGHT_MAX: usize = 4;
+/// Commands that must be waiting before a further batch starts while one is under way. Measured: with fewer, small
+/// batches eat the processor; the wait costs nothing, because the end of the batch under way ends it.
+const COMMANDS_MIN_WHILE_BUSY: usize = 64;
+/// How long a batch waits for those under way at most.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Jobs that may wait.
+const JOBS_QUEUED: usize = 1024;
+
+/// Commands that came together, and where their results go.
+pub(super) struct Job {
+    commands: Vec<Bytes>,
+    answer: oneshot::Sender<Results>,
+}
+
+/// The jobs of one batch, to hand out its results.
+pub(super) struct Shares(Vec<(usize, oneshot::Sender<Results>)>);
+
+impl Shares {
+    /// Hands out `results`; commands beyond their end get `missing`.
+    pub(super) fn settle(self, results: Results, missing: &WriteError) {
+        let mut results = results.into_iter();
+        for (count, answer) in self.0 {
+            let mut share: Results = results.by_ref().take(count).collect();
+            share.resize(count, Err(missing.clone()));
+            // Whoever asked may have gone; the commands' fate does not depend on it.
+            drop(answer.send(share));
+        }
+    }
+}
+
+/// A handle to a queue of jobs.
+#[derive(Clone)]
+pub(super) struct Queue {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Queue {
+    pub(super) fn new() -> (Self, Gatherer) {
+        let (jobs, waiting) = mpsc::channel(JOBS_QUEUED);
+        let (done, ended) = mpsc::unbounded_channel();
+        (Self { jobs }, Gatherer { waiting, done, ended, in_flight: 0 })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
+    /// Puts a job into the queue and waits for its results. `lost` is what its commands get if the queue ends.
+    pub(super) async fn run(&self, commands: Vec<Bytes>, lost: WriteError) -> Results {
+        let count = commands.len();
+        let (answer, answered) = oneshot::channel();
+        if self.jobs.send(Job { commands, answer }).await.is_err() {
+            return vec![Err(WriteError::NotLeader(None)); count];
+        }
+        answered.await.unwrap_or_else(|_| vec![Err(lost); count])
+    }
+}
+
+/// Tells the gatherer that a batch has ended, however it ended.
+pub(super) struct InFlight(mpsc::UnboundedSender<()>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        // The gatherer may have ended before.
+        let _gatherer_gone = self.0.send(()).is_err();
+    }
+}
+
+/// The other end of a [`Queue`].
+pub(super) struct Gatherer {
+    waiting: mpsc::Receiver<Job>,
+    done: mpsc::UnboundedSender<()>,
+    ended: mpsc::UnboundedReceiver<()>,
+    in_flight: usize,
+}
+
+/// A batch that is ready to go.
+pub(super) struct Batch {
+    pub(super) commands: Vec<Bytes>,
+    pub(super) shares: Shares,
+    /// To be dropped when the batch has its results.
+    pub(super) in_flight: InFlight,
+}
+
+#[derive(Default)]
+struct Filling {
+    commands: Vec<Bytes>,
+    bytes: usize,
+    shares: Vec<(usize, oneshot::Sender<Results>)>,
+}
+
+impl Filling {
+    fn is_full(&self) -> bool {
+        self.commands.len() >= BATCH_COMMANDS_MAX || self.bytes >= APPEND_BYTES_MAX
+    }
+
+    fn add(&mut self, job: Job) {
+        self.bytes += job.commands.iter().map(Bytes::len).sum::<usize>();
+        self.shares.push((job.commands.len(), job.answer));
+        self.commands.extend(job.commands);
+    }
+}
+
+impl Gatherer {
+    /// The next batch; `None` once every handle to the queue is gone and nothing waits.
+    pub(super) async fn next(&mut self) -> Option<Batch> {
+        let mut filling = Filling::default();
+        filling.add(self.waiting.recv().await?);
+        // Whatever was woken together with the first one gets its chance to join.
+        tokio::task::yield_now().await;
+        self.drain(&mut filling);
+        let patience = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            while self.ended.try_recv().is_ok() {
+                self.in_flight -= 1;
+            }
+            let enough = filling.is_full() || filling.commands.len() >= COMMANDS_MIN_WHILE_BUSY;
+            if self.in_flight == 0 || (enough && self.in_flight < BATCHES_IN_FLIGHT_MAX) {
+                break;
+            }
+            tokio::select! {
+                ended = self.ended.recv() => {
+                    ended?;
+                    self.in_flight -= 1;
+                    // Those who got an answer may ask for more at once.
+                    tokio::task::yield_now().await;
+                    self.drain(&mut filling);
+                }
+                // What is under way may never end (a leader without a quorum). Whoever takes the batch then refuses it.
+                () = tokio::time::sleep_until(patience) => break,
+                more = self.waiting.recv(), if !filling.is_full() => match more {
+                    Some(job) => {
+                        filling.add(job);
+                        self.drain(&mut filling);
+                    }
+                    None => break,
+                },
+            }
+        }
+        self.in_flight += 1;
+        Some(Batch {
+            commands: filling.commands,
+            shares: Shares(filling.shares),
+            in_flight: InFlight(self.done.clone()),
+        })
+    }
+
+    fn drain(&mut self, filling: &mut Filling) {
+        while !filling.is_full() {
+            match self.waiting.try_recv() {
+                Ok(job) => filling.add(job),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LogIndex, Outcome, Revision};
+
+    fn applied(index: u64) -> Result<Applied, WriteError> {
+        Ok(Applied { index: LogIndex(index), revision: Revision(1), outcome: Outcome::Nothing })
+    }
+
+    fn commands(count: usize) -> Vec<Bytes> {
+        vec![Bytes::from_static(b"c"); count]
+    }
+
+    #[tokio::test]
+    async fn what_waits_together_goes_together_and_gets_its_own_results() {
+        let (queue, mut gatherer) = Queue::new();
+        let [a, b] = [2, 3].map(|count| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
+        });
+        tokio::task::yield_now().await;
+        let batch = gatherer.next().await.unwrap();
+        assert_eq!(batch.commands.len(), 5);
+        batch.shares.settle((0..5).map(applied).collect(), &WriteError::Discarded);
+        assert_eq!(a.await.unwrap(), (0..2).map(applied).collect::<Vec<_>>());
+        assert_eq!(b.await.unwrap(), (2..5).map(applied).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn results_that_never_came_are_said_to_be_missing() {
+        let (queue, mut gatherer) = Queue::new();
+        let job = tokio::spawn(async move { queue.run(commands(3), WriteError::Discarded).await });
+        let batch = gatherer.next().await.unwrap();
+        batch.shares.settle(vec![applied(1)], &WriteError::ConnectionLost);
+        let lost = Err(WriteError::ConnectionLost);
+        assert_eq!(job.await.unwrap(), vec![applied(1), lost.clone(), lost]);
+    }
+
+    #[tokio::test]
+    async fn a_small_batch_waits_while_one_is_under_way_and_goes_when_it_ends() {
+        let (queue, mut gatherer) = Queue::new();
+        let lone = |queue: &Queue| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(1), WriteError::Discarded).await })
+        };
+        let _first = lone(&queue);
+        let under_way = gatherer.next().await.unwrap();
+        let _second = lone(&queue);
+        let mut next = Box::pin(gatherer.next());
+        assert!(futures::poll!(&mut next).is_pending());
+        tokio::task::yield_now().await;
+        assert!(futures::poll!(&mut next).is_pending(), "one command is not worth a batch of its own now");
+        drop(under_way.in_flight);
+        assert_eq!(next.await.unwrap().commands.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_large_batch_does_not_wait() {
+        let (queue, mut gatherer) = Queue::new();
+        let spawn = |count| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
+        };
+        let _first = spawn(1);
+        let _under_way = gatherer.next().await.unwrap();
+        let _second = spawn(COMMANDS_MIN_WHILE_BUSY);
+        assert_eq!(gatherer.next().await.unwrap().commands.len(), COMMANDS_MIN_WHILE_BUSY);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_queue_ends_the_gatherer() {
+        let (queue, mut gatherer) = Queue::new();
+        drop(queue);
+        assert!(gatherer.next().await.is_none());
+    }
+}

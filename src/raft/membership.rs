@@ -1,0 +1,101 @@
+//! The membership as our own record: openraft's structures are not stable, ours are.
+
+use bytes::Bytes;
+
+use super::types::{MemberInfo, Membership, StoredMembership, log_id, term_of};
+use crate::codec::{CodecError, raft as record};
+use crate::types::{LogIndex, NodeId, Term};
+
+/// The record of a membership that is part of a log entry.
+pub(crate) fn encode(membership: &Membership) -> Bytes {
+    record::encode(&to_record(membership)).into()
+}
+
+/// Reads [`encode`]'s record.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Membership, CodecError> {
+    from_record(record::decode(bytes)?)
+}
+
+/// The record of a membership behind the log id that made it, as the state machine stores it; empty before the first.
+pub(crate) fn encode_stored(stored: &StoredMembership) -> Bytes {
+    let Some(id) = stored.log_id() else { return Bytes::new() };
+    let mut out = record::encode(&record::LogId { term: Term(term_of(id)), index: LogIndex(id.index) });
+    record::encode_into(&to_record(stored.membership()), &mut out);
+    out.into()
+}
+
+/// Reads [`encode_stored`]'s record.
+pub(crate) fn decode_stored(bytes: &[u8]) -> Result<StoredMembership, CodecError> {
+    if bytes.is_empty() {
+        return Ok(StoredMembership::default());
+    }
+    let (id, read): (record::LogId, usize) = record::decode_prefix(bytes)?;
+    let membership = from_record(record::decode(&bytes[read..])?)?;
+    Ok(StoredMembership::new(Some(log_id(id.term.get(), id.index.get())), membership))
+}
+
+fn to_record(membership: &Membership) -> record::Membership {
+    record::Membership {
+        configs: membership
+            .get_joint_config()
+            .iter()
+            .map(|voters| voters.iter().copied().map(NodeId).collect())
+            .collect(),
+        nodes: membership
+            .nodes()
+            .map(|(id, info)| {
+                let MemberInfo { name, peer_url, client_url } = info.clone();
+                (NodeId(*id), record::NodeInfo { name, peer_url, client_url })
+            })
+            .collect(),
+    }
+}
+
+fn from_record(record: record::Membership) -> Result<Membership, CodecError> {
+    if record.configs.is_empty() {
+        return Ok(Membership::default());
+    }
+    let configs = record.configs.into_iter().map(|voters| voters.into_iter().map(NodeId::get).collect()).collect();
+    let nodes = record.nodes.into_iter().map(|(id, node)| {
+        let record::NodeInfo { name, peer_url, client_url } = node;
+        (id.get(), MemberInfo { name, peer_url, client_url })
+    });
+    let nodes: std::collections::BTreeMap<u64, MemberInfo> = nodes.collect();
+    Membership::new(configs, nodes)
+        .map_err(|error| CodecError::Malformed { what: "membership", detail: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> Membership {
+        let nodes = [1u64, 2, 3].map(|id| {
+            let info = MemberInfo {
+                name: format!("n{id}"),
+                peer_url: format!("http://127.0.0.1:{id}2380"),
+                client_url: String::new(),
+            };
+            (id, info)
+        });
+        let nodes: std::collections::BTreeMap<_, _> = nodes.into();
+        Membership::new(vec![[1, 2].into(), [2, 3].into()], nodes).unwrap()
+    }
+
+    #[test]
+    fn a_membership_survives_its_record() {
+        assert_eq!(decode(&encode(&three())).unwrap(), three());
+        let stored = StoredMembership::new(Some(log_id(3, 7)), three());
+        assert_eq!(decode_stored(&encode_stored(&stored)).unwrap(), stored);
+        let none = StoredMembership::default();
+        assert_eq!(decode_stored(&encode_stored(&none)).unwrap(), none);
+    }
+
+    #[test]
+    fn a_cut_record_is_an_error() {
+        let whole = encode_stored(&StoredMembership::new(Some(log_id(3, 7)), three()));
+        for cut in 1..whole.len() {
+            assert!(decode_stored(&whole[..cut]).is_err(), "{cut}");
+        }
+    }
+}

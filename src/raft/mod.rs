@@ -1,0 +1,25 @@
+//! Consensus: the log store and state machine as openraft wants them, snapshot transfer, and the peer network.
+//!
+//! Owns the `openraft` crate; no other module names it. Commands are opaque bytes here: there is no `if` on a command in
+//! this module. Errors: storage failures end consensus ([`Consensus::ended`]), and with it the process.
+
+mod consensus;
+mod convert;
+mod form;
+mod gather;
+mod log_keeper;
+mod log_store;
+mod membership;
+mod network;
+mod propose_lane;
+mod snapshot;
+mod start;
+mod state_machine;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use consensus::{Consensus, Leading, LogPoints, MemberRecord, ReadIndexError, WriteError};
+pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
+pub use types::MemberInfo;

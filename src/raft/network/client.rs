@@ -1,0 +1,277 @@
+//! The calling side: one [`PeerClient`] per connection, handed to openraft by [`Peers`].
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use openraft::base::BoxFuture;
+use openraft::base::BoxStream;
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::RPCOption;
+
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::Mutex;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use super::{Route, lazy_channel, snapshot_sender};
+use crate::pb::peer as pb;
+use crate::pb::peer::peer_client::PeerClient as Grpc;
+use crate::raft::convert;
+use crate::raft::snapshot::SnapshotFiles;
+use crate::raft::types::{MemberInfo, Snapshot, TypeConfig, Vote};
+use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
+use crate::types::{ClusterId, NodeId};
+
+/// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and read indexes.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    inner: Arc<PeersInner>,
+}
+
+struct PeersInner {
+    cluster: ClusterId,
+    me: NodeId,
+    shared: Mutex<BTreeMap<u64, (String, PeerClient)>>,
+}
+
+impl Peers {
+    pub(crate) fn new(cluster: ClusterId, me: NodeId) -> Self {
+        Self { inner: Arc::new(PeersInner { cluster, me, shared: Mutex::new(BTreeMap::new()) }) }
+    }
+
+    fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
+        let route = Route { cluster: self.inner.cluster, from: self.inner.me, to: NodeId(target) };
+        let grpc = lazy_channel(&info.peer_url).map(|channel| {
+            Grpc::new(channel)
+                // Requests are bounded; outcomes of forwarded writes (removed pairs, ranges) are as large as they are.
+                .max_decoding_message_size(usize::MAX)
+                .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+        });
+        PeerClient { route, grpc, lane }
+    }
+
+    /// The connection for everything that is not replication, made anew when the member's address changed.
+    pub(crate) fn shared(&self, target: u64, info: &MemberInfo) -> PeerClient {
+        let mut shared = self.inner.shared.lock();
+        match shared.get(&target) {
+            Some((url, client)) if *url == info.peer_url => client.clone(),
+            _ => {
+                let client = self.client(target, info, Lane::Unary);
+                shared.insert(target, (info.peer_url.clone(), client.clone()));
+                client
+            }
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Peers {
+    type Network = PeerClient;
+
+    async fn new_client(&mut self, target: u64, node: &MemberInfo) -> PeerClient {
+        self.client(target, node, Lane::Stream)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, node: &MemberInfo) -> PeerClient {
+        self.client(target, node, Lane::Unary)
+    }
+
+    async fn new_snapshot_client(&mut self, target: u64, node: &MemberInfo) -> PeerClient {
+        self.client(target, node, Lane::Unary)
+    }
+}
+
+/// How appends travel on this connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Pipelined over one long-lived stream: replication.
+    Stream,
+    /// One call each: heartbeats, which openraft hands over as streams of one.
+    Unary,
+}
+
+/// One connection to one member.
+#[derive(Clone)]
+pub(crate) struct PeerClient {
+    route: Route,
+    grpc: Result<Grpc<Channel>, String>,
+    lane: Lane,
+}
+
+impl PeerClient {
+    pub(crate) fn route(&self) -> Route {
+        self.route
+    }
+
+    /// The generated client, or why the configured address cannot be used.
+    pub(crate) fn grpc(&self) -> Result<Grpc<Channel>, String> {
+        self.grpc.clone()
+    }
+
+    fn connected(&self) -> Result<Grpc<Channel>, RPCError<TypeConfig>> {
+        self.grpc().map_err(|error| RPCError::Unreachable(Unreachable::from_string(error)))
+    }
+
+    async fn within<T>(
+        &self,
+        action: RPCTypes,
+        limit: Duration,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, RPCError<TypeConfig>> {
+        match tokio::time::timeout(limit, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(rpc_error(&status)),
+            Err(_) => Err(RPCError::Timeout(Timeout {
+                action,
+                id: self.route.from.get(),
+                target: self.route.to.get(),
+                timeout: limit,
+            })),
+        }
+    }
+
+    /// Opens a replication session with its first request.
+    async fn open_append_stream<S>(
+        &self,
+        mut input: S,
+    ) -> Result<BoxStream<'static, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>, RPCError<TypeConfig>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+    {
+        // The first request comes before the connection: openraft holds it back while it backs off from a peer that is
+        // down, and without it a dead peer would be called thousands of times a second.
+        let Some(first) = input.next().await else { return Ok(Box::pin(futures::stream::empty())) };
+        let mut grpc = self.connected()?;
+        // Dropping the answers ends the outgoing side as well: openraft opens the next session only when this one has let
+        // go of the log, and a stuck connection must not hold it.
+        let (session, session_ended) = tokio::sync::oneshot::channel::<()>();
+        let requests = futures::stream::iter([first]).chain(input);
+        let outgoing = requests.map(|request| convert::append_to_pb(&request)).take_until(session_ended);
+        let call = grpc.append_stream(self.route.request(outgoing));
+        // Opening the stream is bounded; the answers are not: a slow disk is no reason to send everything again, and a
+        // dead peer is noticed by the connection's keep-alive.
+        let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
+        Ok(Box::pin(incoming.map(move |item| {
+            let _held = &session;
+            match item {
+                Ok(response) => convert::append_result_from_pb(response)
+                    .map_err(|error| RPCError::Network(NetworkError::new(&error))),
+                Err(status) => Err(rpc_error(&status)),
+            }
+        })))
+    }
+
+    async fn call_vote(
+        &self,
+        request: VoteRequest<TypeConfig>,
+        option: &RPCOption,
+        pre_vote: bool,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let mut grpc = self.connected()?;
+        let message = self.route.request(convert::vote_request_to_pb(&request, pre_vote));
+        let response = self.within(RPCTypes::Vote, option.hard_ttl(), grpc.vote(message)).await?;
+        convert::vote_response_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
+    }
+}
+
+/// Sorts a status by what openraft should do next: back off, or try again at once.
+fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
+    match status.code() {
+        Code::Cancelled | Code::DeadlineExceeded | Code::Aborted => RPCError::Network(NetworkError::new(status)),
+        _ => RPCError::Unreachable(Unreachable::new(status)),
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for PeerClient {
+    type SnapshotData = SnapshotFiles;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let mut grpc = self.connected()?;
+        let message = self.route.request(convert::append_to_pb(&request));
+        let response = self.within(RPCTypes::AppendEntries, option.hard_ttl(), grpc.append(message)).await?;
+        let result =
+            convert::append_result_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
+        Ok(AppendEntriesResponse::from(result))
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<
+        's,
+        Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>, RPCError<TypeConfig>>,
+    >
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        if self.lane == Lane::Unary {
+            return openraft::network::stream_append_sequential(self, input, option);
+        }
+        let answers = futures::stream::once(self.open_append_stream(input)).try_flatten();
+        let answers: BoxStream<'s, _> = Box::pin(answers);
+        Box::pin(std::future::ready(Ok(answers)))
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        self.call_vote(request, &option, false).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        self.call_vote(request, &option, true).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let grpc = self.grpc().map_err(|error| StreamingError::Unreachable(Unreachable::from_string(error)))?;
+        tokio::select! {
+            closed = cancel => Err(StreamingError::Closed(closed)),
+            sent = snapshot_sender::send(self.route, grpc, vote, snapshot) => sent,
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let mut grpc = self.connected()?;
+        let message = pb::TransferLeaderRequest {
+            from: Some(convert::vote_to_pb(request.from_leader())),
+            to: *request.to_node_id(),
+            last: request.last_log_id().map(convert::log_id_to_pb),
+        };
+        // The receiver waits for its log to be flushed, which may take longer than a heartbeat.
+        let limit = option.hard_ttl().max(super::CONNECT_TIMEOUT);
+        let response =
+            self.within(RPCTypes::TransferLeader, limit, grpc.transfer_leader(self.route.request(message))).await?;
+        if response.refused.is_empty() {
+            Ok(Ok(()))
+        } else {
+            Err(RPCError::Network(NetworkError::from_string(response.refused)))
+        }
+    }
+}

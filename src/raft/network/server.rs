@@ -1,0 +1,208 @@
+//! The answering side of the peer port.
+
+use std::pin::Pin;
+
+use futures::{Stream, StreamExt};
+use openraft::raft::{StreamAppendError, TransferLeaderRequest};
+
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{check_route, snapshot_receiver};
+use crate::codec;
+use crate::pb::peer as pb;
+use crate::pb::peer::peer_server::Peer;
+use crate::raft::consensus::{Consensus, ReadIndexError, WriteError};
+use crate::raft::convert;
+use crate::raft::form::Standing;
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// The peer service of one member.
+#[derive(Clone)]
+pub(crate) struct PeerService {
+    consensus: Consensus,
+}
+
+impl PeerService {
+    pub(crate) fn new(consensus: Consensus) -> Self {
+        Self { consensus }
+    }
+
+    fn check<T>(&self, request: &Request<T>) -> Result<crate::types::NodeId, Status> {
+        check_route(request.metadata(), self.consensus.cluster_id(), self.consensus.node_id())
+    }
+}
+
+impl PeerService {
+    /// Entries are let in only once it is on disk why this member has none.
+    fn may_follow(&self) -> Result<(), Status> {
+        match self.consensus.standing() {
+            Standing::Member | Standing::Rejoining => Ok(()),
+            Standing::Undecided => {
+                Err(Status::unavailable("this member is finding out whether there is a cluster already"))
+            }
+        }
+    }
+
+    fn may_elect(&self) -> Result<(), Status> {
+        match self.consensus.standing() {
+            Standing::Member => Ok(()),
+            Standing::Undecided | Standing::Rejoining => {
+                Err(Status::unavailable("this member is not yet back where it was: it takes no part in elections"))
+            }
+        }
+    }
+}
+
+/// What a caller hears when this member's consensus has ended; the process is about to exit.
+fn fatal(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("consensus has ended on this member: {error}"))
+}
+
+/// An append that was not refused for a higher vote came from the leader.
+fn note_contact(consensus: &Consensus, result: &convert::AppendResult) {
+    if !matches!(result, Err(StreamAppendError::HigherVote(_))) {
+        consensus.mark_leader_contact();
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    type AppendStreamStream = Answers<pb::AppendResponse>;
+    type SnapshotStream = Answers<pb::SnapshotAnswer>;
+    type ProposeStream = Answers<pb::ProposeResponse>;
+
+    async fn append(&self, request: Request<pb::AppendRequest>) -> Result<Response<pb::AppendResponse>, Status> {
+        self.check(&request)?;
+        self.may_follow()?;
+        let request = convert::append_from_pb(request.into_inner())?;
+        let mut answers = Box::pin(self.consensus.raft().stream_append(futures::stream::iter([request])));
+        match answers.next().await {
+            Some(Ok(result)) => {
+                note_contact(&self.consensus, &result);
+                Ok(Response::new(convert::append_result_to_pb(&result)))
+            }
+            Some(Err(error)) => Err(fatal(error)),
+            None => Err(fatal("no answer to an append")),
+        }
+    }
+
+    async fn append_stream(
+        &self,
+        request: Request<Streaming<pb::AppendRequest>>,
+    ) -> Result<Response<Self::AppendStreamStream>, Status> {
+        self.check(&request)?;
+        self.may_follow()?;
+        let incoming = request.into_inner();
+        // A broken or malformed request ends the stream; the leader opens a new one and starts from what was answered.
+        let appends = incoming
+            .map(|item| item.and_then(|message| convert::append_from_pb(message).map_err(Status::from)))
+            .scan((), |(), item| {
+                if let Err(status) = &item {
+                    tracing::debug!(%status, "append stream ended");
+                }
+                std::future::ready(item.ok())
+            });
+        let consensus = self.consensus.clone();
+        let answers = self.consensus.raft().stream_append(appends).map(move |item| match item {
+            Ok(result) => {
+                note_contact(&consensus, &result);
+                Ok(convert::append_result_to_pb(&result))
+            }
+            Err(error) => Err(fatal(error)),
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
+        self.check(&request)?;
+        self.may_elect()?;
+        let request = request.into_inner();
+        let pre_vote = request.pre_vote;
+        let request = convert::vote_request_from_pb(request)?;
+        let raft = self.consensus.raft();
+        let response = if pre_vote { raft.pre_vote(request).await } else { raft.vote(request).await };
+        Ok(Response::new(convert::vote_response_to_pb(&response.map_err(fatal)?)))
+    }
+
+    async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
+        self.check(&request)?;
+        let formed = self.consensus.has_had_a_leader();
+        Ok(Response::new(pb::HelloResponse { formed }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<pb::TransferLeaderRequest>,
+    ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
+        self.check(&request)?;
+        self.may_elect()?;
+        let request = request.into_inner();
+        let from = convert::required_vote(request.from)?;
+        let request = TransferLeaderRequest::new(from, request.to, request.last.map(convert::log_id_from_pb));
+        let verdict = self.consensus.raft().handle_transfer_leader(request).await.map_err(fatal)?;
+        let refused = verdict.err().map(|error| error.to_string()).unwrap_or_default();
+        Ok(Response::new(pb::TransferLeaderResponse { refused }))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<Streaming<pb::SnapshotMessage>>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        let from = self.check(&request)?;
+        self.may_follow()?;
+        let answers = snapshot_receiver::receive(self.consensus.clone(), from, request.into_inner());
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn propose(
+        &self,
+        request: Request<Streaming<pb::ProposeRequest>>,
+    ) -> Result<Response<Self::ProposeStream>, Status> {
+        self.check(&request)?;
+        let consensus = self.consensus.clone();
+        // Each batch is proposed when it arrives and answered in order; `buffered` keeps several under way.
+        let answers = request
+            .into_inner()
+            .map(move |item| {
+                let consensus = consensus.clone();
+                async move {
+                    let batch = item?.commands;
+                    let results = consensus.propose_here(batch).await;
+                    Ok(pb::ProposeResponse { results: results.into_iter().map(result_to_pb).collect() })
+                }
+            })
+            .buffered(PROPOSE_BATCHES_MAX);
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<pb::ReadIndexRequest>,
+    ) -> Result<Response<pb::ReadIndexResponse>, Status> {
+        use pb::read_index_response::Result as R;
+        self.check(&request)?;
+        let result = match self.consensus.read_index_here().await {
+            Ok(index) => R::Index(index.get()),
+            Err(ReadIndexError::NotLeader(leader)) => R::NotLeader(leader.map_or(0, |id| id.get())),
+            Err(ReadIndexError::NoQuorum) => R::NoQuorum(true),
+            Err(ReadIndexError::Stopped(why)) => return Err(fatal(why)),
+        };
+        Ok(Response::new(pb::ReadIndexResponse { result: Some(result) }))
+    }
+}
+
+/// Batches of one follower that may be under way at once.
+const PROPOSE_BATCHES_MAX: usize = 64;
+
+fn result_to_pb(result: Result<crate::types::Applied, WriteError>) -> pb::ProposeResult {
+    use pb::propose_result::Result as R;
+    let result = match result {
+        Ok(applied) => R::Applied(codec::encode_applied(&applied)),
+        Err(WriteError::NotLeader(leader)) => R::NotLeader(leader.map_or(0, |id| id.get())),
+        Err(WriteError::Discarded) => R::Discarded(true),
+        Err(WriteError::ConnectionLost) => R::Stopped("connection lost".to_owned()),
+        Err(WriteError::Stopped(why)) => R::Stopped(why),
+    };
+    pb::ProposeResult { result: Some(result) }
+}

@@ -1,0 +1,272 @@
+//! Receives a snapshot beside the live state, verifies every chunk and every file, makes all of it durable, and only
+//! then hands it to openraft, whose install is a rename.
+//!
+//! What a broken attempt left behind is kept: files that match the next offer are not sent again.
+
+use std::collections::BTreeSet;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::snapshot_sender::size_and_checksum;
+use crate::pb::peer as pb;
+use crate::pb::peer::snapshot_answer::Answer;
+use crate::pb::peer::snapshot_message::Message;
+use crate::raft::consensus::Consensus;
+use crate::raft::snapshot::SnapshotFiles;
+use crate::raft::types::{Snapshot, SnapshotMeta};
+use crate::raft::{convert, membership};
+use crate::types::NodeId;
+
+/// A sender that is silent for this long is given up.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most files in one offer: far above what a state directory ever holds.
+const FILES_MAX: usize = 1_000_000;
+
+/// Answers one snapshot stream.
+pub(crate) fn receive(
+    consensus: Consensus,
+    from: NodeId,
+    messages: Streaming<pb::SnapshotMessage>,
+) -> impl Stream<Item = Result<pb::SnapshotAnswer, Status>> + Send + use<> {
+    let (answers, stream) = mpsc::channel(8);
+    tokio::spawn(async move {
+        if let Err(status) = run(&consensus, from, messages, &answers).await {
+            tracing::warn!(%from, %status, "receiving a snapshot failed");
+            // The sender may be gone, and then there is nobody to tell.
+            drop(answers.send(Err(status)).await);
+        }
+    });
+    ReceiverStream::new(stream)
+}
+
+type Answers = mpsc::Sender<Result<pb::SnapshotAnswer, Status>>;
+
+async fn run(
+    consensus: &Consensus,
+    from: NodeId,
+    mut messages: Streaming<pb::SnapshotMessage>,
+    answers: &Answers,
+) -> Result<(), Status> {
+    let Ok(_only_one) = consensus.snapshot_slot().try_lock() else {
+        return Err(Status::aborted("this member is receiving another snapshot"));
+    };
+    let Some(Message::Offer(offer)) = next(&mut messages).await? else {
+        return Err(Status::invalid_argument("a snapshot stream begins with an offer"));
+    };
+    let vote = convert::required_vote(offer.vote)?;
+    let meta = SnapshotMeta {
+        last_log_id: offer.last.map(convert::log_id_from_pb),
+        last_membership: membership::decode_stored(&offer.membership)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?,
+    };
+    check_names(&offer.files)?;
+
+    let dir = consensus.incoming_dir().join(format!("from-{from}"));
+    let files = offer.files;
+    let (missing, files) = blocking({
+        let dir = dir.clone();
+        move || prepare(&dir, &files).map(|missing| (missing, files))
+    })
+    .await?;
+    tracing::info!(%from, last = ?meta.last_log_id, files = files.len(), missing = missing.len(), "receiving snapshot");
+    answer(answers, Answer::Missing(pb::SnapshotMissing { files: missing.clone() })).await?;
+
+    let mut received_bytes = 0;
+    for index in missing {
+        let described = files[index as usize].clone();
+        let mut writer = FileWriter::create(&dir, described)?;
+        while !writer.is_complete() {
+            let Some(Message::Chunk(chunk)) = next(&mut messages).await? else {
+                return Err(Status::data_loss("the snapshot stream ended in the middle of a file"));
+            };
+            received_bytes += chunk.data.len() as u64;
+            writer = blocking(move || writer.write(index, &chunk).map(|()| writer)).await?;
+            answer(answers, Answer::ReceivedBytes(received_bytes)).await?;
+        }
+        blocking(move || writer.finish()).await?;
+    }
+    blocking({
+        let dir = dir.clone();
+        move || std::fs::File::open(&dir)?.sync_all()
+    })
+    .await?;
+
+    let snapshot = Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) };
+    let response = consensus
+        .raft()
+        .install_full_snapshot(vote, snapshot)
+        .await
+        .map_err(|error| Status::unavailable(format!("installing the snapshot failed: {error}")))?;
+    answer(answers, Answer::Installed(convert::vote_to_pb(&response.vote))).await
+}
+
+async fn next(messages: &mut Streaming<pb::SnapshotMessage>) -> Result<Option<Message>, Status> {
+    match tokio::time::timeout(SILENCE_TIMEOUT, messages.message()).await {
+        Ok(message) => Ok(message?.and_then(|message| message.message)),
+        Err(_) => Err(Status::deadline_exceeded("the sender of the snapshot went silent")),
+    }
+}
+
+async fn answer(answers: &Answers, answer: Answer) -> Result<(), Status> {
+    answers
+        .send(Ok(pb::SnapshotAnswer { answer: Some(answer) }))
+        .await
+        .map_err(|_| Status::cancelled("the sender of the snapshot is gone"))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Status::internal(format!("writing the snapshot failed: {error}"))),
+        Err(error) => Err(Status::internal(format!("writing the snapshot failed: {error}"))),
+    }
+}
+
+/// A snapshot is a flat directory: a name with a separator (or `..`) would reach outside of it.
+fn check_names(files: &[pb::SnapshotFile]) -> Result<(), Status> {
+    if files.len() > FILES_MAX {
+        return Err(Status::invalid_argument(format!("{} files in one snapshot", files.len())));
+    }
+    let mut seen = BTreeSet::new();
+    for file in files {
+        let plain = Path::new(&file.name).file_name().is_some_and(|name| name == file.name.as_str());
+        if !plain || !seen.insert(&file.name) {
+            return Err(Status::invalid_argument(format!("snapshot file name {:?}", file.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Removes from `dir` what the offer does not contain; returns the positions of the files that have to be sent.
+fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> {
+    std::fs::create_dir_all(dir)?;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let offered = entry.file_name().to_str().is_some_and(|name| files.iter().any(|file| file.name == name));
+        if !offered {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    let mut missing = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        let path = dir.join(&file.name);
+        let have = path.exists()
+            && std::fs::metadata(&path)?.len() == file.size_bytes
+            && size_and_checksum(&path)? == (file.size_bytes, file.crc32c);
+        if !have {
+            missing.push(index as u32);
+        }
+    }
+    Ok(missing)
+}
+
+/// One file on its way in.
+struct FileWriter {
+    path: PathBuf,
+    file: std::fs::File,
+    described: pb::SnapshotFile,
+    written_bytes: u64,
+    any: bool,
+    crc: u32,
+}
+
+impl FileWriter {
+    fn create(dir: &Path, described: pb::SnapshotFile) -> Result<Self, Status> {
+        let path = dir.join(&described.name);
+        let file = std::fs::File::create(&path)
+            .map_err(|error| Status::internal(format!("creating {}: {error}", path.display())))?;
+        Ok(Self { path, file, described, written_bytes: 0, any: false, crc: 0 })
+    }
+
+    fn is_complete(&self) -> bool {
+        self.any && self.written_bytes >= self.described.size_bytes
+    }
+
+    fn write(&mut self, index: u32, chunk: &pb::SnapshotChunk) -> std::io::Result<()> {
+        let bad = |what: String| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
+        if chunk.file != index || chunk.offset != self.written_bytes {
+            return Err(bad(format!("chunk {}+{} out of order", chunk.file, chunk.offset)));
+        }
+        if crc32c::crc32c(&chunk.data) != chunk.crc32c {
+            return Err(bad(format!("chunk at {} of {} was damaged on the way", chunk.offset, self.described.name)));
+        }
+        if self.written_bytes + chunk.data.len() as u64 > self.described.size_bytes {
+            return Err(bad(format!("{} is longer than offered", self.described.name)));
+        }
+        self.file.seek(SeekFrom::Start(self.written_bytes))?;
+        self.file.write_all(&chunk.data)?;
+        self.crc = crc32c::crc32c_append(self.crc, &chunk.data);
+        self.written_bytes += chunk.data.len() as u64;
+        self.any = true;
+        Ok(())
+    }
+
+    fn finish(self) -> std::io::Result<()> {
+        if self.crc != self.described.crc32c {
+            let what = format!("{} does not have the offered checksum", self.path.display());
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
+        }
+        self.file.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(name: &str, content: &[u8]) -> pb::SnapshotFile {
+        pb::SnapshotFile { name: name.into(), size_bytes: content.len() as u64, crc32c: crc32c::crc32c(content) }
+    }
+
+    fn chunk(file: u32, offset: u64, data: &'static [u8]) -> pb::SnapshotChunk {
+        pb::SnapshotChunk { file, offset, crc32c: crc32c::crc32c(data), data: bytes::Bytes::from_static(data) }
+    }
+
+    #[test]
+    fn names_that_reach_outside_are_refused() {
+        for name in ["../x", "a/b", "", ".", "..", "/etc/passwd"] {
+            assert!(check_names(&[described(name, b"")]).is_err(), "{name:?}");
+        }
+        assert!(check_names(&[described("000012.sst", b""), described("CURRENT", b"")]).is_ok());
+        assert!(check_names(&[described("CURRENT", b""), described("CURRENT", b"")]).is_err(), "twice");
+    }
+
+    #[test]
+    fn a_second_attempt_asks_only_for_what_is_missing_or_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("whole"), b"abc").unwrap();
+        std::fs::write(dir.path().join("cut"), b"ab").unwrap();
+        std::fs::write(dir.path().join("flipped"), b"abd").unwrap();
+        std::fs::write(dir.path().join("stale"), b"abc").unwrap();
+        let offer = [
+            described("cut", b"abc"),
+            described("flipped", b"abc"),
+            described("new", b"x"),
+            described("whole", b"abc"),
+        ];
+        assert_eq!(prepare(dir.path(), &offer).unwrap(), vec![0, 1, 2]);
+        assert!(!dir.path().join("stale").exists());
+    }
+
+    #[test]
+    fn damage_on_the_way_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = FileWriter::create(dir.path(), described("f", b"abcdef")).unwrap();
+        let mut damaged = chunk(0, 0, b"abc");
+        damaged.data = bytes::Bytes::from_static(b"abd");
+        assert!(writer.write(0, &damaged).is_err(), "checksum");
+        assert!(writer.write(0, &chunk(0, 1, b"abc")).is_err(), "offset");
+        assert!(writer.write(0, &chunk(1, 0, b"abc")).is_err(), "file");
+        writer.write(0, &chunk(0, 0, b"abc")).unwrap();
+        assert!(writer.write(0, &chunk(0, 3, b"defg")).is_err(), "too long");
+        writer.write(0, &chunk(0, 3, b"xyz")).unwrap();
+        assert!(writer.is_complete());
+        assert!(writer.finish().is_err(), "whole-file checksum");
+    }
+}

@@ -1,0 +1,204 @@
+//! Brings consensus up on one member, and the tasks that keep it going.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::time::Duration;
+
+use openraft::SnapshotPolicy;
+use openraft::async_runtime::watch::WatchReceiver;
+use tokio::sync::watch;
+
+use super::consensus::{Consensus, Inner, LeaderContact, feed};
+use super::form::Standing;
+use super::gather::Queue;
+use super::log_keeper::{self, ByteLimits};
+use super::log_store::LogStore;
+use super::network::{PeerService, Peers};
+use super::propose_lane::ProposeLanes;
+use super::state_machine::StateMachine;
+use super::types::{MemberInfo, Raft};
+use crate::pb::peer::peer_server::PeerServer;
+use crate::storage::log::LogDb;
+use crate::storage::{StateStore, StorageError};
+use crate::stream::Publisher;
+use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
+use crate::types::{ClusterId, LogIndex, NodeId};
+
+/// The clocks of consensus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How often a leader speaks to its followers.
+    pub heartbeat: Duration,
+    /// Shortest time without a leader after which a follower stands for election.
+    pub election_min: Duration,
+    /// Longest such time.
+    pub election_max: Duration,
+}
+
+/// What consensus needs to know to start.
+#[derive(Clone, Debug)]
+pub struct ConsensusOptions {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// This member.
+    pub node_id: NodeId,
+    /// Members of a cluster that does not exist yet; ignored once it does.
+    pub initial_members: BTreeMap<NodeId, MemberInfo>,
+    /// The clocks.
+    pub timing: Timing,
+    /// Entries applied since the last snapshot after which the next is made, count.
+    pub snapshot_every_entries: u64,
+    /// Command bytes applied since the last snapshot after which the next is made.
+    pub snapshot_every_bytes: u64,
+    /// Entries kept in the log behind a snapshot, so that a short outage needs no snapshot transfer, count.
+    pub keep_entries: u64,
+    /// Command bytes kept in the log behind a snapshot, however few entries they are.
+    pub keep_bytes: u64,
+    /// Where checkpoints are made; emptied at start.
+    pub snapshot_dir: PathBuf,
+    /// Where snapshots of a leader arrive.
+    pub incoming_dir: PathBuf,
+    /// A file that exists while this member, having lost its data, is not yet back where it was.
+    pub rejoining: PathBuf,
+}
+
+/// Why consensus did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Local storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A file operation failed.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// openraft refused to start.
+    #[error("{0}")]
+    Raft(String),
+}
+
+/// Starts consensus on this member. A cluster that does not exist yet is formed by [`Consensus::form`].
+pub async fn start(
+    options: ConsensusOptions,
+    log: LogDb,
+    store: Arc<StateStore>,
+    publisher: Arc<dyn Publisher>,
+) -> Result<Consensus, StartError> {
+    let ConsensusOptions { cluster_id, node_id, .. } = options;
+    let config = Arc::new(config(&options).validate().map_err(|error| StartError::Raft(error.to_string()))?);
+    std::fs::create_dir_all(&options.incoming_dir)?;
+
+    let applied_index = store.current().applied_state()?.map_or(LogIndex::ZERO, |applied| applied.index);
+    let (applied_tx, applied) = watch::channel(applied_index);
+    let applied_bytes = Arc::new(AtomicU64::new(0));
+    let last_at_start = log.state()?.last.map(|id| id.index.get());
+    let standing = standing(&options, last_at_start.is_none() && log.vote()?.is_none());
+    let log_store = LogStore::new(log)?;
+    let state_machine = StateMachine::new(
+        store,
+        log_store.durable(),
+        applied_tx,
+        publisher,
+        options.snapshot_dir.clone(),
+        applied_bytes.clone(),
+    )?;
+    let peers = Peers::new(cluster_id, node_id);
+    let raft = Raft::new(node_id.get(), config, peers.clone(), log_store, state_machine)
+        .await
+        .map_err(|error| StartError::Raft(error.to_string()))?;
+
+    if standing == Standing::Rejoining {
+        raft.runtime_config().elect(false);
+    }
+    let (local, gatherer) = Queue::new();
+    tokio::spawn(feed(raft.clone(), gatherer));
+    let consensus = Consensus::from_inner(Arc::new(Inner {
+        cluster: cluster_id,
+        me: node_id,
+        raft,
+        peers,
+        lanes: ProposeLanes::default(),
+        local,
+        applied,
+        incoming_dir: options.incoming_dir.clone(),
+        snapshot_slot: tokio::sync::Mutex::new(()),
+        leader_silence_max: options.timing.election_max * 2,
+        contact: LeaderContact::new(),
+        leader: AtomicU64::new(0),
+        term: AtomicU64::new(0),
+        leader_changes: AtomicU64::new(0),
+        initial_members: options.initial_members.clone(),
+        standing: AtomicU8::new(standing as u8),
+        had_a_leader: last_at_start.is_some_and(|last| last > 0),
+        last_at_start,
+        rejoining: options.rejoining,
+    }));
+    tokio::spawn(consensus.clone().follow_leadership());
+    let limits = ByteLimits { snapshot_every: options.snapshot_every_bytes, keep: options.keep_bytes };
+    tokio::spawn(log_keeper::run(consensus.clone(), applied_bytes, limits));
+    tokio::spawn(nudge_stuck_apply(consensus.clone(), options.timing.heartbeat));
+    Ok(consensus)
+}
+
+/// How a member stands when it starts. One without data among several must first find out why it has none.
+fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
+    if options.rejoining.exists() {
+        Standing::Rejoining
+    } else if is_empty && options.initial_members.len() > 1 && options.initial_members.contains_key(&options.node_id) {
+        Standing::Undecided
+    } else {
+        Standing::Member
+    }
+}
+
+fn config(options: &ConsensusOptions) -> openraft::Config {
+    let millis = |duration: Duration| duration.as_millis() as u64;
+    let timing = options.timing;
+    openraft::Config {
+        cluster_name: options.cluster_id.to_string(),
+        heartbeat_interval: millis(timing.heartbeat),
+        election_timeout_min: millis(timing.election_min),
+        election_timeout_max: millis(timing.election_max),
+        max_payload_entries: 1024,
+        api_batch_capacity: 4096,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_every_entries),
+        max_in_snapshot_log_to_keep: options.keep_entries,
+        purge_batch_size: 1024,
+        replication_lag_threshold: options.keep_entries.max(options.snapshot_every_entries),
+        install_snapshot_timeout: 30_000,
+        enable_pre_vote: Some(true),
+        // A member that lost its disk comes back with less than it acknowledged. It is allowed to: it does not vote until
+        // it has caught up (see `form`), and a log that is merely damaged refuses to open.
+        allow_log_reversion: Some(true),
+        // A leader that can send but not hear must notice (openraft #2080).
+        quorum_loss_probe_interval: Some(2 * millis(timing.election_max)),
+        ..openraft::Config::default()
+    }
+}
+
+/// After a snapshot that ends inside the follower's own log, openraft leaves applied behind committed until the next
+/// entry arrives (spec: reliability §3.7, defect B). A member that sees this asks for a blank entry.
+async fn nudge_stuck_apply(consensus: Consensus, heartbeat: Duration) {
+    let mut before = None;
+    while consensus.raft().metrics().borrow_watched().running_state.is_ok() {
+        // A clock, not a race: the condition is "no progress within several heartbeats".
+        tokio::time::sleep(heartbeat * 10).await;
+        let points = consensus.log_points();
+        let stuck = (points.applied < points.committed && points.committed <= points.last)
+            .then_some((points.applied, points.committed));
+        if stuck.is_some() && stuck == before {
+            tracing::warn!(applied = %points.applied, committed = %points.committed, "apply is stuck, asking for a blank entry");
+            drop(consensus.propose(vec![bytes::Bytes::new()]).await);
+        }
+        before = stuck;
+    }
+}
+
+/// The gRPC routes of the peer port.
+pub fn peer_routes(consensus: &Consensus) -> tonic::service::Routes {
+    let service = PeerServer::new(PeerService::new(consensus.clone()))
+        .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(usize::MAX);
+    tonic::service::Routes::new(service)
+}

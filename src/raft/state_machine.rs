@@ -1,0 +1,267 @@
+//! openraft's state machine on our storage and `fsm`.
+//!
+//! Owns the order "commit, then publish, then answer" (ARCHITECTURE.md §3): one function, nothing awaited in between.
+//! Never looks into a command.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::{Stream, TryStreamExt};
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use openraft::{OptionalSend, RaftSnapshotBuilder};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::log_store::io_error;
+use super::membership;
+use super::snapshot::SnapshotFiles;
+use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
+use crate::codec;
+use crate::fsm;
+use crate::storage::{AppliedState, StateReader, StateStore, WriteTxn};
+use crate::stream::{Publisher, StatePoint};
+use crate::types::{Applied, LogIndex, Outcome, Term};
+
+/// Command bytes that one write transaction gathers before it is committed, so that a long run of large entries does
+/// not pile up in memory.
+const TXN_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// openraft's handle to the state machine; there is exactly one, and it is the only writer of replicated state.
+pub(crate) struct StateMachine {
+    store: Arc<StateStore>,
+    durable: watch::Receiver<u64>,
+    applied: watch::Sender<LogIndex>,
+    publisher: Arc<dyn Publisher>,
+    snapshots: SnapshotDirs,
+    applied_bytes: Arc<AtomicU64>,
+}
+
+/// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
+type Latest = Arc<Mutex<Option<Snapshot>>>;
+
+/// Where checkpoints are made before they are sent.
+#[derive(Clone)]
+struct SnapshotDirs {
+    root: PathBuf,
+    next: Arc<AtomicU64>,
+    latest: Latest,
+    /// Highest index that was built or installed.
+    floor: Arc<AtomicU64>,
+}
+
+impl SnapshotDirs {
+    fn take(&self) -> PathBuf {
+        self.root.join(format!("checkpoint-{}", self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+struct Pending {
+    index: u64,
+    responder: Option<ApplyResponder<TypeConfig>>,
+    outcome: Outcome,
+    revision: crate::types::Revision,
+}
+
+impl StateMachine {
+    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them.
+    pub(super) fn new(
+        store: Arc<StateStore>,
+        durable: watch::Receiver<u64>,
+        applied: watch::Sender<LogIndex>,
+        publisher: Arc<dyn Publisher>,
+        snapshot_dir: PathBuf,
+        applied_bytes: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
+        match std::fs::remove_dir_all(&snapshot_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => std::fs::create_dir_all(&snapshot_dir)?,
+        }
+        let snapshots = SnapshotDirs {
+            root: snapshot_dir,
+            next: Arc::new(AtomicU64::new(1)),
+            latest: Latest::default(),
+            floor: Arc::default(),
+        };
+        Ok(Self { store, durable, applied, publisher, snapshots, applied_bytes })
+    }
+
+    fn apply_entry(
+        txn: &mut WriteTxn<'_>,
+        id: LogId,
+        payload: EntryPayload,
+        responder: Option<ApplyResponder<TypeConfig>>,
+    ) -> Result<Pending, io::Error> {
+        let index = LogIndex(id.index);
+        let mut changed_membership = None;
+        let outcome = match payload {
+            EntryPayload::Blank => Outcome::Nothing,
+            // An empty command is a blank entry that a follower asked for.
+            EntryPayload::Normal(command) if command.0.is_empty() => Outcome::Nothing,
+            EntryPayload::Normal(command) => {
+                let proposal = codec::decode_proposal(command.0)
+                    .map_err(|error| io::Error::other(format!("log entry {index}: {error}")))?;
+                match proposal {
+                    Some(proposal) => fsm::apply(txn, index, &proposal, responder.is_some()).map_err(io_error)?,
+                    // A newer version marked it as safe to skip.
+                    None => Outcome::Nothing,
+                }
+            }
+            EntryPayload::Membership(members) => {
+                let stored = StoredMembership::new(Some(id), members);
+                changed_membership = Some(membership::encode_stored(&stored));
+                Outcome::Nothing
+            }
+        };
+        txn.set_applied(&AppliedState { term: Term(term_of(&id)), index, membership: changed_membership });
+        Ok(Pending { index: id.index, responder, outcome, revision: txn.head().revision })
+    }
+
+    /// Commit, then publish, then answer. Nothing is awaited in here.
+    fn finish(&self, txn: WriteTxn<'_>, pending: &mut Vec<Pending>) -> Result<(), io::Error> {
+        let Some(last) = pending.last().map(|entry| LogIndex(entry.index)) else { return Ok(()) };
+        let committed = txn.commit().map_err(io_error)?;
+        self.applied.send_replace(last);
+        self.publisher.publish(committed.events);
+        for entry in pending.drain(..) {
+            if let Some(responder) = entry.responder {
+                let index = LogIndex(entry.index);
+                responder.send(Applied { index, revision: entry.revision, outcome: entry.outcome });
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_durable(&mut self, index: u64) -> Result<(), io::Error> {
+        // openraft may hand over an entry as soon as a quorum has it, before this member's own disk does. Showing it
+        // then would let a crash take back what a reader has seen here.
+        match self.durable.wait_for(|durable| *durable >= index).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::other("the log is gone")),
+        }
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotFiles;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        read_applied(&self.store)
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        let mut pending = Vec::new();
+        let db = self.store.current();
+        let mut txn = self.store.begin(&db).map_err(io_error)?;
+        let mut txn_bytes = 0;
+        while let Some((entry, responder)) = entries.try_next().await? {
+            if let EntryPayload::Normal(command) = &entry.payload {
+                txn_bytes += command.0.len();
+            }
+            pending.push(Self::apply_entry(&mut txn, entry.log_id, entry.payload, responder)?);
+            if txn_bytes >= TXN_BYTES_MAX {
+                self.wait_durable(entry.log_id.index).await?;
+                self.finish(txn, &mut pending)?;
+                self.applied_bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
+                txn = self.store.begin(&db).map_err(io_error)?;
+                txn_bytes = 0;
+            }
+        }
+        if let Some(last) = pending.last().map(|entry| entry.index) {
+            self.wait_durable(last).await?;
+            self.finish(txn, &mut pending)?;
+            self.applied_bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<SnapshotBuilder> {
+        Some(self.get_snapshot_builder().await)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder { store: self.store.clone(), dirs: self.snapshots.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFiles) -> Result<(), io::Error> {
+        let store = self.store.clone();
+        let path = snapshot.path().to_owned();
+        let installed = tokio::task::spawn_blocking(move || {
+            store.install(&path)?;
+            Ok::<_, crate::storage::StorageError>(store)
+        });
+        let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
+        drop(snapshot);
+        let (applied, _) = read_applied(&store)?;
+        self.snapshots.floor.fetch_max(applied.as_ref().map_or(0, |id| id.index), Ordering::AcqRel);
+        *self.snapshots.latest.lock() = None;
+        if applied != meta.last_log_id {
+            return Err(io::Error::other(format!(
+                "the installed snapshot holds {applied:?}, announced was {:?}",
+                meta.last_log_id
+            )));
+        }
+        self.applied.send_replace(LogIndex(applied.map_or(0, |id| id.index)));
+        let head = store.current().head();
+        self.publisher.reset(StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch });
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        // The one kept is good enough: the log is purged only behind it, so a follower goes on from there.
+        if let Some(latest) = self.snapshots.latest.lock().clone() {
+            return Ok(Some(latest));
+        }
+        let (applied, _) = read_applied(&self.store)?;
+        if applied.is_none() {
+            return Ok(None);
+        }
+        self.get_snapshot_builder().await.build_snapshot().await.map(Some)
+    }
+}
+
+fn read_applied(store: &StateStore) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+    decode_applied(store.current().applied_state().map_err(io_error)?)
+}
+
+fn decode_applied(applied: Option<AppliedState>) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+    let Some(applied) = applied else { return Ok((None, StoredMembership::default())) };
+    let stored = match &applied.membership {
+        Some(record) => membership::decode_stored(record).map_err(io::Error::other)?,
+        None => StoredMembership::default(),
+    };
+    Ok((Some(log_id(applied.term.get(), applied.index.get())), stored))
+}
+
+/// Makes checkpoints: hard links, no copy, no pause.
+pub(crate) struct SnapshotBuilder {
+    store: Arc<StateStore>,
+    dirs: SnapshotDirs,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotFiles;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let store = self.store.clone();
+        let dir = self.dirs.take();
+        let built = tokio::task::spawn_blocking(move || {
+            let applied = store.current().checkpoint(&dir).map_err(io_error)?;
+            let (last_log_id, last_membership) = decode_applied(applied)?;
+            let meta = SnapshotMeta { last_log_id, last_membership };
+            Ok::<_, io::Error>(Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) })
+        });
+        let snapshot = built.await.map_err(io::Error::other)??;
+        // A build that took long may be older than what was installed meanwhile, and then leads nowhere.
+        let index = snapshot.meta.last_log_id.as_ref().map_or(0, |id| id.index);
+        if self.dirs.floor.fetch_max(index, Ordering::AcqRel) <= index {
+            *self.dirs.latest.lock() = Some(snapshot.clone());
+        }
+        Ok(snapshot)
+    }
+}

@@ -1,0 +1,66 @@
+//! openraft's types as this project instantiates them, and their conversions to our own records.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::types::Applied;
+
+openraft::declare_raft_types!(
+    /// The instantiation of openraft.
+    pub(crate) TypeConfig:
+        D = Command,
+        R = Applied,
+        NodeId = u64,
+        Node = MemberInfo,
+        Term = u64,
+        LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
+        AsyncRuntime = openraft::TokioRuntime,
+);
+
+pub(crate) type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;
+pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
+pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
+pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
+pub(crate) type EntryPayload = openraft::alias::PayloadOf<TypeConfig>;
+pub(crate) type Membership = openraft::Membership<u64, MemberInfo>;
+pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
+pub(crate) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, super::snapshot::SnapshotFiles>;
+
+/// A proposed command as it goes through the log: encoded once by the proposer, opaque to Raft.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Command(pub(crate) Bytes);
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Command({} bytes)", self.0.len())
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Where a member is reached, as its membership entry says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Its configured name.
+    pub name: String,
+    /// `http://host:port` of its peer port.
+    pub peer_url: String,
+    /// `http://host:port` of its client port.
+    pub client_url: String,
+}
+
+/// A log id from its parts (with one leader a term, the term alone names the leader).
+pub(crate) fn log_id(term: u64, index: u64) -> LogId {
+    LogId::new(openraft::vote::leader_id_std::CommittedLeaderId { term }, index)
+}
+
+/// The term of a log id.
+pub(crate) fn term_of(id: &LogId) -> u64 {
+    id.leader_id.term
+}

@@ -1,0 +1,211 @@
+//! The rules between settings, and the defaults that depend on other settings.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use super::settings::Draft;
+use super::{
+    ClusterConfig, Config, ConfigError, InitialMember, LimitsConfig, LogConfig, NodeConfig, Problem, RaftConfig,
+    RuntimeConfig, StorageConfig,
+};
+use crate::types::NodeId;
+
+/// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
+/// 300/600 ms means 1.0 s without a leader (1.1 s at worst), so that writes resume well within 2 s; 500/1000 ms means
+/// up to 1.85 s. Three heartbeats in the shortest wait, and nine before anyone stands for election, keep a busy machine
+/// from deposing a healthy leader.
+const RAFT: RaftConfig = RaftConfig {
+    heartbeat: Duration::from_millis(100),
+    election_min: Duration::from_millis(300),
+    election_max: Duration::from_millis(600),
+    snapshot_every: 100_000,
+    log_keep: 100_000,
+};
+const STORAGE: StorageConfig =
+    StorageConfig { block_cache_bytes: 64 << 20, state_memtable_bytes: 16 << 20, log_memtable_bytes: 4 << 20 };
+/// etcd's: 5 s and two elections (spec: etcd §5.1).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
+/// Most voters that the first configuration may name; more only slow every write down.
+const VOTERS_MAX: usize = 9;
+/// Smallest and largest write buffer, bytes.
+const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+const WORKER_THREADS_MAX: u64 = 1024;
+
+struct Findings(Vec<Problem>);
+
+impl Findings {
+    fn add(&mut self, key: &str, detail: impl Into<String>) {
+        self.0.push(Problem { origin: String::new(), key: key.to_owned(), detail: detail.into() });
+    }
+}
+
+/// Fills in the defaults and checks the whole.
+pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, ConfigError> {
+    // Rules between settings mean nothing while some of them could not be read: report what was written wrongly first.
+    if !problems.is_empty() {
+        return Err(ConfigError::Invalid { problems });
+    }
+    let mut found = Findings(Vec::new());
+    let listen_client = draft.listen_client.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2379)));
+    let listen_peer = draft.listen_peer.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2380)));
+    if listen_client == listen_peer && listen_client.port() != 0 {
+        found.add("listen-peer", format!("must differ from listen-client, both are {listen_client}"));
+    }
+
+    let id = NodeId(draft.node_id.unwrap_or(1));
+    let listed = draft.cluster_initial.as_deref().unwrap_or_default();
+    if draft.node_id.is_none() && listed.len() > 1 {
+        found.add("node.id", "must be set when cluster.initial names more than one node");
+    } else if id.get() == 0 {
+        found.add("node.id", "must be above zero");
+    } else if draft.cluster_initial.is_some() && !listed.iter().any(|member| member.id == id) {
+        let ids: Vec<String> = listed.iter().map(|member| member.id.to_string()).collect();
+        found.add(
+            "cluster.initial",
+            format!("does not name this node: node.id is {id}, the list has {}", ids.join(", ")),
+        );
+    }
+    let own = listed.iter().find(|member| member.id == id);
+    let name = draft.node_name.or_else(|| own.map(|m| m.name.clone())).unwrap_or_else(|| format!("node{id}"));
+
+    let mut advertise =
+        |key: &str, set: Option<String>, listed: Option<&String>, listen_key: &str, at: SocketAddr| match (set, listed)
+        {
+            (Some(set), Some(listed)) if set != *listed => {
+                found.add(key, format!("is {set}, but cluster.initial says {listed} for this node"));
+                set
+            }
+            (Some(set), _) => set,
+            (None, Some(listed)) => listed.clone(),
+            (None, None) => {
+                if at.ip().is_unspecified() {
+                    let why = format!("{listen_key} is {at}, which nobody can connect to by that name");
+                    found.add(key, format!("must be set, because {why}"));
+                }
+                format!("http://{at}")
+            }
+        };
+    let advertise_client = advertise(
+        "advertise-client",
+        draft.advertise_client,
+        own.map(|member| &member.client),
+        "listen-client",
+        listen_client,
+    );
+    let advertise_peer =
+        advertise("advertise-peer", draft.advertise_peer, own.map(|member| &member.peer), "listen-peer", listen_peer);
+
+    let mut initial = draft.cluster_initial.clone().unwrap_or_else(|| {
+        let (peer, client) = (advertise_peer.clone(), advertise_client.clone());
+        vec![InitialMember { id, name: name.clone(), peer, client }]
+    });
+    initial.sort_by_key(|member| member.id);
+    check_members(&initial, id, &name, &mut found);
+
+    let raft = RaftConfig {
+        heartbeat: draft.raft_heartbeat.unwrap_or(RAFT.heartbeat),
+        election_min: draft.raft_election_min.unwrap_or(RAFT.election_min),
+        election_max: draft.raft_election_max.unwrap_or(RAFT.election_max),
+        snapshot_every: draft.raft_snapshot_every.unwrap_or(RAFT.snapshot_every),
+        log_keep: draft.raft_log_keep.unwrap_or(RAFT.log_keep),
+    };
+    check_raft(&raft, &mut found);
+
+    let storage = StorageConfig {
+        block_cache_bytes: draft.storage_block_cache.unwrap_or(STORAGE.block_cache_bytes),
+        state_memtable_bytes: draft.storage_state_memtable.unwrap_or(STORAGE.state_memtable_bytes),
+        log_memtable_bytes: draft.storage_log_memtable.unwrap_or(STORAGE.log_memtable_bytes),
+    };
+    for (key, bytes) in
+        [("storage.state-memtable", storage.state_memtable_bytes), ("storage.log-memtable", storage.log_memtable_bytes)]
+    {
+        if !MEMTABLE_BYTES.contains(&bytes) {
+            found.add(key, "must lie between 1MiB and 1GiB");
+        }
+    }
+
+    let worker_threads = draft.runtime_worker_threads.unwrap_or_else(default_worker_threads);
+    if !(1..=WORKER_THREADS_MAX).contains(&worker_threads) {
+        found.add("runtime.worker-threads", format!("must lie between 1 and {WORKER_THREADS_MAX}"));
+    }
+    let request_timeout = draft.limits_request_timeout.unwrap_or(REQUEST_TIMEOUT);
+    if request_timeout < raft.election_max {
+        found.add(
+            "limits.request-timeout",
+            "must not be shorter than raft.election-max, or no request survives an election",
+        );
+    }
+    let level = draft.log_level.unwrap_or_else(|| "info".to_owned());
+    if let Err(error) = EnvFilter::try_new(&level) {
+        found.add("log.level", format!("{level:?} is neither a level nor a list of directives ({error})"));
+    }
+
+    if !found.0.is_empty() {
+        return Err(ConfigError::Invalid { problems: found.0 });
+    }
+    Ok(Config {
+        node: NodeConfig { id, name },
+        data_dir: draft.data_dir.unwrap_or_else(|| "headwater-data".into()),
+        listen_client,
+        listen_peer,
+        advertise_client,
+        advertise_peer,
+        cluster: ClusterConfig { token: draft.cluster_token.unwrap_or_else(|| "headwater".to_owned()), initial },
+        raft,
+        storage,
+        runtime: RuntimeConfig { worker_threads: usize::try_from(worker_threads).expect("bounded above") },
+        limits: LimitsConfig { request_timeout },
+        log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
+    })
+}
+
+fn check_members(initial: &[InitialMember], id: NodeId, name: &str, found: &mut Findings) {
+    let key = "cluster.initial";
+    if initial.is_empty() {
+        found.add(key, "must name at least one node");
+    }
+    if initial.len() > VOTERS_MAX {
+        found.add(key, format!("names {} voters, at most {VOTERS_MAX} make sense", initial.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for member in initial {
+        let parts = [("id", member.id.to_string()), ("name", member.name.clone()), ("peer URL", member.peer.clone())];
+        for (what, value) in parts {
+            if !seen.insert((what, value.clone())) {
+                found.add(key, format!("has the {what} {value} twice"));
+            }
+        }
+    }
+    if let Some(own) = initial.iter().find(|member| member.id == id)
+        && own.name != name
+    {
+        found.add("node.name", format!("is {name}, but cluster.initial says {} for this node", own.name));
+    }
+}
+
+fn check_raft(raft: &RaftConfig, found: &mut Findings) {
+    if raft.heartbeat < Duration::from_millis(10) {
+        found.add("raft.heartbeat", "must be at least 10ms");
+    }
+    if raft.election_min < raft.heartbeat * 2 {
+        found.add("raft.election-min", "must be at least twice raft.heartbeat, or a healthy leader is deposed");
+    }
+    if raft.election_max <= raft.election_min {
+        found.add("raft.election-max", "must be longer than raft.election-min, or elections split");
+    }
+    if raft.election_max > Duration::from_secs(50) {
+        found.add("raft.election-max", "must be at most 50s");
+    }
+    if raft.snapshot_every == 0 {
+        found.add("raft.snapshot-every", "must be above zero");
+    }
+}
+
+/// One thread serves best on a small machine; larger ones leave half to the log writer, storage and the kernel.
+fn default_worker_threads() -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores as u64 / 2).max(1)
+}

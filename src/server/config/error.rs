@@ -1,0 +1,67 @@
+//! Why a configuration was refused: all problems at once, each under the name that the user wrote.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a configuration was refused.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The file is not TOML.
+    #[error("{} is not valid TOML: {detail}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what, over several lines.
+        detail: String,
+    },
+    /// The settings are wrong, singly or together.
+    #[error("{}", list(problems))]
+    Invalid {
+        /// All of them, never empty.
+        problems: Vec<Problem>,
+    },
+}
+
+/// One thing that is wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where the user wrote it (a file, a variable, a flag); empty for rules between settings.
+    pub origin: String,
+    /// The setting's key.
+    pub key: String,
+    /// What is wrong, and what would be right.
+    pub detail: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.origin.is_empty() {
+            write!(f, "{}: {}", self.key, self.detail)
+        } else {
+            write!(f, "{} (from {}): {}", self.key, self.origin, self.detail)
+        }
+    }
+}
+
+fn list(problems: &[Problem]) -> String {
+    let mut text = match problems.len() {
+        1 => "the configuration has a problem:".to_owned(),
+        count => format!("the configuration has {count} problems:"),
+    };
+    for problem in problems {
+        text.push_str("\n  ");
+        text.push_str(&problem.to_string());
+    }
+    text
+}

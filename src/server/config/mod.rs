@@ -1,0 +1,192 @@
+//! What a node can be told, and where it is read from: flags, before environment, before a TOML file, before defaults.
+//!
+//! Owns every setting's name, meaning and default ([`SETTINGS`]), and the rules between settings. Reads one file and
+//! touches nothing else: no sockets, no directories. Invariant: a [`Config`] that exists is valid, and a refused one was
+//! refused with *all* its problems, each under the name that the user wrote.
+//!
+//! ```
+//! # use headwater::server::config::{Config, Sources};
+//! let config = Config::load(&Sources::default()).expect("the defaults are valid");
+//! assert_eq!(config.listen_client.port(), 2379);
+//! ```
+
+mod check;
+mod error;
+mod settings;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use error::{ConfigError, Problem};
+pub use settings::{SETTINGS, Setting};
+
+use crate::types::NodeId;
+use settings::Draft;
+
+/// How a node is set up. Made by [`Config::load`] only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Who this node is.
+    pub node: NodeConfig,
+    /// Where everything that the node keeps lives; created if missing.
+    pub data_dir: PathBuf,
+    /// Where clients connect (gRPC and HTTP).
+    pub listen_client: SocketAddr,
+    /// Where the other nodes connect.
+    pub listen_peer: SocketAddr,
+    /// `http://host:port` under which clients reach this node.
+    pub advertise_client: String,
+    /// `http://host:port` under which the other nodes reach this node.
+    pub advertise_peer: String,
+    /// The cluster as it is first formed.
+    pub cluster: ClusterConfig,
+    /// Raft's clocks and log retention.
+    pub raft: RaftConfig,
+    /// Memory that storage may use.
+    pub storage: StorageConfig,
+    /// Threads.
+    pub runtime: RuntimeConfig,
+    /// Limits that an operator may move; all others are constants of `types::limits`.
+    pub limits: LimitsConfig,
+    /// What is logged, and how.
+    pub log: LogConfig,
+}
+
+/// Who this node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Unique in the cluster, never zero, never used again after its disk was lost for good.
+    pub id: NodeId,
+    /// For people; unique in the cluster.
+    pub name: String,
+}
+
+/// The cluster as it is first formed. A node that has data ignores it, so it need not change at a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Tells clusters with equal members apart; part of the cluster's id.
+    pub token: String,
+    /// The first voters, this node among them, by id.
+    pub initial: Vec<InitialMember>,
+}
+
+/// One of the first voters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitialMember {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// `http://host:port` of its peer port.
+    pub peer: String,
+    /// `http://host:port` of its client port.
+    pub client: String,
+}
+
+/// Raft's clocks and log retention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaftConfig {
+    /// How often a leader says that it leads.
+    pub heartbeat: Duration,
+    /// Shortest wait of a candidate.
+    pub election_min: Duration,
+    /// Longest wait of a candidate; also how long a follower trusts a silent leader.
+    pub election_max: Duration,
+    /// Log entries between two snapshots, count.
+    pub snapshot_every: u64,
+    /// Log entries kept behind a snapshot for followers that lag, count.
+    pub log_keep: u64,
+}
+
+/// Memory that storage may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// Cache of uncompressed blocks of the state, bytes.
+    pub block_cache_bytes: u64,
+    /// One write buffer of the state, bytes a column family.
+    pub state_memtable_bytes: u64,
+    /// One write buffer of the Raft log, bytes.
+    pub log_memtable_bytes: u64,
+}
+
+/// Threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    /// Threads that serve requests; the log writer and storage have their own.
+    pub worker_threads: usize,
+}
+
+/// Limits that an operator may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Longest time that a request without a deadline of its own may take.
+    pub request_timeout: Duration,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// A level, or directives such as `info,headwater::raft=debug`.
+    pub level: String,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where settings come from, weakest first.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that name no setting are left alone, for others may use the prefix too.
+    pub environment: Vec<(String, String)>,
+    /// Flags, as (setting's key, text).
+    pub flags: Vec<(&'static str, String)>,
+}
+
+impl Config {
+    /// Reads all sources, strongest last, and checks the whole.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] with every problem of every source at once.
+    pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
+        let mut draft = Draft::default();
+        let mut problems = Vec::new();
+        if let Some(path) = &sources.file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+            let table = text.parse::<toml::Table>().map_err(|error| ConfigError::Syntax {
+                path: path.clone(),
+                detail: error.to_string().trim_end().to_owned(),
+            })?;
+            draft.read_table(&table, &path.display().to_string(), &mut problems);
+        }
+        for setting in SETTINGS {
+            let variable = setting.variable();
+            if let Some((_, text)) = sources.environment.iter().find(|(name, _)| *name == variable) {
+                draft.read_text(setting, text, &variable, &mut problems);
+            }
+        }
+        for (key, text) in &sources.flags {
+            let setting = Setting::find(key).expect("flags are made from the table of settings");
+            draft.read_text(setting, text, &setting.flag(), &mut problems);
+        }
+        check::finish(draft, problems)
+    }
+}

@@ -1,0 +1,325 @@
+//! The table of settings: one row gives a setting its key in the file, its variable, its flag, its help and its type.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::Value;
+
+use super::{InitialMember, LogFormat, Problem, value};
+
+/// One thing that can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its key in the file, such as `raft.heartbeat`.
+    pub key: &'static str,
+    /// What the value looks like, for help texts.
+    pub form: &'static str,
+    /// The default, for help texts.
+    pub default: &'static str,
+    /// What it means, in one sentence.
+    pub help: &'static str,
+    put: Put,
+}
+
+/// What is known so far; `None` is what nobody has set.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) node_id: Option<u64>,
+    pub(super) node_name: Option<String>,
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) listen_client: Option<SocketAddr>,
+    pub(super) listen_peer: Option<SocketAddr>,
+    pub(super) advertise_client: Option<String>,
+    pub(super) advertise_peer: Option<String>,
+    pub(super) cluster_token: Option<String>,
+    pub(super) cluster_initial: Option<Vec<InitialMember>>,
+    pub(super) raft_heartbeat: Option<Duration>,
+    pub(super) raft_election_min: Option<Duration>,
+    pub(super) raft_election_max: Option<Duration>,
+    pub(super) raft_snapshot_every: Option<u64>,
+    pub(super) raft_log_keep: Option<u64>,
+    pub(super) storage_block_cache: Option<u64>,
+    pub(super) storage_state_memtable: Option<u64>,
+    pub(super) storage_log_memtable: Option<u64>,
+    pub(super) runtime_worker_threads: Option<u64>,
+    pub(super) limits_request_timeout: Option<Duration>,
+    pub(super) log_level: Option<String>,
+    pub(super) log_format: Option<LogFormat>,
+}
+
+/// How a value of the setting's type gets into the draft.
+#[derive(Clone, Copy, Debug)]
+enum Put {
+    Text(fn(&mut Draft, String)),
+    Path(fn(&mut Draft, PathBuf)),
+    Whole(fn(&mut Draft, u64)),
+    Duration(fn(&mut Draft, Duration)),
+    Size(fn(&mut Draft, u64)),
+    Address(fn(&mut Draft, SocketAddr)),
+    Url(fn(&mut Draft, String)),
+    Members(fn(&mut Draft, Vec<InitialMember>)),
+    Format(fn(&mut Draft, LogFormat)),
+}
+
+/// Every setting, in the order in which help and documentation show them.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "node.id",
+        form: "NUMBER",
+        default: "1, if the node is alone",
+        help: "This node's id: unique in the cluster, above zero",
+        put: Put::Whole(|d, v| d.node_id = Some(v)),
+    },
+    Setting {
+        key: "node.name",
+        form: "NAME",
+        default: "the name in cluster.initial, or node<ID>",
+        help: "This node's name, for people",
+        put: Put::Text(|d, v| d.node_name = Some(v)),
+    },
+    Setting {
+        key: "data-dir",
+        form: "DIR",
+        default: "headwater-data",
+        help: "Where the node keeps everything; created if missing",
+        put: Put::Path(|d, v| d.data_dir = Some(v)),
+    },
+    Setting {
+        key: "listen-client",
+        form: "IP:PORT",
+        default: "127.0.0.1:2379",
+        help: "Where clients connect, gRPC and HTTP",
+        put: Put::Address(|d, v| d.listen_client = Some(v)),
+    },
+    Setting {
+        key: "listen-peer",
+        form: "IP:PORT",
+        default: "127.0.0.1:2380",
+        help: "Where the other nodes connect",
+        put: Put::Address(|d, v| d.listen_peer = Some(v)),
+    },
+    Setting {
+        key: "advertise-client",
+        form: "URL",
+        default: "as in cluster.initial, or from listen-client",
+        help: "How clients reach this node",
+        put: Put::Url(|d, v| d.advertise_client = Some(v)),
+    },
+    Setting {
+        key: "advertise-peer",
+        form: "URL",
+        default: "as in cluster.initial, or from listen-peer",
+        help: "How the other nodes reach this node",
+        put: Put::Url(|d, v| d.advertise_peer = Some(v)),
+    },
+    Setting {
+        key: "cluster.token",
+        form: "TEXT",
+        default: "headwater",
+        help: "Tells clusters apart; nodes with different tokens do not talk",
+        put: Put::Text(|d, v| d.cluster_token = Some(v)),
+    },
+    Setting {
+        key: "cluster.initial",
+        form: "LIST",
+        default: "this node alone",
+        help: "The first voters, a TOML list of { id, name, peer, client }; ignored once there is data",
+        put: Put::Members(|d, v| d.cluster_initial = Some(v)),
+    },
+    Setting {
+        key: "raft.heartbeat",
+        form: "DURATION",
+        default: "100ms",
+        help: "How often a leader says that it leads",
+        put: Put::Duration(|d, v| d.raft_heartbeat = Some(v)),
+    },
+    Setting {
+        key: "raft.election-min",
+        form: "DURATION",
+        default: "300ms",
+        help: "Shortest wait of a candidate, on top of raft.election-max",
+        put: Put::Duration(|d, v| d.raft_election_min = Some(v)),
+    },
+    Setting {
+        key: "raft.election-max",
+        form: "DURATION",
+        default: "600ms",
+        help: "Longest wait of a candidate, and how long a silent leader is trusted",
+        put: Put::Duration(|d, v| d.raft_election_max = Some(v)),
+    },
+    Setting {
+        key: "raft.snapshot-every",
+        form: "NUMBER",
+        default: "100000",
+        help: "Log entries between two snapshots",
+        put: Put::Whole(|d, v| d.raft_snapshot_every = Some(v)),
+    },
+    Setting {
+        key: "raft.log-keep",
+        form: "NUMBER",
+        default: "100000",
+        help: "Log entries kept behind a snapshot, so that a short absence needs no snapshot",
+        put: Put::Whole(|d, v| d.raft_log_keep = Some(v)),
+    },
+    Setting {
+        key: "storage.block-cache",
+        form: "SIZE",
+        default: "64MiB",
+        help: "Memory for blocks read from the state",
+        put: Put::Size(|d, v| d.storage_block_cache = Some(v)),
+    },
+    Setting {
+        key: "storage.state-memtable",
+        form: "SIZE",
+        default: "16MiB",
+        help: "One write buffer of the state, for each column family",
+        put: Put::Size(|d, v| d.storage_state_memtable = Some(v)),
+    },
+    Setting {
+        key: "storage.log-memtable",
+        form: "SIZE",
+        default: "4MiB",
+        help: "One write buffer of the Raft log",
+        put: Put::Size(|d, v| d.storage_log_memtable = Some(v)),
+    },
+    Setting {
+        key: "runtime.worker-threads",
+        form: "NUMBER",
+        default: "half the processors, at least 1",
+        help: "Threads that serve requests",
+        put: Put::Whole(|d, v| d.runtime_worker_threads = Some(v)),
+    },
+    Setting {
+        key: "limits.request-timeout",
+        form: "DURATION",
+        default: "7s",
+        help: "Longest time that a request without a deadline may take",
+        put: Put::Duration(|d, v| d.limits_request_timeout = Some(v)),
+    },
+    Setting {
+        key: "log.level",
+        form: "LEVEL",
+        default: "info",
+        help: "error, warn, info, debug or trace, or directives such as info,headwater::raft=debug",
+        put: Put::Text(|d, v| d.log_level = Some(v)),
+    },
+    Setting {
+        key: "log.format",
+        form: "text|json",
+        default: "text",
+        help: "How a log line looks",
+        put: Put::Format(|d, v| d.log_format = Some(v)),
+    },
+];
+
+impl Setting {
+    /// The setting of that key.
+    pub fn find(key: &str) -> Option<&'static Self> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// Its environment variable, such as `HEADWATER_RAFT_HEARTBEAT`.
+    pub fn variable(&self) -> String {
+        format!("HEADWATER_{}", self.key.to_uppercase().replace(['.', '-'], "_"))
+    }
+
+    /// Its flag, such as `--raft-heartbeat`.
+    pub fn flag(&self) -> String {
+        format!("--{}", self.key.replace('.', "-"))
+    }
+
+    fn is_text(&self) -> bool {
+        !matches!(self.put, Put::Whole(_) | Put::Members(_))
+    }
+}
+
+impl Draft {
+    /// Takes what a file says.
+    pub(super) fn read_table(&mut self, table: &toml::Table, origin: &str, problems: &mut Vec<Problem>) {
+        self.read_section("", table, origin, problems);
+    }
+
+    fn read_section(&mut self, section: &str, table: &toml::Table, origin: &str, problems: &mut Vec<Problem>) {
+        for (name, value) in table {
+            let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
+            match (Setting::find(&key), value) {
+                (Some(setting), value) => self.read(setting, value, origin, problems),
+                (None, Value::Table(inner)) if SETTINGS.iter().any(|s| s.key.starts_with(&format!("{key}."))) => {
+                    self.read_section(&key, inner, origin, problems);
+                }
+                (None, _) => problems.push(Problem {
+                    origin: origin.to_owned(),
+                    detail: value::unknown_key(&key, SETTINGS.iter().map(|setting| setting.key)),
+                    key,
+                }),
+            }
+        }
+    }
+
+    /// Takes what a flag or a variable says: the text itself, or TOML where the setting is not a text.
+    pub(super) fn read_text(&mut self, setting: &Setting, text: &str, origin: &str, problems: &mut Vec<Problem>) {
+        let value = if setting.is_text() {
+            Value::String(text.to_owned())
+        } else {
+            match format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value")) {
+                Some(value) => value,
+                None => {
+                    let detail = format!("{text:?} is not a {}", setting.form);
+                    problems.push(Problem { origin: origin.to_owned(), key: setting.key.to_owned(), detail });
+                    return;
+                }
+            }
+        };
+        self.read(setting, &value, origin, problems);
+    }
+
+    fn read(&mut self, setting: &Setting, value: &Value, origin: &str, problems: &mut Vec<Problem>) {
+        let outcome = match (setting.put, value) {
+            (Put::Whole(put), Value::Integer(number)) if *number >= 0 => {
+                put(self, number.unsigned_abs());
+                Ok(())
+            }
+            (Put::Whole(_), other) => Err(value::wrong_type("a whole number", other)),
+            (Put::Members(put), value) => match value::members(value) {
+                Ok(members) => {
+                    put(self, members);
+                    Ok(())
+                }
+                Err(found) => {
+                    problems.extend(found.into_iter().map(|(key, detail)| Problem {
+                        origin: origin.to_owned(),
+                        key,
+                        detail,
+                    }));
+                    Ok(())
+                }
+            },
+            (Put::Text(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text)),
+            (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
+            (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),
+            (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
+            (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),
+            (Put::Url(put), Value::String(text)) => value::url(text).map(|v| put(self, v)),
+            (Put::Format(put), Value::String(text)) => match text.as_str() {
+                "text" => {
+                    put(self, LogFormat::Text);
+                    Ok(())
+                }
+                "json" => {
+                    put(self, LogFormat::Json);
+                    Ok(())
+                }
+                other => Err(format!("{other:?} is not a format; write text or json")),
+            },
+            (Put::Duration(_), other) => Err(value::wrong_type("a string with a unit, such as \"100ms\"", other)),
+            (Put::Size(_), other) => Err(value::wrong_type("a string with a unit, such as \"64MiB\"", other)),
+            (Put::Text(_) | Put::Path(_) | Put::Address(_) | Put::Url(_) | Put::Format(_), other) => {
+                Err(value::wrong_type("a string", other))
+            }
+        };
+        if let Err(detail) = outcome {
+            problems.push(Problem { origin: origin.to_owned(), key: setting.key.to_owned(), detail });
+        }
+    }
+}

@@ -1,0 +1,232 @@
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+
+fn from_file(text: &str) -> Result<Config, ConfigError> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    Config::load(&Sources { file: Some(file.path().to_owned()), ..Sources::default() })
+}
+
+fn problems(result: Result<Config, ConfigError>) -> Vec<(String, String)> {
+    match result {
+        Err(ConfigError::Invalid { problems }) => problems.into_iter().map(|p| (p.key, p.detail)).collect(),
+        other => panic!("expected problems, got {other:?}"),
+    }
+}
+
+const THREE: &str = r#"
+[node]
+id = 2
+[cluster]
+initial = [
+  { id = 3, name = "c", peer = "http://10.0.0.3:2380", client = "http://10.0.0.3:2379" },
+  { id = 1, name = "a", peer = "http://10.0.0.1:2380", client = "http://10.0.0.1:2379" },
+  { id = 2, name = "b", peer = "http://10.0.0.2:2380", client = "http://10.0.0.2:2379" },
+]
+"#;
+
+#[test]
+fn nothing_set_is_one_node() {
+    let config = Config::load(&Sources::default()).unwrap();
+    assert_eq!(config.data_dir, Path::new("headwater-data"));
+    assert_eq!(config.node, NodeConfig { id: NodeId(1), name: "node1".into() });
+    assert_eq!(config.advertise_client, "http://127.0.0.1:2379");
+    assert_eq!(config.cluster.initial.len(), 1);
+    assert_eq!(config.cluster.initial[0].peer, "http://127.0.0.1:2380");
+}
+
+#[test]
+fn documented_defaults_are_the_defaults() {
+    for setting in SETTINGS {
+        // Defaults in words depend on other settings and are covered by the tests around this one.
+        if setting.default.contains(' ') {
+            continue;
+        }
+        let sources = Sources { flags: vec![(setting.key, setting.default.to_owned())], ..Sources::default() };
+        assert_eq!(
+            Config::load(&sources).unwrap(),
+            Config::load(&Sources::default()).unwrap(),
+            "{} = {}",
+            setting.key,
+            setting.default
+        );
+    }
+}
+
+#[test]
+fn a_member_of_the_list_takes_name_and_addresses_from_it() {
+    let config = from_file(THREE).unwrap();
+    assert_eq!(config.node.name, "b");
+    assert_eq!(config.advertise_peer, "http://10.0.0.2:2380");
+    assert_eq!(config.advertise_client, "http://10.0.0.2:2379");
+    let ids: Vec<u64> = config.cluster.initial.iter().map(|member| member.id.get()).collect();
+    assert_eq!(ids, [1, 2, 3], "members are in one order on every node");
+}
+
+#[test]
+fn flags_beat_environment_beats_file() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"[raft]\nheartbeat = \"50ms\"\nelection-min = \"200ms\"\n[log]\nlevel = \"warn\"\n").unwrap();
+    let config = Config::load(&Sources {
+        file: Some(file.path().to_owned()),
+        environment: vec![
+            ("HEADWATER_RAFT_ELECTION_MIN".into(), "250ms".into()),
+            ("HEADWATER_LOG_LEVEL".into(), "error".into()),
+            ("HEADWATER_SERVICE_HOST".into(), "not ours".into()),
+        ],
+        flags: vec![("log.level", "debug".into())],
+    })
+    .unwrap();
+    assert_eq!(config.raft.heartbeat, Duration::from_millis(50));
+    assert_eq!(config.raft.election_min, Duration::from_millis(250));
+    assert_eq!(config.log.level, "debug");
+}
+
+#[test]
+fn lists_can_come_from_a_flag() {
+    let list = r#"[{ id = 1, name = "a", peer = "http://h:1", client = "http://h:2" }]"#;
+    let sources = Sources { flags: vec![("cluster.initial", list.into())], ..Sources::default() };
+    assert_eq!(Config::load(&sources).unwrap().advertise_peer, "http://h:1");
+}
+
+#[test]
+fn all_problems_of_a_file_are_reported_at_once() {
+    let found = problems(from_file(
+        "listen-client = 5\nhearbeat = 1\n[raft]\nhartbeat = \"1ms\"\nheartbeat = 100\nelection-max = \"600\"\n\
+         [storage]\nblock-cache = \"64\"\n[nowhere]\nx = 1\n[log]\nformat = \"xml\"\n",
+    ));
+    let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(found.len(), 8, "{found:?}");
+    for key in [
+        "listen-client",
+        "hearbeat",
+        "raft.hartbeat",
+        "raft.heartbeat",
+        "raft.election-max",
+        "storage.block-cache",
+        "nowhere",
+        "log.format",
+    ] {
+        assert!(keys.contains(&key), "{key} is missing in {found:?}");
+    }
+    let detail = |key: &str| &found.iter().find(|(k, _)| k == key).unwrap().1;
+    assert_eq!(detail("raft.hartbeat"), "unknown key; did you mean raft.heartbeat?");
+    assert_eq!(detail("nowhere"), "unknown key");
+}
+
+#[test]
+fn rules_between_settings() {
+    // (file, key that must be reported, part of the text)
+    let cases = [
+        ("listen-client = \"127.0.0.1:2380\"", "listen-peer", "must differ"),
+        ("[node]\nid = 0", "node.id", "above zero"),
+        ("listen-client = \"0.0.0.0:2379\"", "advertise-client", "must be set"),
+        ("listen-peer = \"[::]:2380\"", "advertise-peer", "must be set"),
+        ("[raft]\nheartbeat = \"5ms\"", "raft.heartbeat", "at least 10ms"),
+        ("[raft]\nelection-min = \"150ms\"", "raft.election-min", "twice"),
+        ("[raft]\nelection-max = \"300ms\"", "raft.election-max", "longer than"),
+        ("[raft]\nelection-max = \"51s\"", "raft.election-max", "at most 50s"),
+        ("[raft]\nsnapshot-every = 0", "raft.snapshot-every", "above zero"),
+        ("[storage]\nlog-memtable = \"1023KiB\"", "storage.log-memtable", "between"),
+        ("[storage]\nstate-memtable = \"2GiB\"", "storage.state-memtable", "between"),
+        ("[runtime]\nworker-threads = 0", "runtime.worker-threads", "between"),
+        ("[limits]\nrequest-timeout = \"100ms\"", "limits.request-timeout", "election"),
+        ("[log]\nlevel = \"a=b=c\"", "log.level", "neither"),
+        ("[cluster]\ninitial = []", "cluster.initial", "does not name this node"),
+    ];
+    for (file, key, text) in cases {
+        let found = problems(from_file(file));
+        assert!(found.iter().any(|(k, detail)| k == key && detail.contains(text)), "{file:?}: {found:?}");
+    }
+}
+
+#[test]
+fn rules_of_the_member_list() {
+    // (what is replaced in the good list, by what, key, part of the text)
+    let cases = [
+        ("id = 2\n", "id = 4\n", "cluster.initial", "does not name this node"),
+        ("id = 2\n", "\n", "node.id", "must be set"),
+        ("id = 3,", "id = 1,", "cluster.initial", "id 1 twice"),
+        ("\"c\"", "\"a\"", "cluster.initial", "name a twice"),
+        ("10.0.0.3:2380", "10.0.0.1:2380", "cluster.initial", "twice"),
+        ("id = 2\n", "id = 2\nname = \"z\"\n", "node.name", "cluster.initial says b"),
+        ("id = 3,", "", "cluster.initial[0].id", "is missing"),
+        ("id = 3,", "id = -3,", "cluster.initial[0].id", "above zero"),
+        ("id = 3,", "id = 3, nmae = 1,", "cluster.initial[0].nmae", "did you mean name?"),
+        ("http://10.0.0.3:2380", "10.0.0.3:2380", "cluster.initial[0].peer", "http://"),
+        ("http://10.0.0.3:2380", "https://10.0.0.3:2380", "cluster.initial[0].peer", "TLS"),
+        ("http://10.0.0.3:2380", "http://10.0.0.3", "cluster.initial[0].peer", "port"),
+        ("http://10.0.0.3:2380", "http://10.0.0.3:2380/x", "cluster.initial[0].peer", "path"),
+    ];
+    for (from, to, key, text) in cases {
+        assert!(THREE.contains(from), "{from:?} is not in the list");
+        let found = problems(from_file(&THREE.replacen(from, to, 1)));
+        assert!(found.iter().any(|(k, detail)| k == key && detail.contains(text)), "{to:?}: {found:?}");
+    }
+    let found = problems(from_file(&format!("advertise-peer = \"http://10.9.9.9:1\"\n{THREE}")));
+    assert!(found[0].1.contains("cluster.initial says http://10.0.0.2:2380"), "{found:?}");
+}
+
+#[test]
+fn sizes_and_durations() {
+    for (text, wanted) in [
+        ("0B", Some(0)),
+        ("1B", Some(1)),
+        ("64MiB", Some(64 << 20)),
+        ("10 MB", Some(10_000_000)),
+        ("64", None),
+        ("", None),
+        ("MiB", None),
+        ("-1B", None),
+        ("1.5GiB", None),
+        ("64mib", None),
+        ("99999999999TiB", None),
+    ] {
+        assert_eq!(value::size(text).ok(), wanted, "{text:?}");
+    }
+    for (text, wanted) in [("100ms", Some(100)), ("2s", Some(2000)), ("1m 1s", Some(61_000)), ("100", None), ("", None)]
+    {
+        assert_eq!(value::duration(text).ok(), wanted.map(Duration::from_millis), "{text:?}");
+    }
+}
+
+#[test]
+fn names_of_a_setting() {
+    let setting = Setting::find("raft.election-min").unwrap();
+    assert_eq!(setting.variable(), "HEADWATER_RAFT_ELECTION_MIN");
+    assert_eq!(setting.flag(), "--raft-election-min");
+}
+
+#[test]
+fn errors_name_file_and_origin() {
+    let error = Config::load(&Sources { file: Some("/nowhere/x.toml".into()), ..Sources::default() }).unwrap_err();
+    assert!(error.to_string().starts_with("cannot read the configuration file /nowhere/x.toml: "), "{error}");
+    let error = from_file("a = \n").unwrap_err();
+    assert!(error.to_string().contains("is not valid TOML"), "{error}");
+    let sources =
+        Sources { environment: vec![("HEADWATER_RAFT_HEARTBEAT".into(), "fast".into())], ..Sources::default() };
+    let error = Config::load(&sources).unwrap_err().to_string();
+    assert!(error.contains("raft.heartbeat (from HEADWATER_RAFT_HEARTBEAT): \"fast\" is not a duration"), "{error}");
+}
+
+#[test]
+fn the_files_of_the_local_cluster_are_valid() {
+    for id in 1..=3 {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("cluster/node{id}.toml"));
+        let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+        assert_eq!(config.node.id, NodeId(id));
+        assert_eq!(config.cluster.initial.len(), 3);
+    }
+}
+
+#[test]
+fn the_readme_lists_every_setting() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    for setting in SETTINGS {
+        let row = format!("| `{}` | {} | {} |", setting.key, setting.default, setting.help);
+        assert!(readme.contains(&row), "README.md lacks the row\n{row}");
+    }
+}

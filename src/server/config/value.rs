@@ -1,0 +1,144 @@
+//! From text and TOML to typed values: durations and sizes carry their unit, so that no number is misread.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use toml::Value;
+
+use super::InitialMember;
+use crate::types::NodeId;
+
+/// Reads a duration such as `100ms`, `2s` or `1h 30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let hint = "write a number with a unit, such as \"100ms\" or \"2s\"";
+    humantime::parse_duration(text).map_err(|error| format!("{text:?} is not a duration ({error}); {hint}"))
+}
+
+/// Reads a size in bytes such as `64MiB`, `10MB` or `512B`.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    const UNITS: &[(&str, u64)] = &[
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1_000),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("B", 1),
+    ];
+    let refused = || format!("{text:?} is not a size; write a whole number with a unit, such as \"64MiB\" or \"512B\"");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refused)?;
+    let number: u64 = text[..digits].parse().map_err(|_| refused())?;
+    let unit = text[digits..].trim();
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
+    number.checked_mul(*factor).ok_or_else(|| format!("{text:?} is larger than any memory"))
+}
+
+/// Reads `ip:port`.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{text:?} is not an address; write IP:PORT, such as \"127.0.0.1:2379\""))
+}
+
+/// Reads `http://host:port`, without a path.
+pub(super) fn url(text: &str) -> Result<String, String> {
+    let refused = |why: &str| Err(format!("{text:?} is not a URL to reach a node by ({why}); write http://HOST:PORT"));
+    if text.starts_with("https://") {
+        return refused("TLS is not supported yet");
+    }
+    let Some(rest) = text.strip_prefix("http://") else { return refused("it does not begin with http://") };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let Ok(uri) = format!("http://{authority}").parse::<http::Uri>() else { return refused("it is malformed") };
+    if uri.path() != "/" || uri.query().is_some() {
+        return refused("it has a path");
+    }
+    match (uri.host(), uri.port_u16()) {
+        (Some(host), Some(port)) if !host.is_empty() && port != 0 => Ok(format!("http://{authority}")),
+        _ => refused("host or port is missing"),
+    }
+}
+
+/// Reads the list of initial members, reporting every problem as (key, detail).
+pub(super) fn members(value: &Value) -> Result<Vec<InitialMember>, Vec<(String, String)>> {
+    const KEYS: &[&str] = &["id", "name", "peer", "client"];
+    let key = "cluster.initial";
+    let Value::Array(items) = value else {
+        let detail = "must be a list such as [{ id = 1, name = \"node1\", peer = \"http://127.0.0.1:2380\", \
+                      client = \"http://127.0.0.1:2379\" }]";
+        return Err(vec![(key.to_owned(), detail.to_owned())]);
+    };
+    let mut problems = Vec::new();
+    let mut members = Vec::new();
+    for (position, item) in items.iter().enumerate() {
+        let at = format!("{key}[{position}]");
+        let Value::Table(item) = item else {
+            problems.push((at, "must be a table with id, name, peer and client".to_owned()));
+            continue;
+        };
+        for unknown in item.keys().filter(|name| !KEYS.contains(&name.as_str())) {
+            problems.push((format!("{at}.{unknown}"), unknown_key(unknown, KEYS.iter().copied())));
+        }
+        let mut text = |name: &str, check: fn(&str) -> Result<String, String>| {
+            let found = match item.get(name) {
+                Some(Value::String(text)) => check(text),
+                Some(other) => Err(wrong_type("a string", other)),
+                None => Err("is missing".to_owned()),
+            };
+            found.map_err(|detail| problems.push((format!("{at}.{name}"), detail))).ok()
+        };
+        let name = text("name", non_empty);
+        let peer = text("peer", url);
+        let client = text("client", url);
+        let id = match item.get("id") {
+            Some(Value::Integer(id)) if *id > 0 => Some(NodeId(id.unsigned_abs())),
+            Some(other) => {
+                problems.push((format!("{at}.id"), wrong_type("a whole number above zero", other)));
+                None
+            }
+            None => {
+                problems.push((format!("{at}.id"), "is missing".to_owned()));
+                None
+            }
+        };
+        if let (Some(id), Some(name), Some(peer), Some(client)) = (id, name, peer, client) {
+            members.push(InitialMember { id, name, peer, client });
+        }
+    }
+    if problems.is_empty() { Ok(members) } else { Err(problems) }
+}
+
+/// Refuses the empty string.
+pub(super) fn non_empty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// Says that a value has the wrong type.
+pub(super) fn wrong_type(wanted: &str, got: &Value) -> String {
+    format!("must be {wanted}, not {} {got}", got.type_str())
+}
+
+/// Says that a key is unknown, and which one may be meant.
+pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let nearest = known.map(|name| (distance(key, name), name)).min();
+    match nearest {
+        Some((distance, name)) if distance <= 3.min(key.len() / 2) => format!("unknown key; did you mean {name}?"),
+        _ => "unknown key".to_owned(),
+    }
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

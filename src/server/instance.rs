@@ -1,0 +1,112 @@
+//! One running node with its two listeners: what the program serves and what tests start in process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::listener::{CLIENT_PORT, PEER_PORT, PortState, serve};
+use crate::api::{self, ApiOptions};
+use crate::node::{Node, NodeOptions};
+use crate::raft::peer_routes;
+
+/// What an instance is made of. The listeners are bound by the caller, so that a port in use is reported before
+/// anything is touched on disk.
+pub struct InstanceOptions {
+    /// The node.
+    pub node: NodeOptions,
+    /// The faces.
+    pub api: ApiOptions,
+    /// Where clients connect.
+    pub client_listener: TcpListener,
+    /// Where the other members connect.
+    pub peer_listener: TcpListener,
+}
+
+/// A running node with its listeners.
+pub struct Instance {
+    node: Node,
+    client_address: SocketAddr,
+    clients: Port,
+    peers: Port,
+}
+
+struct Port {
+    state: watch::Sender<PortState>,
+    task: JoinHandle<()>,
+}
+
+impl Port {
+    async fn close(self, drain: Duration) {
+        self.state.send_replace(PortState::Draining(drain));
+        if let Err(error) = self.task.await {
+            tracing::warn!(%error, "a port did not close in order");
+        }
+    }
+}
+
+/// How long open connections may take to finish after a stop was asked for.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Instance {
+    /// Starts the node, then the peer port, then the client port. Returns before the node has recovered: requests wait
+    /// for that, health endpoints tell about it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the node from starting.
+    pub async fn start(options: InstanceOptions) -> anyhow::Result<Self> {
+        let registry = Registry::new();
+        let client_address = options.client_listener.local_addr().context("client listener")?;
+        let node = Node::start(options.node, &registry).await?;
+        let faces = api::client_service(node.clone(), registry, options.api).context("registering metrics")?;
+        let (peer_state, state) = watch::channel(PortState::Open);
+        let routes = peer_routes(node.consensus());
+        let peers =
+            Port { state: peer_state, task: tokio::spawn(serve(options.peer_listener, routes, PEER_PORT, state)) };
+        let (client_state, state) = watch::channel(PortState::Open);
+        let clients =
+            Port { state: client_state, task: tokio::spawn(serve(options.client_listener, faces, CLIENT_PORT, state)) };
+        node.form_cluster();
+        Ok(Self { node, client_address, clients, peers })
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Where clients connect.
+    pub fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// Resolves with the reason when consensus ends by itself: the process must exit then.
+    pub async fn ended(&self) -> String {
+        self.node.consensus().ended().await
+    }
+
+    /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests finish, end consensus, flush.
+    pub async fn stop(self) {
+        self.node.hand_over().await;
+        // Their clients go on at another member; open requests may finish.
+        self.node.close_streams();
+        // Open requests still need consensus, so it ends only after them; peers are answered to the very end.
+        self.clients.close(DRAIN_TIMEOUT).await;
+        self.node.stop().await;
+        self.peers.close(Duration::ZERO).await;
+    }
+
+    /// Ends at once, flushing nothing: what a crash leaves behind, except that the process lives on. For tests.
+    pub async fn crash(self) {
+        self.node.close_streams();
+        self.node.crash().await;
+        self.clients.close(Duration::ZERO).await;
+        self.peers.close(Duration::ZERO).await;
+        self.node.gone().await;
+    }
+}

@@ -1,0 +1,143 @@
+//! The process: configuration, listeners, telemetry, start and stop order.
+//!
+//! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an environment variable for its
+//! settings; everything comes through [`Config`].
+
+pub mod config;
+mod instance;
+mod listener;
+mod telemetry;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use config::Config;
+pub use instance::{Instance, InstanceOptions};
+
+use crate::api::ApiOptions;
+use crate::node::NodeOptions;
+use crate::raft::{MemberInfo, Timing};
+use crate::storage::StateOptions;
+use crate::storage::log::LogOptions;
+use crate::stream::FeedOptions;
+use crate::types::ClusterId;
+
+/// How long a graceful stop waits for another member to take the lead.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Command bytes between two snapshots, however few entries they are.
+const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
+/// Command bytes kept in the log behind a snapshot, however few entries they are.
+const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
+/// Threads for work that may block: large reads, flushes, snapshot files.
+const BLOCKING_THREADS_MAX: usize = 64;
+
+/// Runs a node until it is told to stop.
+///
+/// # Errors
+///
+/// Whatever keeps the node from starting or from going on; the text says what to do about it.
+pub fn run(config: Config) -> anyhow::Result<()> {
+    telemetry::init(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.runtime.worker_threads)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    // On a worker, not on this thread: a wake-up across threads costs more than most requests.
+    let result = runtime.block_on(async { tokio::spawn(serve(config)).await.context("the node's main task")? });
+    // Threads that still read for a client that is gone must not hold the process back.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let client_listener = bind(config.listen_client, "listen-client").await?;
+    let peer_listener = bind(config.listen_peer, "listen-peer").await?;
+    // Signals are caught before the node starts, so that an early one stops it in order too.
+    let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
+    let node = node_options(&config);
+    tracing::info!(
+        node = %config.node.id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
+        client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
+    );
+    let instance = Instance::start(InstanceOptions {
+        node,
+        api: ApiOptions { request_timeout: config.limits.request_timeout, ..ApiOptions::default() },
+        client_listener,
+        peer_listener,
+    })
+    .await
+    .context("starting the node")?;
+
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("told to stop"),
+        _ = interrupt.recv() => tracing::info!("interrupted, stopping; once more ends at once"),
+        why = instance.ended() => anyhow::bail!("consensus ended: {why}"),
+    }
+    tokio::select! {
+        () = instance.stop() => tracing::info!("stopped"),
+        _ = interrupt.recv() => tracing::warn!("ended at once"),
+        _ = terminate.recv() => tracing::warn!("ended at once"),
+    }
+    Ok(())
+}
+
+async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
+            "{setting} {address} is in use; stop what listens there (`ss -ltnp` shows it) or configure another address"
+        ),
+        _ => anyhow::anyhow!("{setting} {address}: {error}"),
+    })
+}
+
+fn node_options(config: &Config) -> NodeOptions {
+    let members = config.cluster.initial.iter().map(|member| {
+        let info =
+            MemberInfo { name: member.name.clone(), peer_url: member.peer.clone(), client_url: member.client.clone() };
+        (member.id, info)
+    });
+    NodeOptions {
+        node_id: config.node.id,
+        cluster_id: cluster_id(config),
+        initial_members: members.collect(),
+        data_dir: config.data_dir.clone(),
+        timing: Timing {
+            heartbeat: config.raft.heartbeat,
+            election_min: config.raft.election_min,
+            election_max: config.raft.election_max,
+        },
+        snapshot_every_entries: config.raft.snapshot_every,
+        snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        keep_entries: config.raft.log_keep,
+        keep_bytes: LOG_KEEP_BYTES,
+        log: LogOptions { memtable_bytes: config.storage.log_memtable_bytes as usize, ..LogOptions::default() },
+        state: StateOptions {
+            block_cache_bytes: config.storage.block_cache_bytes as usize,
+            memtable_bytes: config.storage.state_memtable_bytes as usize,
+            ..StateOptions::default()
+        },
+        feed: FeedOptions::default(),
+        hand_over_timeout: HAND_OVER_TIMEOUT,
+    }
+}
+
+/// The cluster's id follows from its token and first members, so that every member derives the same one by itself, and
+/// two clusters that were set up apart never take each other's messages.
+fn cluster_id(config: &Config) -> ClusterId {
+    let mut text = config.cluster.token.clone();
+    for member in &config.cluster.initial {
+        text.push_str(&format!("\n{} {}", member.id, member.peer));
+    }
+    // FNV-1a: stable for ever, and this is an identity, not a secret.
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    ClusterId(hash.max(1))
+}

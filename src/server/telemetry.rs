@@ -1,0 +1,24 @@
+//! Logs of the process.
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::time::SystemTime;
+
+use super::config::{LogConfig, LogFormat};
+
+/// Sends the logs of this process to standard error, as configured.
+///
+/// # Errors
+///
+/// If the level cannot be understood.
+pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
+    // openraft narrates every step at INFO; what an operator needs of it is logged by `raft` itself.
+    let directives = format!("openraft=warn,{}", config.level);
+    let filter = EnvFilter::try_new(&directives).with_context(|| format!("log.level {:?}", config.level))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_timer(SystemTime).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Text => builder.with_ansi(false).init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! The Raft log on disk: entries, vote, committed id, purge point, in a RocksDB of its own.
+//!
+//! One thread writes (`writer`): it gathers what waits, writes one batch, makes one fsync, completes every waiter (group
+//! commit). What is submitted is readable at once from a memory tail (`state`) and durable when its callback runs.
+//! Opening checks everything (`recover`); a damaged log is refused, never repaired. Knows nothing of Raft's rules nor of
+//! what entries mean. Invariant: the entries are consecutive, and on disk is always a prefix of what was submitted that
+//! holds everything acknowledged.
+//!
+//! ```text
+//! append ─► State (readable) ─► queue ─► writer: WriteBatch, fsync, mark ─► done (durable)
+//! ```
+
+mod mark;
+mod metrics;
+mod options;
+mod reclaim;
+mod record;
+mod recover;
+mod shared;
+mod state;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::{Condvar, Mutex};
+
+pub use self::metrics::LogMetrics;
+pub use self::options::{LogOptions, OnFailure};
+use self::reclaim::Reclaimer;
+pub use self::record::LogRecord;
+use self::record::corrupt;
+use self::shared::Shared;
+use self::state::{Bounds, Change};
+use self::writer::Writer;
+use super::StorageError;
+pub use crate::codec::raft::RecordKind;
+use crate::codec::raft::{LogId, Vote};
+use crate::types::LogIndex;
+
+const KEY_VOTE: &str = "vote";
+const KEY_COMMITTED: &str = "committed";
+const KEY_PURGED: &str = "purged";
+const KEY_TIP: &str = "tip";
+const KEY_STORE: &str = "store";
+
+/// Where the log starts and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// The last entry that was purged.
+    pub last_purged: Option<LogId>,
+    /// The last entry; the last purged one if there is no entry.
+    pub last: Option<LogId>,
+}
+
+/// The log; cheap to clone. Dropping the last clone closes it, after everything submitted is written.
+///
+/// Changes take a `done` that runs exactly once: on the writer's thread when the change is durable, in the order of the
+/// calls; or with an error, on any thread, when it is refused or the log has failed. It must not block.
+///
+/// # Failure
+///
+/// The first failed write, failed fsync or damaged record poisons the log: everything that waits gets an error, every
+/// later call is refused with [`StorageError::Poisoned`], [`LogOptions::on_failure`] is called once. Nothing is retried.
+/// A change whose `done` got an error may be on disk or not.
+#[derive(Clone)]
+pub struct LogDb {
+    handle: Arc<Handle>,
+}
+
+/// A handle that does not keep the log open.
+#[derive(Clone, Debug)]
+pub struct WeakLog(std::sync::Weak<Shared>);
+
+impl WeakLog {
+    /// Whether the log is closed and its files are free.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+/// Owns the writer's thread.
+struct Handle {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LogDb {
+    /// Opens the log in `dir`, creates it if it may be created, and checks every record in it.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Corrupt`] if anything that was acknowledged is missing or damaged: then this member must not take
+    /// part again. [`StorageError::WrongDirectory`] if the log belongs to another store.
+    pub fn open(dir: &Path, options: LogOptions) -> Result<Self, StorageError> {
+        if options.unsafe_no_fsync {
+            tracing::warn!("fsync of the log is off: acknowledged writes are lost when the power fails");
+        }
+        let recovered = recover::open(dir, &options)?;
+        let shared = Arc::new(Shared {
+            db: recovered.db,
+            dir: dir.into(),
+            options,
+            metrics: LogMetrics::new(),
+            state: Mutex::new(recovered.state),
+            work: Condvar::new(),
+        });
+        let reclaimer = Reclaimer::start(Arc::clone(&shared))?;
+        let tip = recovered.tip;
+        let writer = Writer::new(Arc::clone(&shared), recovered.mark, reclaimer, tip.batch, Bounds::of(&tip));
+        let thread = thread::Builder::new()
+            .name("log-writer".into())
+            .spawn(move || writer.run())
+            .map_err(|source| StorageError::Io { path: dir.into(), source })?;
+        Ok(Self { handle: Arc::new(Handle { shared, writer: Mutex::new(Some(thread)) }) })
+    }
+
+    /// Appends `records`, which continue the log without a hole. They are readable when this returns, and durable when
+    /// `done` runs. A log that never held an entry may start at any index.
+    pub fn append(&self, records: Vec<LogRecord>, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
+        self.shared().submit(done, |state| {
+            state.append(&records)?;
+            Ok(Change::Append(records))
+        });
+    }
+
+    /// Removes every entry after `last` (all entries for `None`); takes effect for readers at once.
+    pub fn truncate_after(&self, last: Option<LogIndex>, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
+        let shared = self.shared();
+        shared.submit(done, |state| {
+            let end = last.map_or(state.bounds.first, |last| last.get() + 1).max(state.bounds.first);
+            if end < state.bounds.end() {
+                let last = shared.id_before(state, end)?;
+                state.truncate(end, last);
+            }
+            Ok(Change::Truncate(end))
+        });
+    }
+
+    /// Removes every entry up to `id`, which may lie beyond the end: then the log continues after it. Takes effect for
+    /// readers at once. Nothing depends on its being durable, so that a caller need not wait for `done`; what comes
+    /// later is never durable without it. Does nothing if the log is purged that far already.
+    pub fn purge(&self, id: LogId, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
+        self.shared().submit(done, |state| {
+            let id = state.purged.filter(|purged| purged.index >= id.index).unwrap_or(id);
+            state.purge(id);
+            Ok(Change::Purge(id))
+        });
+    }
+
+    /// Saves the vote; [`Self::vote`] shows it once it is durable. An append submitted later is never durable without it.
+    pub fn save_vote(&self, vote: Vote, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
+        self.shared().submit(done, |_| Ok(Change::Vote(vote)));
+    }
+
+    /// The last durable vote; none if none was ever saved.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Poisoned`] after a failure.
+    pub fn vote(&self) -> Result<Option<Vote>, StorageError> {
+        let state = self.shared().state.lock();
+        state.check().map(|()| state.vote)
+    }
+
+    /// Remembers what is committed. Costs no write: it goes to disk with the next change, or when the log is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Poisoned`] after a failure.
+    pub fn save_committed(&self, committed: Option<LogId>) -> Result<(), StorageError> {
+        let mut state = self.shared().state.lock();
+        state.check()?;
+        if state.committed != committed {
+            state.committed = committed;
+            state.committed_dirty = true;
+        }
+        Ok(())
+    }
+
+    /// What was saved as committed last; after a restart possibly something older.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Poisoned`] after a failure.
+    pub fn committed(&self) -> Result<Option<LogId>, StorageError> {
+        let state = self.shared().state.lock();
+        state.check().map(|()| state.committed)
+    }
+
+    /// Where the log starts and ends, with all that was submitted.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Poisoned`] after a failure.
+    pub fn state(&self) -> Result<LogState, StorageError> {
+        let state = self.shared().state.lock();
+        state.check().map(|()| LogState { last_purged: state.purged, last: state.bounds.last })
+    }
+
+    /// Every entry of `range` that the log holds, in one consistent view: only entries before the start or after the end
+    /// of the log may be absent.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Corrupt`] for a damaged or missing record, which also poisons the log.
+    pub fn read(&self, range: Range<LogIndex>) -> Result<Vec<LogRecord>, StorageError> {
+        self.read_limited(range.start, range.end, usize::MAX)
+    }
+
+    /// As [`Self::read`] of `start..end`, cut to `bytes_max` of payload but at least one entry if the log holds any of
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_limited(
+        &self,
+        start: LogIndex,
+        end: LogIndex,
+        bytes_max: usize,
+    ) -> Result<Vec<LogRecord>, StorageError> {
+        self.shared().read(start.get(), end.get(), bytes_max)
+    }
+
+    /// Makes the log continue at or after `applied`, which the state machine holds durably. Needed at start, because a
+    /// power failure may take entries from the log that the state machine has kept: it flushes on its own, and an entry
+    /// may be applied before this node's own log has synced it. Does nothing if the log holds the entry or is purged that
+    /// far. Otherwise nothing in the log is of use any more, and all of it is dropped. Returns when that is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Corrupt`] if the log holds an entry of a later term in that place: then one of the two is not
+    /// this cluster's.
+    pub fn reset_to(&self, applied: LogId) -> Result<(), StorageError> {
+        let shared = self.shared();
+        let (done, durable) = mpsc::channel();
+        {
+            let mut state = shared.state.lock();
+            state.check()?;
+            if state.purged.is_some_and(|purged| purged.index >= applied.index) {
+                return Ok(());
+            }
+            if applied.index.get() < state.bounds.end() && applied.index.get() >= state.bounds.first {
+                let found = shared.id_before(&state, applied.index.get() + 1)?;
+                match found.map(|found| found.term.cmp(&applied.term)) {
+                    Some(std::cmp::Ordering::Equal) => return Ok(()),
+                    Some(std::cmp::Ordering::Less) | None => {}
+                    Some(std::cmp::Ordering::Greater) => {
+                        let detail = format!("the log holds {found:?} where the state machine has applied {applied:?}");
+                        return Err(corrupt("log/entries", detail));
+                    }
+                }
+                // The entry there lost its place to the one that was committed; so did everything after it.
+                let (end, last) = (state.bounds.first, state.purged);
+                state.truncate(end, last);
+                shared.enqueue(&mut state, Change::Truncate(end), Box::new(|_| {}));
+            }
+            state.purge(applied);
+            shared.enqueue(
+                &mut state,
+                Change::Purge(applied),
+                Box::new(move |result| {
+                    // The receiver is below; it cannot be gone.
+                    let _gone = done.send(result).is_err();
+                }),
+            );
+        }
+        let result = durable.recv().unwrap_or_else(|_| Err(io::Error::other("the log writer is gone")));
+        result.map_err(|source| StorageError::Io { path: shared.dir.clone(), source })
+    }
+
+    /// Why the log failed, if it did.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.shared().state.lock().failed.clone()
+    }
+
+    /// What the log tells about itself.
+    pub fn metrics(&self) -> &LogMetrics {
+        &self.shared().metrics
+    }
+
+    /// A handle that does not keep the log open, to find out when nothing does.
+    pub fn downgrade(&self) -> WeakLog {
+        WeakLog(Arc::downgrade(&self.handle.shared))
+    }
+
+    /// Writes everything submitted and ends the writer; later changes are refused, reads go on. Must not be called from
+    /// a `done`.
+    pub fn close(&self) {
+        self.handle.close();
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+}
+
+impl std::fmt::Debug for LogDb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogDb").field("dir", &self.shared().dir).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.work.notify_all();
+        let Some(thread) = self.writer.lock().take() else { return };
+        // A `done` may own the last clone: the writer cannot wait for itself, and ends by itself.
+        if thread.thread().id() != thread::current().id() {
+            let _panicked = thread.join().is_err();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,129 @@
+//! What can be set about the log, and how its RocksDB is set up (spec: reliability §2.4).
+
+use std::fmt;
+use std::sync::Arc;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, LogLevel, Options,
+    ReadOptions, WriteOptions,
+};
+
+/// Entries: index → record.
+pub(super) const CF_ENTRIES: &str = "entries";
+/// Vote, committed, purged, tip, store id.
+pub(super) const CF_META: &str = "meta";
+
+const MEMTABLE_BYTES: usize = 4 * 1024 * 1024;
+const BLOCK_CACHE_BYTES: usize = 1024 * 1024;
+const MANIFEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+const INFO_LOG_BYTES_MAX: usize = 1024 * 1024;
+
+/// Called once, when the log fails, with the reason. It must not block.
+pub type OnFailure = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What can be set about the log.
+#[derive(Clone)]
+pub struct LogOptions {
+    /// The id that the data directory was created with ([`crate::storage::stamp`]): a log of another store is refused.
+    pub store_id: u64,
+    /// Whether a missing log may be created. True only until the data directory has been in use: after that a missing
+    /// log means that votes and entries are gone.
+    pub create: bool,
+    /// One memtable, bytes.
+    pub memtable_bytes: usize,
+    /// Recent entries kept in memory, bytes. Entries that are not yet durable are kept beyond it.
+    pub tail_bytes_max: usize,
+    /// Payload that goes into one write batch, bytes; one append always fits.
+    pub batch_bytes_max: usize,
+    /// Skips every fsync. **Loses acknowledged writes when the power fails**: exists only so that the tests of
+    /// durability can show that they would notice.
+    pub unsafe_no_fsync: bool,
+    /// Called once when the log fails; the process should then end.
+    pub on_failure: Option<OnFailure>,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            store_id: 0,
+            create: true,
+            memtable_bytes: MEMTABLE_BYTES,
+            tail_bytes_max: 16 * 1024 * 1024,
+            batch_bytes_max: 8 * 1024 * 1024,
+            unsafe_no_fsync: false,
+            on_failure: None,
+        }
+    }
+}
+
+impl fmt::Debug for LogOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogOptions")
+            .field("store_id", &self.store_id)
+            .field("create", &self.create)
+            .field("memtable_bytes", &self.memtable_bytes)
+            .field("tail_bytes_max", &self.tail_bytes_max)
+            .field("batch_bytes_max", &self.batch_bytes_max)
+            .field("unsafe_no_fsync", &self.unsafe_no_fsync)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The database as a whole.
+pub(super) fn db_options(create: bool) -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(create);
+    options.create_missing_column_families(create);
+    // Recovery: keep everything up to the first damaged write-ahead record, nothing after it. What a torn tail may
+    // take away was never acknowledged; what it may not is checked against the mark (see `mark`).
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options.set_track_and_verify_wals_in_manifest(true);
+    options.set_paranoid_checks(true);
+    options.set_manual_wal_flush(false);
+    // Both families are flushed together, so that the seldom-written one does not hold back write-ahead files.
+    options.set_atomic_flush(true);
+    // One thread writes.
+    options.set_allow_concurrent_memtable_write(false);
+    options.set_max_background_jobs(2);
+    options.set_max_manifest_file_size(MANIFEST_BYTES_MAX);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(INFO_LOG_BYTES_MAX);
+    options.set_log_level(LogLevel::Warn);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
+
+/// The families. Keys are written in order and read in runs, so there is no bloom filter; payloads are opaque and
+/// short-lived, so there is no compression.
+pub(super) fn families(log: &LogOptions) -> Vec<ColumnFamilyDescriptor> {
+    let cache = Cache::new_lru_cache(BLOCK_CACHE_BYTES);
+    [CF_ENTRIES, CF_META]
+        .into_iter()
+        .map(|name| {
+            let mut table = BlockBasedOptions::default();
+            table.set_block_cache(&cache);
+            table.set_block_size(16 * 1024);
+            let mut options = Options::default();
+            options.set_write_buffer_size(log.memtable_bytes);
+            options.set_max_write_buffer_number(4);
+            options.set_compression_type(DBCompressionType::None);
+            options.set_block_based_table_factory(&table);
+            ColumnFamilyDescriptor::new(name, options)
+        })
+        .collect()
+}
+
+pub(super) fn write_options(sync: bool) -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(sync);
+    options
+}
+
+/// Reads entries up to `end` (not included), without pushing other blocks out of the cache.
+pub(super) fn read_options(end: u64) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_iterate_upper_bound(end.to_be_bytes());
+    options.fill_cache(false);
+    options
+}

@@ -1,0 +1,59 @@
+//! Gives the space of purged entries back, beside the writer: to drop files costs an fsync of the manifest.
+//!
+//! Purged entries are garbage that no read looks at and no index ever names again, so that nothing depends on when, or
+//! whether, this happens. Whole files that hold nothing else are dropped; there are no tombstones, hence the files of
+//! the log do not overlap and compaction moves them without rewriting.
+
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use super::options::CF_ENTRIES;
+use super::record::entry_key;
+use super::shared::Shared;
+use crate::storage::StorageError;
+
+/// A handle to the thread; dropping it ends the thread.
+pub(super) struct Reclaimer {
+    purges: Option<mpsc::Sender<u64>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reclaimer {
+    pub(super) fn start(shared: Arc<Shared>) -> Result<Self, StorageError> {
+        let (purges, inbox) = mpsc::channel::<u64>();
+        let dir = shared.dir.clone();
+        let thread = thread::Builder::new()
+            .name("log-reclaim".into())
+            .spawn(move || {
+                while let Ok(mut index) = inbox.recv() {
+                    while let Ok(later) = inbox.try_recv() {
+                        index = index.max(later);
+                    }
+                    let (from, to) = (entry_key(0), entry_key(index));
+                    if let Err(error) = shared.db.delete_file_in_range_cf(shared.family(CF_ENTRIES), from, to) {
+                        shared.poison(&error.into());
+                        return;
+                    }
+                }
+            })
+            .map_err(|source| StorageError::Io { path: dir, source })?;
+        Ok(Self { purges: Some(purges), thread: Some(thread) })
+    }
+
+    /// Entries up to `index` are durably purged.
+    pub(super) fn reclaim(&self, index: u64) {
+        if let Some(purges) = &self.purges {
+            // If the thread is gone the log has failed, and the space no longer matters.
+            let _gone = purges.send(index).is_err();
+        }
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.purges = None;
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join().is_err();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What callers, the writer and the reclaimer share: the database, the state and the way to submit and to fail.
+//!
+//! Invariant: a change becomes visible and is queued in one critical section, so that readers, the writer and the disk see
+//! one order.
+
+use std::io;
+use std::mem;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use rocksdb::{ColumnFamily, DB, DBRawIterator};
+
+use super::metrics::LogMetrics;
+use super::options::{CF_ENTRIES, LogOptions, read_options};
+use super::record::{LogRecord, corrupt, decode_entry, entry_index, entry_key};
+use super::state::{Change, Done, Op, State};
+use crate::codec::raft::LogId;
+use crate::storage::StorageError;
+
+/// What callers, the writer and the reclaimer share.
+pub(super) struct Shared {
+    pub(super) db: DB,
+    pub(super) dir: PathBuf,
+    pub(super) options: LogOptions,
+    pub(super) metrics: LogMetrics,
+    pub(super) state: Mutex<State>,
+    /// Signalled when the queue fills or the log closes.
+    pub(super) work: Condvar,
+}
+
+impl Shared {
+    pub(super) fn family(&self, name: &str) -> &ColumnFamily {
+        self.db.cf_handle(name).expect("invariant: opened with every family")
+    }
+
+    /// Makes a change visible and queues it, in one step, so that the order of the two is the same.
+    pub(super) fn submit(
+        &self,
+        done: impl FnOnce(Result<(), io::Error>) + Send + 'static,
+        change: impl FnOnce(&mut State) -> Result<Change, StorageError>,
+    ) {
+        let refused = {
+            let mut state = self.state.lock();
+            let admitted = match (state.check(), state.closed) {
+                (Ok(()), true) => Err(StorageError::Poisoned("the log is closed".into())),
+                (checked, _) => checked,
+            };
+            match admitted.and_then(|()| change(&mut state)) {
+                Ok(change) => {
+                    self.enqueue(&mut state, change, Box::new(done));
+                    return;
+                }
+                Err(error) => error,
+            }
+        };
+        // A change that does not fit, like damage found on the way, means that what is above or below can no longer be
+        // trusted. Refusals after a failure or after the end are no failures of their own.
+        if !matches!(refused, StorageError::Poisoned(_)) {
+            self.poison(&refused);
+        }
+        done(Err(io::Error::other(refused)));
+    }
+
+    pub(super) fn enqueue(&self, state: &mut State, change: Change, done: Done) {
+        let bounds = state.bounds;
+        state.queue.push_back(Op { change, bounds, done });
+        self.work.notify_one();
+    }
+
+    /// The id of the entry before `end`, if there is one.
+    pub(super) fn id_before(&self, state: &State, end: u64) -> Result<Option<LogId>, StorageError> {
+        let Some(index) = end.checked_sub(1) else { return Ok(None) };
+        if index < state.bounds.first {
+            return Ok(state.purged);
+        }
+        if let Some(record) = state.tail_at(index) {
+            return Ok(Some(record.id()));
+        }
+        let stored = self.db.get_pinned_cf(self.family(CF_ENTRIES), entry_key(index))?;
+        let stored = stored.ok_or_else(|| corrupt(format!("log/entries/{index}"), "missing"))?;
+        decode_entry(index, &stored).map(|record| Some(record.id()))
+    }
+
+    pub(super) fn read(&self, start: u64, end: u64, bytes_max: usize) -> Result<Vec<LogRecord>, StorageError> {
+        let state = self.state.lock();
+        state.check()?;
+        let (start, end) = (start.max(state.bounds.first), end.min(state.bounds.end()));
+        if start >= end {
+            return Ok(Vec::new());
+        }
+        let tail_first = state.tail_first();
+        if start >= tail_first {
+            return Ok(state.tail_slice(start, end, bytes_max));
+        }
+        let disk_end = end.min(tail_first);
+        let tail = if end > tail_first { state.tail_slice(tail_first, end, bytes_max) } else { Vec::new() };
+        // Created before the lock goes: a cursor sees the database as it is now, and keeps the files that it needs.
+        let mut cursor = self.db.raw_iterator_cf_opt(self.family(CF_ENTRIES), read_options(disk_end));
+        drop(state);
+
+        let mut out = Vec::new();
+        let mut left = bytes_max;
+        cursor.seek(entry_key(start));
+        for wanted in start..disk_end {
+            let record = self.record_at(&cursor, wanted).inspect_err(|error| self.poison(error))?;
+            if !take(&mut out, record, &mut left) {
+                return Ok(out);
+            }
+            cursor.next();
+        }
+        for record in tail {
+            if !take(&mut out, record, &mut left) {
+                break;
+            }
+        }
+        Ok(out)
+    }
+
+    /// The record under the cursor, which must be that of `wanted`.
+    fn record_at(&self, cursor: &DBRawIterator<'_>, wanted: u64) -> Result<LogRecord, StorageError> {
+        let Some((key, value)) = cursor.item() else {
+            cursor.status()?;
+            return Err(corrupt(format!("log/entries/{wanted}"), "missing"));
+        };
+        match entry_index(key)? {
+            index if index == wanted => decode_entry(index, value),
+            index => Err(corrupt(format!("log/entries/{wanted}"), format!("missing, the next entry is {index}"))),
+        }
+    }
+
+    /// Ends the log for good: whoever waits gets `error`, and so does whoever comes.
+    pub(super) fn poison(&self, error: &StorageError) {
+        let reason: Arc<str> = error.to_string().into();
+        let waiting = {
+            let mut state = self.state.lock();
+            if state.failed.is_some() {
+                return;
+            }
+            state.failed = Some(Arc::clone(&reason));
+            mem::take(&mut state.queue)
+        };
+        tracing::error!(dir = %self.dir.display(), %error, "the log failed and takes nothing more");
+        if let Some(on_failure) = &self.options.on_failure {
+            on_failure(&reason);
+        }
+        for op in waiting {
+            (op.done)(Err(poisoned(&reason)));
+        }
+    }
+}
+
+/// Moves `record` to `out` if it fits into what is left, or is the first.
+fn take(out: &mut Vec<LogRecord>, record: LogRecord, left: &mut usize) -> bool {
+    if !out.is_empty() && record.payload.len() > *left {
+        return false;
+    }
+    *left = left.saturating_sub(record.payload.len());
+    out.push(record);
+    true
+}
+
+/// What a waiter is told after a failure.
+pub(super) fn poisoned(reason: &str) -> io::Error {
+    io::Error::other(StorageError::Poisoned(reason.to_owned()))
+}

@@ -1,0 +1,223 @@
+//! The one thread that writes the log: it gathers what waits, writes one batch, makes one fsync, then tells everyone.
+//!
+//! Invariant: changes reach the disk in the order in which they were submitted, a batch as a whole or not at all, and
+//! `done` of a change runs only after the fsync that covers it. The first failure is the last thing that happens: a
+//! failed fsync may have dropped the very pages that a second one would report as written.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rocksdb::{WriteBatch, WriteOptions};
+
+use super::mark::Mark;
+use super::options::{CF_ENTRIES, CF_META, write_options};
+use super::reclaim::Reclaimer;
+use super::record::{encode_entry, encode_meta, entry_key};
+use super::shared::{Shared, poisoned};
+use super::state::{Bounds, Change, Op};
+use super::{KEY_COMMITTED, KEY_PURGED, KEY_TIP, KEY_VOTE};
+use crate::codec::raft::{LogId, LogTip, Vote};
+use crate::storage::StorageError;
+use crate::types::LogIndex;
+
+/// Room for the fixed records of a batch and the keys and frames of its entries, bytes.
+const BATCH_OVERHEAD_BYTES: usize = 256;
+const ENTRY_OVERHEAD_BYTES: usize = 48;
+
+/// The writer's own state; it lives on the thread.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    mark: Mark,
+    reclaimer: Reclaimer,
+    write: WriteOptions,
+    /// Number of the last batch written.
+    batch: u64,
+    /// The log on disk.
+    bounds: Bounds,
+    scratch: Vec<u8>,
+}
+
+/// The changes of one batch.
+struct Taken {
+    ops: Vec<Op>,
+    payload_bytes: usize,
+    entries: usize,
+    /// The committed id, if it changed since it was written last.
+    committed: Option<Option<LogId>>,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, mark: Mark, reclaimer: Reclaimer, batch: u64, bounds: Bounds) -> Self {
+        let write = write_options(!shared.options.unsafe_no_fsync);
+        Self { shared, mark, reclaimer, write, batch, bounds, scratch: Vec::new() }
+    }
+
+    /// Runs until the log is closed and everything submitted before is written.
+    pub(super) fn run(mut self) {
+        let guard = PanicGuard(Arc::clone(&self.shared));
+        while let Some(taken) = self.take() {
+            self.step(taken);
+        }
+        if let Err(error) = self.finish() {
+            self.shared.poison(&error);
+        }
+        drop(guard);
+    }
+
+    /// Waits for work; `None` when the log is closed and the queue is empty.
+    fn take(&self) -> Option<Taken> {
+        let mut state = self.shared.state.lock();
+        while state.queue.is_empty() && !state.closed {
+            self.shared.work.wait(&mut state);
+        }
+        if state.queue.is_empty() {
+            return None;
+        }
+        let mut taken =
+            Taken { ops: Vec::with_capacity(state.queue.len()), payload_bytes: 0, entries: 0, committed: None };
+        let mut bounds = self.bounds;
+        while let Some(op) = state.queue.front() {
+            let (bytes, entries) = match &op.change {
+                Change::Append(records) => (records.iter().map(|record| record.payload.len()).sum(), records.len()),
+                Change::Truncate(_) | Change::Purge(_) | Change::Vote(_) => (0, 0),
+            };
+            if !taken.ops.is_empty() && taken.payload_bytes + bytes > self.shared.options.batch_bytes_max {
+                break;
+            }
+            taken.payload_bytes += bytes;
+            taken.entries += entries;
+            bounds = op.bounds;
+            taken.ops.extend(state.queue.pop_front());
+        }
+        // The committed id rides along, but never ahead of the entry that it names.
+        let covered = |id: LogId| bounds.last.is_some_and(|last| id.index <= last.index);
+        if state.committed_dirty && state.committed.is_none_or(covered) {
+            state.committed_dirty = false;
+            taken.committed = Some(state.committed);
+        }
+        Some(taken)
+    }
+
+    /// Writes what was taken, and tells those who wait.
+    fn step(&mut self, taken: Taken) {
+        // Poisoned before anyone hears of a failure, so that nobody who hears of it can submit more.
+        if let Err(error) = self.write(&taken) {
+            self.shared.poison(&error);
+        }
+        let failed = {
+            let mut state = self.shared.state.lock();
+            if state.failed.is_none() {
+                state.written(self.bounds.end(), self.shared.options.tail_bytes_max);
+                for op in &taken.ops {
+                    if let Change::Vote(vote) = op.change {
+                        state.vote = Some(vote);
+                    }
+                }
+            }
+            state.failed.clone()
+        };
+        for op in taken.ops {
+            (op.done)(match &failed {
+                None => Ok(()),
+                Some(reason) => Err(poisoned(reason)),
+            });
+        }
+    }
+
+    fn write(&mut self, taken: &Taken) -> Result<(), StorageError> {
+        self.shared.state.lock().check()?;
+        let capacity = BATCH_OVERHEAD_BYTES + taken.payload_bytes + taken.entries * ENTRY_OVERHEAD_BYTES;
+        let mut batch = WriteBatch::with_capacity_bytes(capacity);
+        let (entries, meta) = (self.shared.family(CF_ENTRIES), self.shared.family(CF_META));
+        let (mut vote, mut purged): (Option<Vote>, Option<LogId>) = (None, None);
+        for op in &taken.ops {
+            match &op.change {
+                Change::Append(records) => {
+                    for record in records {
+                        encode_entry(record, &mut self.scratch);
+                        batch.put_cf(entries, entry_key(record.index.get()), &self.scratch);
+                    }
+                }
+                Change::Truncate(from) => batch.delete_range_cf(entries, entry_key(*from), entry_key(u64::MAX)),
+                Change::Purge(id) => purged = Some(*id),
+                Change::Vote(saved) => vote = Some(*saved),
+            }
+        }
+        if let Some(vote) = vote {
+            encode_meta(&vote, &mut self.scratch);
+            batch.put_cf(meta, KEY_VOTE, &self.scratch);
+        }
+        if let Some(purged) = purged {
+            encode_meta(&purged, &mut self.scratch);
+            batch.put_cf(meta, KEY_PURGED, &self.scratch);
+        }
+        match taken.committed {
+            Some(Some(committed)) => {
+                encode_meta(&committed, &mut self.scratch);
+                batch.put_cf(meta, KEY_COMMITTED, &self.scratch);
+            }
+            Some(None) => batch.delete_cf(meta, KEY_COMMITTED),
+            None => {}
+        }
+        if let Some(op) = taken.ops.last() {
+            self.bounds = op.bounds;
+        }
+        self.commit(batch, taken.entries)?;
+        if let Some(purged) = purged {
+            // Only now that the purge is durable may the space go.
+            self.reclaimer.reclaim(purged.index.get());
+        }
+        Ok(())
+    }
+
+    /// Adds the tip, writes, syncs, and moves the mark.
+    fn commit(&mut self, mut batch: WriteBatch, entries: usize) -> Result<(), StorageError> {
+        self.batch += 1;
+        let tip = LogTip { batch: self.batch, first: LogIndex(self.bounds.first), last: self.bounds.last };
+        encode_meta(&tip, &mut self.scratch);
+        batch.put_cf(self.shared.family(CF_META), KEY_TIP, &self.scratch);
+
+        let metrics = &self.shared.metrics;
+        metrics.write_bytes.inc_by(batch.size_in_bytes() as u64);
+        if entries > 0 {
+            metrics.batch_entries.observe(entries as f64);
+        }
+        let started = Instant::now();
+        self.shared.db.write_opt(batch, &self.write)?;
+        if !self.shared.options.unsafe_no_fsync {
+            metrics.fsync_seconds.observe(started.elapsed().as_secs_f64());
+            self.mark.set(self.batch)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the log as complete as it can be: the newest committed id, and a durable mark.
+    fn finish(&mut self) -> Result<(), StorageError> {
+        let committed = {
+            let state = self.shared.state.lock();
+            if state.failed.is_some() {
+                return Ok(());
+            }
+            let covered = |id: LogId| self.bounds.last.is_some_and(|last| id.index <= last.index);
+            state.committed.filter(|&id| state.committed_dirty && covered(id))
+        };
+        if let Some(committed) = committed {
+            let mut batch = WriteBatch::default();
+            encode_meta(&committed, &mut self.scratch);
+            batch.put_cf(self.shared.family(CF_META), KEY_COMMITTED, &self.scratch);
+            self.commit(batch, 0)?;
+        }
+        if self.shared.options.unsafe_no_fsync { Ok(()) } else { self.mark.sync() }
+    }
+}
+
+/// Turns a panic of the writer into a failure of the log, so that nobody waits for ever.
+struct PanicGuard(Arc<Shared>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison(&StorageError::Poisoned("the log writer panicked".into()));
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What is on disk: column families, keys, write transactions, read views, checkpoints, the Raft log.
+//!
+//! Owns the `rocksdb` crate; no other module names it. Knows no business rules. Invariant: what is on disk is always one
+//! prefix of the log, named by the applied index inside it.
+
+mod error;
+pub mod log;
+pub mod stamp;
+pub mod state;
+
+pub use error::StorageError;
+pub use state::{AppliedState, ReadView, StateDb, StateOptions, StateReader, StateStore, WriteTxn};

@@ -1,0 +1,365 @@
+//! One generation of the state: an open RocksDB with its head, its key cache and its health.
+//!
+//! Owns opening, flushing, checkpoints and what is durable. Knows no business rules. Invariant: `head` is what the last
+//! commit wrote; after a failed write or flush nothing more is written, flushed or begun.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{ColumnFamily, DB, FlushOptions, ReadOptions, WriteBatch};
+
+use super::cache::KeyCache;
+use super::filter::{self, KeyFilter};
+use super::keys::Table;
+use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
+use super::record::{StateHead, Version};
+use super::txn::WriteTxn;
+use super::view::ReadView;
+use super::{files, keys};
+use crate::storage::StorageError;
+use crate::types::{LogIndex, Term};
+
+/// What the consensus layer keeps about the last entry that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedState {
+    /// Term of the entry.
+    pub term: Term,
+    /// Its log index.
+    pub index: LogIndex,
+    /// The membership as of it, opaque here. In [`WriteTxn::set_applied`]: only if the entry changed it. From
+    /// [`StateDb::applied_state`]: whatever was last set.
+    pub membership: Option<Bytes>,
+}
+
+/// Whether the disk still does what it is told. Shared by all generations: a failure stops the whole store.
+#[derive(Default)]
+pub(super) struct Health {
+    poisoned: AtomicBool,
+    reason: Mutex<String>,
+}
+
+impl Health {
+    pub(super) fn check(&self) -> Result<(), StorageError> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(StorageError::Poisoned(self.reason.lock().clone()));
+        }
+        Ok(())
+    }
+
+    /// Passes a result of a write or flush on; remembers a failure for ever. A failed fsync is never retried, because
+    /// the kernel may have dropped the pages that it could not write (spec: reliability §2.4).
+    pub(super) fn watch<T>(&self, result: Result<T, rocksdb::Error>) -> Result<T, StorageError> {
+        result.map_err(|error| {
+            self.poison(error.to_string());
+            StorageError::RocksDb(error)
+        })
+    }
+
+    fn poison(&self, why: String) {
+        let mut reason = self.reason.lock();
+        if !self.poisoned.load(Ordering::Acquire) {
+            *reason = why;
+            self.poisoned.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// A generation's directory, removed with its last user once it was replaced.
+struct GenerationDir {
+    path: PathBuf,
+    retired: AtomicBool,
+}
+
+impl Drop for GenerationDir {
+    fn drop(&mut self) {
+        if self.retired.load(Ordering::Acquire)
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            // Harmless: the next start removes what `CURRENT` does not name.
+            tracing::warn!(path = %self.path.display(), %error, "could not remove a replaced state directory");
+        }
+    }
+}
+
+/// One generation of the state, open.
+pub struct StateDb {
+    pub(super) db: DB,
+    // Dropped after `db`: who waits for the files to be closed watches it.
+    pub(super) health: Arc<Health>,
+    pub(super) cache: KeyCache,
+    /// `None` if there is too much to make one.
+    pub(super) filter: Option<KeyFilter>,
+    /// What the last commit wrote.
+    pub(super) head: RwLock<StateHead>,
+    /// Held by the writer from the first entry that it puts into the cache until its commit is the head.
+    pub(super) committing: Mutex<()>,
+    durable: Mutex<Option<LogIndex>>,
+    pub(super) writing: AtomicBool,
+    pub(super) reclaiming: Mutex<()>,
+    // Dropped after `db`, which has files open in it.
+    dir: GenerationDir,
+}
+
+/// Handles of the families, as they are needed.
+#[derive(Clone, Copy)]
+pub(super) struct Families<'db> {
+    pub(super) history: &'db ColumnFamily,
+    pub(super) versions: &'db ColumnFamily,
+    pub(super) revisions: &'db ColumnFamily,
+    pub(super) index: &'db ColumnFamily,
+    pub(super) meta: &'db ColumnFamily,
+}
+
+impl StateDb {
+    /// Opens the generation in `path`.
+    pub(super) fn open(path: &Path, create: bool, tuning: &Tuning, health: Arc<Health>) -> Result<Self, StorageError> {
+        let db = DB::open_cf_descriptors(&tuning.database(create), path, tuning.families())?;
+        if create {
+            let mut batch = WriteBatch::default();
+            batch.put_cf(handle(&db, META), keys::META_HEAD, StateHead::EMPTY.encode());
+            db.write_opt(batch, &write_options())?;
+            flush_all(&db)?;
+        }
+        let head = read_head(&db)?;
+        Ok(Self {
+            health,
+            filter: make_filter(&db)?,
+            cache: KeyCache::new(tuning.options.key_cache_bytes),
+            head: RwLock::new(head),
+            committing: Mutex::new(()),
+            durable: Mutex::new(head.applied.map(|(_, index)| index)),
+            writing: AtomicBool::new(false),
+            reclaiming: Mutex::new(()),
+            dir: GenerationDir { path: path.to_owned(), retired: AtomicBool::new(false) },
+            db,
+        })
+    }
+
+    pub(super) fn families(&self) -> Families<'_> {
+        Families {
+            history: handle(&self.db, HISTORY),
+            versions: handle(&self.db, VERSIONS),
+            revisions: handle(&self.db, REVISIONS),
+            index: handle(&self.db, INDEX),
+            meta: handle(&self.db, META),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.dir.path
+    }
+
+    /// Marks the directory for removal with its last user.
+    pub(super) fn retire(&self) {
+        self.dir.retired.store(true, Ordering::Release);
+    }
+
+    /// What the last commit wrote. Cheap; for everything that reads data too, take a [`view`](Self::view).
+    pub fn head(&self) -> StateHead {
+        *self.head.read()
+    }
+
+    /// A consistent view of the state, with the applied position read through the same snapshot.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, now or earlier.
+    pub fn view(&self) -> Result<ReadView<'_>, StorageError> {
+        self.health.check()?;
+        ReadView::new(self)
+    }
+
+    /// Begins a write transaction on the state as it is.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed earlier.
+    ///
+    /// # Panics
+    ///
+    /// If another transaction is open: there is one writer.
+    pub fn begin(&self) -> Result<WriteTxn<'_>, StorageError> {
+        self.health.check()?;
+        let busy = self.writing.swap(true, Ordering::AcqRel);
+        assert!(!busy, "invariant: one writer");
+        Ok(WriteTxn::new(self))
+    }
+
+    /// The last applied entry with the membership as of it, as the last commit wrote them; `None` on an empty store.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn applied_state(&self) -> Result<Option<AppliedState>, StorageError> {
+        let view = self.view()?;
+        let Some((term, index)) = view.head().applied else {
+            return Ok(None);
+        };
+        Ok(Some(AppliedState { term, index, membership: view.membership()? }))
+    }
+
+    /// Highest applied index that is surely on disk: the Raft log may be purged up to it.
+    pub fn durable_applied(&self) -> Option<LogIndex> {
+        *self.durable.lock()
+    }
+
+    /// Writes everything that was committed before the call to disk, atomically across families, and waits for it.
+    /// Blocks for a disk write and its fsync: call it from a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// If it fails; the store then refuses everything.
+    pub fn flush(&self) -> Result<Option<LogIndex>, StorageError> {
+        self.health.check()?;
+        let applied = self.head().applied.map(|(_, index)| index);
+        if applied.is_some() && applied == self.durable_applied() {
+            return Ok(applied);
+        }
+        self.health.watch(flush_all(&self.db))?;
+        self.check_background()?;
+        let mut durable = self.durable.lock();
+        *durable = (*durable).max(applied);
+        Ok(*durable)
+    }
+
+    /// A flush or compaction that RocksDB began by itself fails where nobody is told: asked for here, it stops the store.
+    fn check_background(&self) -> Result<(), StorageError> {
+        match self.db.property_int_value(rocksdb::properties::BACKGROUND_ERRORS)? {
+            None | Some(0) => Ok(()),
+            Some(count) => {
+                self.health.poison(format!(
+                    "{count} background flushes or compactions failed; see LOG in the state directory"
+                ));
+                self.health.check()
+            }
+        }
+    }
+
+    /// Makes a copy of the state in `to`, which must not exist: hard links, no pause for writers, fsynced before it
+    /// returns. Answers with the position that the copy holds, which is at or past what was applied when it was called.
+    /// Blocks: call it from a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed; nothing that `to` holds then may be used.
+    pub fn checkpoint(&self, to: &Path) -> Result<Option<AppliedState>, StorageError> {
+        self.health.check()?;
+        let checkpoint = Checkpoint::new(&self.db)?;
+        self.health.watch(checkpoint.create_checkpoint(to))?;
+        let applied = read_checkpoint(to)?;
+        files::sync_tree(to)?;
+        if let Some(parent) = to.parent() {
+            files::sync_dir(parent)?;
+        }
+        Ok(applied)
+    }
+
+    /// Remembers what a reader at `seen` has found to be the newest version of a key, if that is still so. Never waits.
+    pub(super) fn remember(&self, table: Table, key: &[u8], version: Version, seen: &StateHead) {
+        // While the lock is held no commit begins; and if none has happened since the view, the version is the newest.
+        if let Some(_quiet) = self.committing.try_lock()
+            && *self.head.read() == *seen
+        {
+            self.cache.insert(table, key, version);
+        }
+    }
+
+    /// Whether it is certain, without a look at the disk, that no version of `key` exists.
+    pub(super) fn is_never_written(&self, table: Table, key: &[u8]) -> bool {
+        self.filter.as_ref().is_some_and(|filter| !filter.may_hold(table, key))
+    }
+
+    /// Bytes that the state takes on disk.
+    ///
+    /// # Errors
+    ///
+    /// If RocksDB does not answer.
+    pub fn disk_bytes(&self) -> Result<u64, StorageError> {
+        let mut total = 0;
+        for name in FAMILIES {
+            let property = rocksdb::properties::TOTAL_SST_FILES_SIZE;
+            total += self.db.property_int_value_cf(handle(&self.db, name), property)?.unwrap_or(0);
+        }
+        Ok(total)
+    }
+}
+
+/// Handle of a family that was opened with the database.
+fn handle<'db>(db: &'db DB, name: &str) -> &'db ColumnFamily {
+    db.cf_handle(name).expect("invariant: every family is opened with the database")
+}
+
+fn flush_all(db: &DB) -> Result<(), rocksdb::Error> {
+    let mut options = FlushOptions::default();
+    options.set_wait(true);
+    db.flush_cfs_opt(&FAMILIES.map(|name| handle(db, name)), &options)
+}
+
+/// Fills a filter with every key that has a version, unless there are too many.
+fn make_filter(db: &DB) -> Result<Option<KeyFilter>, StorageError> {
+    let versions = handle(db, VERSIONS);
+    let expected = db.property_int_value_cf(versions, rocksdb::properties::ESTIMATE_NUM_KEYS)?.unwrap_or(0);
+    if expected > filter::ENTRIES_MAX {
+        return Ok(None);
+    }
+    let filter = KeyFilter::new();
+    let mut options = ReadOptions::default();
+    options.set_total_order_seek(true);
+    options.fill_cache(false);
+    let mut iter = db.raw_iterator_cf_opt(versions, options);
+    let (mut group, mut key) = (Vec::new(), Vec::new());
+    iter.seek_to_first();
+    while let Some(version) = iter.key() {
+        let parsed = keys::split_version(version).and_then(|(prefix, _)| Some((Table::from_byte(prefix[0])?, prefix)));
+        let Some((table, prefix)) = parsed else {
+            return Err(corrupt(VERSIONS, version, "not a version key"));
+        };
+        if prefix != group {
+            group.clear();
+            group.extend_from_slice(prefix);
+            key.clear();
+            keys::unescape(prefix, &mut key);
+            filter.add(table, &key);
+        }
+        iter.next();
+    }
+    iter.status()?;
+    Ok(Some(filter))
+}
+
+pub(super) fn corrupt(family: &str, key: &[u8], detail: &str) -> StorageError {
+    StorageError::Corrupt { place: format!("state {family} {}", key.escape_ascii()), detail: detail.to_owned() }
+}
+
+fn read_head(db: &DB) -> Result<StateHead, StorageError> {
+    let bytes = db.get_pinned_cf(handle(db, META), keys::META_HEAD)?;
+    decode_head(bytes.as_deref())
+}
+
+pub(super) fn decode_head(bytes: Option<&[u8]>) -> Result<StateHead, StorageError> {
+    let Some(bytes) = bytes else {
+        return Err(corrupt(META, keys::META_HEAD, "the head is missing: the state was not written by this program"));
+    };
+    StateHead::decode(bytes)
+        .ok_or_else(|| corrupt(META, keys::META_HEAD, "the head is in a format that this version does not know"))
+}
+
+/// What a finished checkpoint holds.
+fn read_checkpoint(path: &Path) -> Result<Option<AppliedState>, StorageError> {
+    let applied = {
+        let mut options = rocksdb::Options::default();
+        options.set_max_open_files(16);
+        // A reader logs into the directory that it reads; what is sent to others should hold the state alone.
+        options.set_log_level(rocksdb::LogLevel::Fatal);
+        let db = DB::open_cf_for_read_only(&options, path, [META], false)?;
+        let membership = db.get_cf(handle(&db, META), keys::META_MEMBERSHIP)?.map(Bytes::from);
+        read_head(&db)?.applied.map(|(term, index)| AppliedState { term, index, membership })
+    };
+    files::remove_logs(path)?;
+    Ok(applied)
+}

@@ -1,0 +1,82 @@
+//! Remembers, approximately and in little memory, which keys have any version at all, so that a put of a new key needs no
+//! look at the disk.
+//!
+//! Owns one blocked Bloom filter. Invariant: "never written" is always true; "perhaps" may be wrong. A key is added before
+//! the commit that writes it becomes visible, and nothing is ever taken out: keys that were deleted and reclaimed only cost
+//! a look.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::hash::Mixer;
+use super::keys::Table;
+
+/// Words of 64 bits in a block; a block is one cache line.
+const BLOCK_WORDS: usize = 8;
+/// Blocks: 4 MiB in all. One key in a hundred is mistaken at three million keys, one in ten at seven.
+const BLOCKS: usize = 1 << 16;
+/// Bits that a key sets in its block.
+const PROBES: u32 = 6;
+/// From so many entries on a filter of this size is no use, and filling it would make opening slow.
+pub(super) const ENTRIES_MAX: u64 = 8_000_000;
+
+/// A filter over all keys of all tables.
+pub(super) struct KeyFilter {
+    words: Box<[AtomicU64]>,
+}
+
+impl KeyFilter {
+    pub(super) fn new() -> Self {
+        Self { words: (0..BLOCKS * BLOCK_WORDS).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub(super) fn add(&self, table: Table, key: &[u8]) {
+        let (block, mut rest) = Self::place(table, key);
+        for _ in 0..PROBES {
+            let (word, bit) = Self::probe(&mut rest);
+            self.words[block + word].fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `key` may have been written; false is certain.
+    pub(super) fn may_hold(&self, table: Table, key: &[u8]) -> bool {
+        let (block, mut rest) = Self::place(table, key);
+        (0..PROBES).all(|_| {
+            let (word, bit) = Self::probe(&mut rest);
+            self.words[block + word].load(Ordering::Relaxed) & bit != 0
+        })
+    }
+
+    /// The first word of the key's block, and hash bits that choose within it.
+    fn place(table: Table, key: &[u8]) -> (usize, u64) {
+        let mut mixer = Mixer::default();
+        mixer.number(table as u64);
+        mixer.bytes(key);
+        let hash = mixer.finish();
+        // The block takes 16 bits and the probes 54: stretched by one more multiplication.
+        ((hash as usize % BLOCKS) * BLOCK_WORDS, hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 10)
+    }
+
+    /// Takes nine bits: a word of the block and a bit of the word.
+    fn probe(rest: &mut u64) -> (usize, u64) {
+        let place = *rest;
+        *rest >>= 9;
+        ((place & 7) as usize, 1 << (place >> 3 & 63))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_is_found_and_little_else() {
+        let filter = KeyFilter::new();
+        let key = |number: u32| format!("/registry/pods/{number}");
+        for number in 0..500_000 {
+            filter.add(Table::Kv, key(number).as_bytes());
+        }
+        assert!((0..500_000).all(|number| filter.may_hold(Table::Kv, key(number).as_bytes())));
+        let mistaken = (500_000..600_000).filter(|&number| filter.may_hold(Table::Kv, key(number).as_bytes())).count();
+        assert!(mistaken < 100, "{mistaken} of 100 000");
+    }
+}

@@ -1,0 +1,271 @@
+//! Keys of every column family of the state, as bytes whose order is the order of what they name.
+//!
+//! Owns the encodings and nothing else: no I/O, no values. Knows no table's rules. Invariant: bytes on disk are public;
+//! the golden tests below pin them.
+//!
+//! | family | key |
+//! |---|---|
+//! | `history` | LogIndex (8, BE) ‖ position (4, BE); position 0 is the head |
+//! | `versions` | table (1) ‖ escaped key ‖ `00 01` ‖ !LogIndex (8, BE): the newest version comes first |
+//! | `revisions` | Revision (8, BE; never negative) |
+//! | `index` | kind (1) ‖ what the kind says |
+//! | `meta` | kind (1) ‖ what the kind says |
+//!
+//! Escaping turns `00` into `00 FF`, so that the terminator `00 01` sorts below every continuation of a key.
+
+use bytes::Bytes;
+
+use crate::types::{LeaseId, LogIndex, Revision};
+
+/// Which face's records a key belongs to. The numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Table {
+    /// Keys of the KV face.
+    Kv = 1,
+}
+
+impl Table {
+    /// Every table, in order of its number.
+    pub const ALL: [Self; 1] = [Self::Kv];
+
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| *table as u8 == byte)
+    }
+
+    /// Place in [`Table::ALL`].
+    pub(super) const fn slot(self) -> usize {
+        self as usize - 1
+    }
+}
+
+/// Bytes of a history key.
+pub const HISTORY_KEY_LEN: usize = 12;
+/// Bytes that the inverted log index takes at the end of a version key.
+pub(super) const INDEX_LEN: usize = 8;
+const TERMINATOR: [u8; 2] = [0x00, 0x01];
+
+/// Key of the record at `position` in the effect of the command at `index`; position 0 is the head.
+pub fn history(index: LogIndex, position: u32) -> [u8; HISTORY_KEY_LEN] {
+    let mut key = [0; HISTORY_KEY_LEN];
+    key[..8].copy_from_slice(&index.get().to_be_bytes());
+    key[8..].copy_from_slice(&position.to_be_bytes());
+    key
+}
+
+/// Reads back [`history`].
+pub fn parse_history(key: &[u8]) -> Option<(LogIndex, u32)> {
+    let (index, position) = key.split_first_chunk::<8>()?;
+    Some((LogIndex(u64::from_be_bytes(*index)), u32::from_be_bytes(position.try_into().ok()?)))
+}
+
+/// Key of the entry that maps `revision` to its log index.
+pub(super) fn revision(revision: Revision) -> [u8; 8] {
+    revision.get().to_be_bytes()
+}
+
+/// Appends `table ‖ escaped key ‖ terminator`: what all versions of a key begin with.
+pub fn push_version_prefix(out: &mut Vec<u8>, table: Table, key: &[u8]) {
+    out.push(table as u8);
+    let mut rest = key;
+    // Most keys have no zero byte, and a whole look for one is far quicker than byte by byte.
+    if !key.contains(&0) {
+        out.extend_from_slice(key);
+        out.extend_from_slice(&TERMINATOR);
+        return;
+    }
+    while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
+        out.extend_from_slice(&rest[..=zero]);
+        out.push(0xff);
+        rest = &rest[zero + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(&TERMINATOR);
+}
+
+/// Appends the inverted log index that ends a version key.
+pub fn push_inverted(out: &mut Vec<u8>, index: LogIndex) {
+    out.extend_from_slice(&(!index.get()).to_be_bytes());
+}
+
+/// The key of one version, or the place where versions at or below `index` begin.
+#[cfg(test)]
+pub(super) fn version(table: Table, key: &[u8], index: LogIndex) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len() + 11);
+    push_version_prefix(&mut out, table, key);
+    push_inverted(&mut out, index);
+    out
+}
+
+/// First possible key of `table`.
+pub(super) fn table_start(table: Table) -> Vec<u8> {
+    vec![table as u8]
+}
+
+/// First key after `table`.
+pub(super) fn table_end(table: Table) -> Vec<u8> {
+    vec![table as u8 + 1]
+}
+
+/// Splits a version key into what names the user's key and the log index.
+pub fn split_version(key: &[u8]) -> Option<(&[u8], LogIndex)> {
+    let (prefix, inverted) = key.split_last_chunk::<INDEX_LEN>()?;
+    (prefix.len() > TERMINATOR.len() && prefix.ends_with(&TERMINATOR))
+        .then(|| (prefix, LogIndex(!u64::from_be_bytes(*inverted))))
+}
+
+/// Whether RocksDB's prefix filter covers `key`: it is a whole version key.
+pub(super) fn in_prefix_domain(key: &[u8]) -> bool {
+    split_version(key).is_some()
+}
+
+/// What RocksDB's prefix filter remembers of a version key: everything but the log index.
+pub(super) fn version_prefix_of(key: &[u8]) -> &[u8] {
+    &key[..key.len().saturating_sub(INDEX_LEN)]
+}
+
+/// Reads the user's key out of a version prefix, appending it to `out`.
+pub fn unescape(prefix: &[u8], out: &mut Vec<u8>) {
+    let mut rest = &prefix[1..prefix.len() - TERMINATOR.len()];
+    if !rest.contains(&0) {
+        out.extend_from_slice(rest);
+        return;
+    }
+    while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
+        out.extend_from_slice(&rest[..=zero]);
+        // The byte after a zero is its escape.
+        rest = &rest[(zero + 2).min(rest.len())..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// [`unescape`] into a buffer of its own.
+pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(prefix.len() - 1 - TERMINATOR.len());
+    unescape(prefix, &mut out);
+    out.into()
+}
+
+/// Kinds of entries in `index`. The numbers are on disk.
+const INDEX_LEASE_KEY: u8 = 1;
+
+/// What all `index` entries of a lease's keys begin with.
+pub(super) fn lease_keys_prefix(lease: LeaseId) -> [u8; 9] {
+    let mut out = [INDEX_LEASE_KEY; 9];
+    out[1..].copy_from_slice(&lease.get().to_be_bytes());
+    out
+}
+
+/// The `index` entry that says that `key` hangs on `lease`. The user's key comes last, so it needs no escaping.
+pub(super) fn push_lease_key(out: &mut Vec<u8>, lease: LeaseId, key: &[u8]) {
+    out.extend_from_slice(&lease_keys_prefix(lease));
+    out.extend_from_slice(key);
+}
+
+/// The applied position, the revision and what else is small and changes with every commit.
+pub(super) const META_HEAD: &[u8] = &[1];
+/// The membership as of the applied position; opaque here.
+pub(super) const META_MEMBERSHIP: &[u8] = &[2];
+/// How far this node has reclaimed. The only entry that is not replicated.
+pub(super) const META_RECLAIM: &[u8] = &[3];
+/// First byte of a lease's record.
+const META_LEASE: u8 = 4;
+
+/// The `meta` entry of a lease.
+pub(super) fn lease(lease: LeaseId) -> [u8; 9] {
+    let mut out = [META_LEASE; 9];
+    out[1..].copy_from_slice(&lease.get().to_be_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_pinned() {
+        let cases: [(&str, Vec<u8>, &[u8]); 10] = [
+            ("history head", history(LogIndex(0x0102), 0).to_vec(), &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0]),
+            ("history record", history(LogIndex(7), 258).to_vec(), &[0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 2]),
+            ("revision", revision(Revision(513)).to_vec(), &[0, 0, 0, 0, 0, 0, 2, 1]),
+            ("version", version(Table::Kv, b"foo", LogIndex(1)), b"\x01foo\x00\x01\xff\xff\xff\xff\xff\xff\xff\xfe"),
+            (
+                "escaped version",
+                version(Table::Kv, b"a\0b\0", LogIndex(0)),
+                b"\x01a\x00\xffb\x00\xff\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff",
+            ),
+            ("empty key", version(Table::Kv, b"", LogIndex(u64::MAX)), b"\x01\x00\x01\0\0\0\0\0\0\0\0"),
+            ("table end", table_end(Table::Kv), &[2]),
+            ("lease", lease(LeaseId(0x11)).to_vec(), &[4, 0, 0, 0, 0, 0, 0, 0, 0x11]),
+            (
+                "lease key",
+                {
+                    let mut out = Vec::new();
+                    push_lease_key(&mut out, LeaseId(2), b"k\0");
+                    out
+                },
+                &[1, 0, 0, 0, 0, 0, 0, 0, 2, b'k', 0],
+            ),
+            ("meta", [META_HEAD, META_MEMBERSHIP, META_RECLAIM].concat(), &[1, 2, 3]),
+        ];
+        for (name, got, want) in cases {
+            assert_eq!(got, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_version_key_is_recognised() {
+        for key in
+            [&b""[..], b"\x01", b"\x00\x01\0\0\0\0\0\0\0\0", b"\x01foo\x00\x02\0\0\0\0\0\0\0\0", b"\x01foo\x00\x01"]
+        {
+            assert_eq!(split_version(key), None, "{key:?}");
+        }
+        assert_eq!(parse_history(&[0; 11]), None);
+        assert_eq!(parse_history(&[0; 13]), None);
+        assert_eq!(Table::from_byte(1), Some(Table::Kv));
+        assert_eq!(Table::from_byte(0), None);
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        // Few distinct bytes, so that zeros, escapes and shared prefixes are common.
+        prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 0x61, 0xfe, 0xff]), 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn version_order_is_key_order_then_newest_first(
+            a in keys(), b in keys(), i in any::<u64>(), j in any::<u64>(),
+        ) {
+            let left = version(Table::Kv, &a, LogIndex(i));
+            let right = version(Table::Kv, &b, LogIndex(j));
+            prop_assert_eq!(left.cmp(&right), a.cmp(&b).then(j.cmp(&i)));
+        }
+
+        #[test]
+        fn version_keys_read_back(key in prop::collection::vec(any::<u8>(), 0..40), index in any::<u64>()) {
+            let encoded = version(Table::Kv, &key, LogIndex(index));
+            let (prefix, read) = split_version(&encoded).expect("a version key");
+            prop_assert_eq!(read, LogIndex(index));
+            prop_assert_eq!(unescaped(prefix), key.clone());
+            prop_assert_eq!(version_prefix_of(&encoded), prefix);
+            prop_assert!(in_prefix_domain(&encoded));
+        }
+
+        #[test]
+        fn no_key_is_a_prefix_of_another(a in keys(), b in keys()) {
+            prop_assume!(a != b);
+            let (mut left, mut right) = (Vec::new(), Vec::new());
+            push_version_prefix(&mut left, Table::Kv, &a);
+            push_version_prefix(&mut right, Table::Kv, &b);
+            prop_assert!(!left.starts_with(&right) && !right.starts_with(&left));
+        }
+
+        #[test]
+        fn history_order_is_index_then_position(i in any::<u64>(), p in any::<u32>(), j in any::<u64>(), q in any::<u32>()) {
+            prop_assert_eq!(history(LogIndex(i), p).cmp(&history(LogIndex(j), q)), (i, p).cmp(&(j, q)));
+            prop_assert_eq!(parse_history(&history(LogIndex(i), p)), Some((LogIndex(i), p)));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Fetches history records for versions that a look-up or a scan has found.
+//!
+//! Owns how many records are fetched together. Invariant: a version that is visible has its record; a hole is corruption.
+
+use rocksdb::{DBRawIterator, ReadOptions};
+
+use super::db::{StateDb, corrupt};
+use super::keys;
+use super::options::HISTORY;
+use super::record::{HistoryRecord, Version, decode_history};
+use crate::storage::StorageError;
+use crate::types::LogIndex;
+
+/// Records that one request to RocksDB fetches at most: as many as it handles together.
+const BATCH: usize = 32;
+/// Records that are at most so many commands apart are fetched by going through history from one to the next.
+const WALK_GAP_MAX: u64 = 3;
+/// A stretch of so many records that are close together is worth an iterator.
+const WALK_MIN: usize = 16;
+
+/// Where a record is, and where in the answer it goes.
+type Place = (LogIndex, u32, usize);
+
+/// Fetches the records of `versions` in their order. `options` makes the read options, with the view's snapshot if there
+/// is one.
+pub(super) fn records(
+    db: &StateDb,
+    options: impl Fn() -> ReadOptions,
+    versions: &[Version],
+) -> Result<Vec<HistoryRecord>, StorageError> {
+    if let [version] = versions {
+        return Ok(vec![record(db, &options(), version)?]);
+    }
+    let mut order: Vec<Place> =
+        versions.iter().enumerate().map(|(at, version)| (version.index, version.position, at)).collect();
+    order.sort_unstable();
+    let mut records: Vec<Option<HistoryRecord>> = Vec::new();
+    records.resize_with(versions.len(), || None);
+    let mut scattered = Vec::new();
+    for stretch in order.chunk_by(|a, b| b.0.get() - a.0.get() <= WALK_GAP_MAX) {
+        if stretch.len() >= WALK_MIN {
+            walk(db, options(), stretch, &mut records)?;
+        } else {
+            scattered.extend_from_slice(stretch);
+        }
+    }
+    pick(db, &options(), &scattered, &mut records)?;
+    Ok(records.into_iter().map(|record| record.expect("invariant: every version was fetched")).collect())
+}
+
+/// Fetches one record.
+pub(super) fn record(db: &StateDb, options: &ReadOptions, version: &Version) -> Result<HistoryRecord, StorageError> {
+    let key = keys::history(version.index, version.position);
+    let bytes = db.db.get_pinned_cf_opt(db.families().history, key, options)?;
+    decode(&key, bytes.as_deref())
+}
+
+/// Fetches records that are close together by going through history.
+fn walk(
+    db: &StateDb,
+    mut options: ReadOptions,
+    order: &[Place],
+    records: &mut [Option<HistoryRecord>],
+) -> Result<(), StorageError> {
+    if let Some(&(index, position, _)) = order.last() {
+        options.set_iterate_upper_bound(keys::history(index, position.saturating_add(1)));
+    }
+    let mut iter: DBRawIterator<'_> = db.db.raw_iterator_cf_opt(db.families().history, options);
+    for &(index, position, at) in order {
+        let key = keys::history(index, position);
+        // A command with one record is a head and a record: two steps to the next one. Further off, seek.
+        let mut steps = 0;
+        while steps < 4 && iter.key().is_some_and(|here| *here < key[..]) {
+            iter.next();
+            steps += 1;
+        }
+        if iter.key().is_none_or(|here| *here != key[..]) {
+            iter.seek(key);
+            iter.status()?;
+        }
+        let found = iter.item().filter(|(here, _)| **here == key[..]).map(|(_, value)| value);
+        records[at] = Some(decode(&key, found)?);
+    }
+    Ok(())
+}
+
+/// Fetches records that are far apart by sorted batches of look-ups.
+fn pick(
+    db: &StateDb,
+    options: &ReadOptions,
+    order: &[Place],
+    records: &mut [Option<HistoryRecord>],
+) -> Result<(), StorageError> {
+    let family = db.families().history;
+    for batch in order.chunks(BATCH) {
+        let keys: Vec<_> = batch.iter().map(|&(index, position, _)| keys::history(index, position)).collect();
+        let found = db.db.batched_multi_get_cf_opt(family, &keys, true, options);
+        for ((&(_, _, at), key), bytes) in batch.iter().zip(&keys).zip(found) {
+            records[at] = Some(decode(key, bytes?.as_deref())?);
+        }
+    }
+    Ok(())
+}
+
+fn decode(key: &[u8], bytes: Option<&[u8]>) -> Result<HistoryRecord, StorageError> {
+    let bytes = bytes.ok_or_else(|| corrupt(HISTORY, key, "a record that a version points to is missing"))?;
+    decode_history(bytes).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))
+}

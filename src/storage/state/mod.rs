@@ -1,0 +1,38 @@
+//! The replicated state on disk (ARCHITECTURE.md §4, §5): one history of changes, and an index of versions into it.
+//!
+//! Owns the `state/` directory. Knows no business rules: it is told what to write. A [`StateStore`] holds the current
+//! [`StateDb`]; a [`WriteTxn`] gathers a run of commands and commits them at once; a [`ReadView`] reads one state;
+//! [`StateReader`] is what both have in common. Invariant: what is on disk is always one prefix of the log, named by the
+//! applied position inside it.
+
+mod cache;
+mod db;
+mod files;
+mod filter;
+mod hash;
+pub mod keys;
+mod load;
+mod options;
+mod overlay;
+mod reader;
+mod reclaim;
+mod record;
+mod scan;
+mod seek;
+mod store;
+mod txn;
+mod view;
+
+pub use db::{AppliedState, StateDb};
+pub use keys::Table;
+pub use options::StateOptions;
+pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
+pub use reclaim::ReclaimProgress;
+pub use record::{CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version};
+pub use scan::VersionScan;
+pub use store::{PreparedState, StateStore};
+pub use txn::{Committed, WriteTxn};
+pub use view::{CommandHistory, ReadView};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! How RocksDB is told to keep the state: column families, filters, memory, triggers.
+//!
+//! Owns every RocksDB setting of the state. Invariant: none of them may trade durability for speed; the write-ahead log
+//! is off because the Raft log is the write-ahead log (ARCHITECTURE.md §4), and families are flushed atomically so that
+//! what is on disk is always one prefix of that log.
+
+use rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, LogLevel,
+    LruCacheOptions, Options, SliceTransform, WriteOptions,
+};
+
+use super::keys;
+use crate::types::limits::KEY_CACHE_ENTRIES;
+
+/// Everything every command did, in order; also where values are.
+pub(super) const HISTORY: &str = "history";
+/// Key → versions, newest first, without values.
+pub(super) const VERSIONS: &str = "versions";
+/// Revision → log index.
+pub(super) const REVISIONS: &str = "revisions";
+/// Secondary indexes of the current state.
+pub(super) const INDEX: &str = "index";
+/// Applied position, membership, leases.
+pub(super) const META: &str = "meta";
+
+/// Every family that is used; RocksDB insists on `default` too, which stays empty.
+pub(super) const FAMILIES: [&str; 5] = [HISTORY, VERSIONS, REVISIONS, INDEX, META];
+
+/// What may be chosen about the state's memory.
+#[derive(Clone, Debug)]
+pub struct StateOptions {
+    /// Cache of uncompressed blocks, indexes and filters, bytes; shared by all families and generations.
+    pub block_cache_bytes: usize,
+    /// One memtable, bytes. A flush begins when one is full.
+    pub memtable_bytes: usize,
+    /// Cache of the metadata of hot keys, bytes.
+    pub key_cache_bytes: u64,
+    /// Files that RocksDB keeps open, count.
+    pub open_files_max: i32,
+}
+
+impl Default for StateOptions {
+    fn default() -> Self {
+        Self {
+            block_cache_bytes: 32 << 20,
+            memtable_bytes: 16 << 20,
+            key_cache_bytes: KEY_CACHE_ENTRIES as u64 * 128,
+            open_files_max: 512,
+        }
+    }
+}
+
+/// Options with the block cache that all generations share.
+#[derive(Clone)]
+pub(super) struct Tuning {
+    pub(super) options: StateOptions,
+    cache: Cache,
+}
+
+impl Tuning {
+    pub(super) fn new(options: StateOptions) -> Self {
+        let mut lru = LruCacheOptions::default();
+        lru.set_capacity(options.block_cache_bytes);
+        // Left to itself RocksDB cuts a cache of this size into shards of half a megabyte, which large entries do not fit.
+        lru.set_num_shard_bits(1);
+        let cache = Cache::new_lru_cache_opts(&lru);
+        Self { options, cache }
+    }
+
+    /// Options of the database as a whole.
+    pub(super) fn database(&self, create: bool) -> Options {
+        let mut db = Options::default();
+        db.create_if_missing(create);
+        db.create_missing_column_families(create);
+        db.set_error_if_exists(create);
+        db.set_paranoid_checks(true);
+        db.set_atomic_flush(true);
+        db.set_allow_concurrent_memtable_write(false);
+        db.set_enable_pipelined_write(false);
+        db.set_unordered_write(false);
+        db.set_max_open_files(self.options.open_files_max);
+        db.set_max_background_jobs(2);
+        db.set_bytes_per_sync(1 << 20);
+        db.set_skip_stats_update_on_db_open(true);
+        db.set_stats_dump_period_sec(0);
+        db.set_stats_persist_period_sec(0);
+        db.set_max_manifest_file_size(4 << 20);
+        db.set_log_level(LogLevel::Warn);
+        db.set_max_log_file_size(4 << 20);
+        db.set_keep_log_file_num(2);
+        db
+    }
+
+    /// Every column family with its options.
+    pub(super) fn families(&self) -> Vec<ColumnFamilyDescriptor> {
+        let family = |name: &str| ColumnFamilyDescriptor::new(name, self.family(name));
+        FAMILIES.into_iter().map(family).chain([ColumnFamilyDescriptor::new("default", Options::default())]).collect()
+    }
+
+    fn family(&self, name: &str) -> Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(&self.cache);
+        table.set_format_version(6);
+        // Indexes and filters count against the cache, so that memory stays bounded however large the store is.
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_cache_index_and_filter_blocks_with_high_priority(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        // In small parts, of which the cache holds those that are used.
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_partition_filters(true);
+        table.set_metadata_block_size(4 << 10);
+        table.set_pin_top_level_index_and_filter(true);
+
+        let mut cf = Options::default();
+        cf.set_write_buffer_size(self.options.memtable_bytes);
+        cf.set_max_write_buffer_number(6);
+        cf.set_target_file_size_base(32 << 20);
+        cf.set_max_bytes_for_level_base(128 << 20);
+        cf.set_level_zero_file_num_compaction_trigger(4);
+        // A stalled write would stall the thread that runs the node. What may pile up instead is bounded all the same.
+        cf.set_level_zero_slowdown_writes_trigger(48);
+        cf.set_level_zero_stop_writes_trigger(96);
+        cf.set_soft_pending_compaction_bytes_limit(64 << 30);
+        cf.set_hard_pending_compaction_bytes_limit(256 << 30);
+        match name {
+            HISTORY => {
+                // Written in order, so files do not overlap and move down without being rewritten; one compression for
+                // all levels keeps it so.
+                cf.set_compression_type(DBCompressionType::Lz4);
+                table.set_block_size(4 << 10);
+            }
+            VERSIONS => {
+                cf.set_prefix_extractor(SliceTransform::create(
+                    "headwater.version-prefix",
+                    keys::version_prefix_of,
+                    Some(keys::in_prefix_domain),
+                ));
+                cf.set_memtable_prefix_bloom_ratio(0.05);
+                table.set_whole_key_filtering(false);
+                table.set_bloom_filter(10.0, false);
+                table.set_optimize_filters_for_memory(true);
+                // Keys come in any order, so every compaction of the top level rewrites the next one: seldom is better,
+                // and the filters keep the price of a look-up down.
+                cf.set_level_zero_file_num_compaction_trigger(8);
+                cf.set_compression_per_level(&[
+                    DBCompressionType::None,
+                    DBCompressionType::None,
+                    DBCompressionType::Lz4,
+                    DBCompressionType::Lz4,
+                    DBCompressionType::Lz4,
+                    DBCompressionType::Lz4,
+                    DBCompressionType::Lz4,
+                ]);
+            }
+            _ => cf.set_compression_type(DBCompressionType::Lz4),
+        }
+        cf.set_block_based_table_factory(&table);
+        cf
+    }
+}
+
+/// How every write to the state is made: without a write-ahead log, never synced by itself.
+pub(super) fn write_options() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.disable_wal(true);
+    options
+}

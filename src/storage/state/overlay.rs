@@ -1,0 +1,67 @@
+//! What a transaction wrote and nobody else sees yet.
+//!
+//! Owns the uncommitted versions and changes. Invariant: versions of a key are in the order of their log indexes, changes
+//! in the order of (log index, position).
+
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::keys::Table;
+use super::record::Version;
+use crate::types::{ChangeKind, KeyValue, LogIndex};
+
+/// Versions of one key, oldest first.
+pub(super) type Versions = SmallVec<[Version; 1]>;
+
+/// One uncommitted change.
+pub(super) struct Change {
+    pub(super) index: LogIndex,
+    pub(super) position: u32,
+    pub(super) table: Table,
+    pub(super) kind: ChangeKind,
+    pub(super) kv: KeyValue,
+}
+
+#[derive(Default)]
+pub(super) struct Overlay {
+    tables: [BTreeMap<Bytes, Versions>; Table::ALL.len()],
+    pub(super) changes: Vec<Change>,
+}
+
+impl Overlay {
+    pub(super) fn push(&mut self, version: Version, table: Table, kind: ChangeKind, kv: KeyValue) {
+        self.tables[table.slot()].entry(kv.key.clone()).or_default().push(version);
+        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv });
+    }
+
+    /// The newest version of `key` at or below `at`, tombstone or not.
+    pub(super) fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Option<Version> {
+        let versions = self.tables[table.slot()].get(key)?;
+        versions.iter().rev().find(|version| version.index <= at).copied()
+    }
+
+    pub(super) fn range(
+        &self,
+        table: Table,
+        bounds: (Bound<Bytes>, Bound<Bytes>),
+    ) -> btree_map::Range<'_, Bytes, Versions> {
+        self.tables[table.slot()].range::<Bytes, _>(bounds)
+    }
+
+    /// Every key with its versions, by table and key.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (Table, &Bytes, &Versions)> {
+        Table::ALL
+            .into_iter()
+            .flat_map(|table| self.tables[table.slot()].iter().map(move |(key, all)| (table, key, all)))
+    }
+
+    /// The change that made `version`, if it is not committed yet.
+    pub(super) fn change(&self, version: &Version) -> Option<&Change> {
+        let place = (version.index, version.position);
+        let found = self.changes.binary_search_by_key(&place, |change| (change.index, change.position)).ok()?;
+        Some(&self.changes[found])
+    }
+}

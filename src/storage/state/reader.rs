@@ -1,0 +1,92 @@
+//! What can be read from a state, whether it is a committed view or a transaction that sees its own writes.
+//!
+//! Owns the trait that business rules are written against, so that a range has one meaning everywhere. Invariant: all
+//! answers of one reader come from one state.
+
+use bytes::Bytes;
+
+use super::keys::{self, Table};
+use super::record::{HistoryRecord, StateHead, Version};
+use super::scan::VersionScan;
+use crate::storage::StorageError;
+use crate::types::{KeyRange, LogIndex, Revision};
+
+/// Reads keys as of now when it is given as the point in time.
+pub const NEWEST: LogIndex = LogIndex(u64::MAX);
+
+/// A state that can be read at any point between its compaction point and now.
+pub trait StateReader {
+    /// The head as of now.
+    fn head(&self) -> &StateHead;
+
+    /// Where in the log the state of `revision` can be read: the command that made it; zero for a revision that no
+    /// command made; [`NEWEST`], perhaps, for the current one of a view. The caller has checked that it lies between the
+    /// compaction point and the current revision.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or the revision is not where it must be.
+    fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError>;
+
+    /// The version of `key` that was live right after the command at `at`; [`NEWEST`] for now.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError>;
+
+    /// Goes through the versions that were live right after the command at `at`, in key order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError>;
+
+    /// Reads the records of `versions`, in their order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or a record is not where it must be.
+    fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
+
+    /// Reads the record of one version.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    fn load_one(&self, version: &Version) -> Result<HistoryRecord, StorageError> {
+        let mut records = self.load(std::slice::from_ref(version))?;
+        Ok(records.pop().expect("invariant: one record per version"))
+    }
+}
+
+/// A key as a scan meets it: decoded only if somebody wants it.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyRef<'a> {
+    /// From disk.
+    Escaped(EscapedKey<'a>),
+    /// Not yet committed.
+    Plain(&'a Bytes),
+}
+
+/// A key as it is on disk.
+#[derive(Clone, Copy, Debug)]
+pub struct EscapedKey<'a>(pub(super) &'a [u8]);
+
+impl KeyRef<'_> {
+    /// The user's key.
+    pub fn to_bytes(self) -> Bytes {
+        match self {
+            Self::Escaped(EscapedKey(prefix)) => keys::unescaped(prefix),
+            Self::Plain(key) => key.clone(),
+        }
+    }
+
+    /// Length of the key as it is held, bytes: about that of the user's key.
+    pub fn encoded_len(self) -> usize {
+        match self {
+            Self::Escaped(EscapedKey(prefix)) => prefix.len(),
+            Self::Plain(key) => key.len(),
+        }
+    }
+}

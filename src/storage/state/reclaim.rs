@@ -1,0 +1,148 @@
+//! Gives back the space of what lies below the compaction point, in small steps beside everything else.
+//!
+//! Owns the progress of this one node. Invariant: it removes only what no read at or above the *committed* compaction
+//! point can see, so no result and no hash depends on how far it has come, and it needs no lock against the writer, which
+//! only ever adds versions above that point.
+//!
+//! It walks `history` up to the point. At each record, everything older of the same key is superseded; since older
+//! records were met before, at most one such version is left. A tombstone below the point goes itself; one exactly at the
+//! point stays, because a watch may start there (spec: etcd §1.7).
+
+use rocksdb::{ReadOptions, WriteBatch};
+
+use super::db::{StateDb, corrupt};
+use super::keys;
+use super::options::{HISTORY, META, VERSIONS, write_options};
+use super::record::{HistoryHead, ReclaimState, Version, decode_history};
+use crate::storage::StorageError;
+use crate::types::{ChangeKind, LogIndex};
+
+/// What one step of reclamation did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReclaimProgress {
+    /// The compaction point that it works towards; zero if there is none.
+    pub target: LogIndex,
+    /// Entries of history that it looked at.
+    pub visited: usize,
+    /// Versions that it removed.
+    pub removed: usize,
+    /// Whether everything below the point is reclaimed.
+    pub done: bool,
+}
+
+impl StateDb {
+    /// Reclaims some of what lies below the compaction point: looks at about `limit` entries of history. Call it until
+    /// it is done, with a break in between. After a restart it goes on where it was.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn reclaim_step(&self, limit: usize) -> Result<ReclaimProgress, StorageError> {
+        self.health.check()?;
+        let _one_at_a_time = self.reclaiming.lock();
+        let view = self.view()?;
+        let target = view.head().compacted_index();
+        let mut state = match view.snapshot.get_cf(view.families.meta, keys::META_RECLAIM)? {
+            None => ReclaimState::default(),
+            Some(bytes) => {
+                ReclaimState::decode(&bytes).ok_or_else(|| corrupt(META, keys::META_RECLAIM, "cannot be decoded"))?
+            }
+        };
+        drop(view);
+        if state.target == target && state.next.0 > target {
+            return Ok(ReclaimProgress { target, visited: 0, removed: 0, done: true });
+        }
+        if state.target != target {
+            // What was kept because it lay exactly at the old point has to be looked at again.
+            state.next = state.next.min((state.target, 0));
+            state.target = target;
+        }
+        let mut batch = WriteBatch::default();
+        let mut walk = Walk { db: self, target, batch: &mut batch, visited: 0, removed: 0 };
+        state.next = walk.run(state.next, limit.max(1))?;
+        let (visited, removed) = (walk.visited, walk.removed);
+        batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
+        self.health.watch(self.db.write_opt(batch, &write_options()))?;
+        Ok(ReclaimProgress { target, visited, removed, done: state.next.0 > target })
+    }
+}
+
+struct Walk<'a> {
+    db: &'a StateDb,
+    target: LogIndex,
+    batch: &'a mut WriteBatch,
+    visited: usize,
+    removed: usize,
+}
+
+impl Walk<'_> {
+    /// Goes through history from `from` to the target; returns where to go on, which is past the target at the end.
+    fn run(&mut self, from: (LogIndex, u32), limit: usize) -> Result<(LogIndex, u32), StorageError> {
+        let families = self.db.families();
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(keys::history(self.target.next(), 0));
+        options.fill_cache(false);
+        let mut history = self.db.db.raw_iterator_cf_opt(families.history, options);
+        let mut options = ReadOptions::default();
+        options.set_prefix_same_as_start(true);
+        let mut versions = self.db.db.raw_iterator_cf_opt(families.versions, options);
+        let mut target_key = Vec::new();
+
+        history.seek(keys::history(from.0, from.1));
+        while let Some((key, value)) = history.item() {
+            let Some((index, position)) = keys::parse_history(key) else {
+                return Err(corrupt(HISTORY, key, "not a history key"));
+            };
+            if self.visited == limit {
+                return Ok((index, position));
+            }
+            self.visited += 1;
+            let below = index < self.target;
+            if position == 0 {
+                let head = HistoryHead::decode(value).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+                if below {
+                    self.batch.delete_cf(families.history, key);
+                    if let Some(revision) = head.revision {
+                        self.batch.delete_cf(families.revisions, keys::revision(revision));
+                    }
+                }
+                history.next();
+                continue;
+            }
+            let record = decode_history(value).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+            let tombstone = record.kind != ChangeKind::Put;
+            target_key.clear();
+            keys::push_version_prefix(&mut target_key, record.table, &record.kv.key);
+            let prefix = target_key.len();
+            keys::push_inverted(&mut target_key, index);
+            // A creation replaces nothing, and a tombstone before it was removed when it was met: no need to look, which
+            // keeps a key that comes and goes a million times cheap.
+            if tombstone || record.kv.version > 1 {
+                versions.seek(&target_key);
+                if versions.key() == Some(&target_key[..]) {
+                    versions.next();
+                }
+                if let Some((older, value)) = versions.item()
+                    && older.starts_with(&target_key[..prefix])
+                {
+                    let found = keys::split_version(older).and_then(|(_, index)| Version::decode(index, value));
+                    let Some(found) = found else {
+                        return Err(corrupt(VERSIONS, older, "cannot be decoded"));
+                    };
+                    self.batch.delete_cf(families.versions, older);
+                    self.batch.delete_cf(families.history, keys::history(found.index, found.position));
+                    self.removed += 1;
+                }
+                versions.status()?;
+            }
+            if tombstone && below {
+                self.batch.delete_cf(families.versions, &target_key);
+                self.batch.delete_cf(families.history, key);
+                self.removed += 1;
+            }
+            history.next();
+        }
+        history.status()?;
+        Ok((self.target.next(), 0))
+    }
+}

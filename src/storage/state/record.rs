@@ -1,0 +1,462 @@
+//! Values of every column family of the state: small records with a leading format byte and numbers of variable length.
+//!
+//! Owns the encodings; no I/O. Fields are only ever added, by a new format byte. Invariant: what is written reads back
+//! equal, and an unknown format is an error, never a guess; the golden tests below pin the bytes.
+//!
+//! A history record ends with the value and carries the key, so that events, catch-up and ranges need no other family.
+
+use bytes::Bytes;
+
+use super::keys::Table;
+use crate::types::{ChangeKind, KeyValue, LeaseId, LogIndex, Revision, StoreEpoch, Term};
+
+const FORMAT: u8 = 1;
+const FLAG_DELETED: u8 = 1;
+
+/// One version of one key, without its value: what `versions` holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// Log index of the command that made it.
+    pub index: LogIndex,
+    /// Where its record is in that command's history.
+    pub position: u32,
+    /// Whether it is a tombstone.
+    pub deleted: bool,
+    /// Length of the value, bytes.
+    pub value_len: u32,
+    /// Revision of the first put of the generation; 0 for a tombstone.
+    pub create_revision: Revision,
+    /// Revision of this version.
+    pub mod_revision: Revision,
+    /// Count of puts in the generation, 1 at creation; 0 for a tombstone. Reclamation relies on it in every table.
+    pub version: i64,
+    /// The lease that the key hangs on.
+    pub lease: LeaseId,
+}
+
+/// Head of a command's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryHead {
+    /// The KV revision that the command made, if it moved it.
+    pub revision: Option<Revision>,
+    /// Number of records that the command wrote.
+    pub count: u32,
+    /// Clock of the proposer, milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+}
+
+/// One change as `history` holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryRecord {
+    /// The table that it belongs to.
+    pub table: Table,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The pair after a put; key and `mod_revision` alone for a removal.
+    pub kv: KeyValue,
+}
+
+/// The compaction point in both coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionPoint {
+    /// As it was asked for.
+    pub revision: Revision,
+    /// The command that made that revision; zero if none did.
+    pub index: LogIndex,
+}
+
+/// What is small and changes with commits, all of it replicated: equal on all members at an equal applied index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateHead {
+    /// The last entry that was applied.
+    pub applied: Option<(Term, LogIndex)>,
+    /// The KV revision.
+    pub revision: Revision,
+    /// The compaction point, if there ever was one.
+    pub compaction: Option<CompactionPoint>,
+    /// The store's lineage, once known.
+    pub epoch: Option<StoreEpoch>,
+    /// Number of live KV keys.
+    pub live_keys: u64,
+    /// Bytes of live KV keys and values.
+    pub live_bytes: u64,
+}
+
+impl StateHead {
+    /// The head of an empty store.
+    pub const EMPTY: Self =
+        Self { applied: None, revision: Revision::INITIAL, compaction: None, epoch: None, live_keys: 0, live_bytes: 0 };
+
+    /// Index of the last entry that was applied, zero if none was.
+    pub fn applied_index(&self) -> LogIndex {
+        self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
+    }
+
+    /// Log index of the compaction point, zero if there never was one.
+    pub fn compacted_index(&self) -> LogIndex {
+        self.compaction.map_or(LogIndex::ZERO, |point| point.index)
+    }
+}
+
+/// How far reclamation has come on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReclaimState {
+    /// The compaction point that the progress was made for.
+    pub(super) target: LogIndex,
+    /// Where to go on: log index and position.
+    pub(super) next: (LogIndex, u32),
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Reads a record from the front. `None` means that it is cut short or not what it should be.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn open(bytes: &'a [u8]) -> Option<Self> {
+        let (&format, rest) = bytes.split_first()?;
+        (format == FORMAT).then_some(Self(rest))
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        self.varint().map(|value| value as i64)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.varint()?.try_into().ok()
+    }
+
+    fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+impl Version {
+    /// The pair that this is a version of, with the value left empty.
+    pub fn without_value(&self, key: Bytes) -> KeyValue {
+        KeyValue {
+            key,
+            value: Bytes::new(),
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            lease: self.lease,
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[FORMAT, if self.deleted { FLAG_DELETED } else { 0 }]);
+        put_varint(out, self.position.into());
+        put_varint(out, self.value_len.into());
+        put_varint(out, self.create_revision.get() as u64);
+        put_varint(out, self.mod_revision.get() as u64);
+        put_varint(out, self.version as u64);
+        put_varint(out, self.lease.get() as u64);
+    }
+
+    pub(super) fn decode(index: LogIndex, bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::open(bytes)?;
+        let flags = cursor.byte()?;
+        if flags & !FLAG_DELETED != 0 {
+            return None;
+        }
+        let version = Self {
+            index,
+            deleted: flags & FLAG_DELETED != 0,
+            position: cursor.u32()?,
+            value_len: cursor.u32()?,
+            create_revision: Revision(cursor.signed()?),
+            mod_revision: Revision(cursor.signed()?),
+            version: cursor.signed()?,
+            lease: LeaseId(cursor.signed()?),
+        };
+        cursor.end(version)
+    }
+}
+
+impl HistoryHead {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(FORMAT);
+        // Revision 0 is never made by a command.
+        put_varint(out, self.revision.map_or(0, Revision::get) as u64);
+        put_varint(out, self.count.into());
+        put_varint(out, self.unix_ms);
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::open(bytes)?;
+        let revision = cursor.signed()?;
+        let head = Self {
+            revision: (revision != 0).then_some(Revision(revision)),
+            count: cursor.u32()?,
+            unix_ms: cursor.varint()?,
+        };
+        cursor.end(head)
+    }
+}
+
+const fn kind_byte(kind: ChangeKind) -> u8 {
+    match kind {
+        ChangeKind::Put => 1,
+        ChangeKind::Delete => 2,
+        ChangeKind::Expire => 3,
+    }
+}
+
+fn kind_from_byte(byte: u8) -> Option<ChangeKind> {
+    match byte {
+        1 => Some(ChangeKind::Put),
+        2 => Some(ChangeKind::Delete),
+        3 => Some(ChangeKind::Expire),
+        _ => None,
+    }
+}
+
+/// Encodes one change for `history`.
+pub(super) fn encode_history(out: &mut Vec<u8>, table: Table, kind: ChangeKind, kv: &KeyValue) {
+    out.extend_from_slice(&[FORMAT, table as u8, kind_byte(kind)]);
+    put_varint(out, kv.create_revision.get() as u64);
+    put_varint(out, kv.mod_revision.get() as u64);
+    put_varint(out, kv.version as u64);
+    put_varint(out, kv.lease.get() as u64);
+    put_varint(out, kv.key.len() as u64);
+    out.extend_from_slice(&kv.key);
+    out.extend_from_slice(&kv.value);
+}
+
+/// Decodes [`encode_history`] with one copy, of key and value together.
+pub(super) fn decode_history(bytes: &[u8]) -> Option<HistoryRecord> {
+    let mut cursor = Cursor::open(bytes)?;
+    let table = Table::from_byte(cursor.byte()?)?;
+    let kind = kind_from_byte(cursor.byte()?)?;
+    let create_revision = Revision(cursor.signed()?);
+    let mod_revision = Revision(cursor.signed()?);
+    let version = cursor.signed()?;
+    let lease = LeaseId(cursor.signed()?);
+    let key_len = usize::try_from(cursor.varint()?).ok()?;
+    if key_len > cursor.0.len() {
+        return None;
+    }
+    let mut key = Bytes::copy_from_slice(cursor.0);
+    let value = key.split_off(key_len);
+    Some(HistoryRecord { table, kind, kv: KeyValue { key, value, create_revision, mod_revision, version, lease } })
+}
+
+const HEAD_APPLIED: u8 = 1;
+const HEAD_COMPACTED: u8 = 2;
+const HEAD_EPOCH: u8 = 4;
+
+impl StateHead {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(66);
+        let mut flags = 0;
+        if self.applied.is_some() {
+            flags |= HEAD_APPLIED;
+        }
+        if self.compaction.is_some() {
+            flags |= HEAD_COMPACTED;
+        }
+        if self.epoch.is_some() {
+            flags |= HEAD_EPOCH;
+        }
+        out.extend_from_slice(&[FORMAT, flags]);
+        if let Some((term, index)) = self.applied {
+            put_varint(&mut out, term.get());
+            put_varint(&mut out, index.get());
+        }
+        put_varint(&mut out, self.revision.get() as u64);
+        if let Some(point) = self.compaction {
+            put_varint(&mut out, point.revision.get() as u64);
+            put_varint(&mut out, point.index.get());
+        }
+        if let Some(epoch) = self.epoch {
+            put_varint(&mut out, epoch.get());
+        }
+        put_varint(&mut out, self.live_keys);
+        put_varint(&mut out, self.live_bytes);
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::open(bytes)?;
+        let flags = cursor.byte()?;
+        if flags & !(HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH) != 0 {
+            return None;
+        }
+        let applied = match flags & HEAD_APPLIED {
+            0 => None,
+            _ => Some((Term(cursor.varint()?), LogIndex(cursor.varint()?))),
+        };
+        let revision = Revision(cursor.signed()?);
+        let compaction = match flags & HEAD_COMPACTED {
+            0 => None,
+            _ => Some(CompactionPoint { revision: Revision(cursor.signed()?), index: LogIndex(cursor.varint()?) }),
+        };
+        let epoch = match flags & HEAD_EPOCH {
+            0 => None,
+            _ => Some(StoreEpoch(cursor.varint()?)),
+        };
+        let head =
+            Self { applied, revision, compaction, epoch, live_keys: cursor.varint()?, live_bytes: cursor.varint()? };
+        cursor.end(head)
+    }
+}
+
+impl ReclaimState {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        put_varint(&mut out, self.target.get());
+        put_varint(&mut out, self.next.0.get());
+        put_varint(&mut out, self.next.1.into());
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::open(bytes)?;
+        let state = Self { target: LogIndex(cursor.varint()?), next: (LogIndex(cursor.varint()?), cursor.u32()?) };
+        cursor.end(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn put() -> KeyValue {
+        KeyValue {
+            key: Bytes::from_static(b"k\0"),
+            value: Bytes::from_static(b"value"),
+            create_revision: Revision(2),
+            mod_revision: Revision(300),
+            version: 4,
+            lease: LeaseId(5),
+        }
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let version = Version {
+            index: LogIndex(9),
+            position: 1,
+            deleted: false,
+            value_len: 200,
+            create_revision: Revision(2),
+            mod_revision: Revision(300),
+            version: 4,
+            lease: LeaseId(5),
+        };
+        let mut bytes = Vec::new();
+        version.encode(&mut bytes);
+        assert_eq!(bytes, [1, 0, 1, 200, 1, 2, 172, 2, 4, 5]);
+        assert_eq!(Version::decode(LogIndex(9), &bytes), Some(version));
+
+        let tombstone =
+            Version { index: LogIndex(9), position: 2, deleted: true, mod_revision: Revision(7), ..Version::default() };
+        bytes.clear();
+        tombstone.encode(&mut bytes);
+        assert_eq!(bytes, [1, 1, 2, 0, 0, 7, 0, 0]);
+        assert_eq!(Version::decode(LogIndex(9), &bytes), Some(tombstone));
+
+        let head = HistoryHead { revision: Some(Revision(3)), count: 2, unix_ms: 128 };
+        bytes.clear();
+        head.encode(&mut bytes);
+        assert_eq!(bytes, [1, 3, 2, 128, 1]);
+        assert_eq!(HistoryHead::decode(&bytes), Some(head));
+        assert_eq!(HistoryHead::decode(&[1, 0, 2, 0]).and_then(|head| head.revision), None);
+
+        bytes.clear();
+        encode_history(&mut bytes, Table::Kv, ChangeKind::Put, &put());
+        assert_eq!(bytes, b"\x01\x01\x01\x02\xac\x02\x04\x05\x02k\0value");
+        let record = HistoryRecord { table: Table::Kv, kind: ChangeKind::Put, kv: put() };
+        assert_eq!(decode_history(&bytes), Some(record));
+
+        bytes.clear();
+        let gone = KeyValue { key: Bytes::from_static(b"k"), mod_revision: Revision(7), ..KeyValue::default() };
+        encode_history(&mut bytes, Table::Kv, ChangeKind::Expire, &gone);
+        assert_eq!(bytes, b"\x01\x01\x03\x00\x07\x00\x00\x01k");
+
+        assert_eq!(StateHead::EMPTY.encode(), [1, 0, 1, 0, 0]);
+        let full = StateHead {
+            applied: Some((Term(2), LogIndex(3))),
+            revision: Revision(4),
+            compaction: Some(CompactionPoint { revision: Revision(5), index: LogIndex(6) }),
+            epoch: Some(StoreEpoch(7)),
+            live_keys: 8,
+            live_bytes: 9,
+        };
+        assert_eq!(full.encode(), [1, 7, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(StateHead::decode(&full.encode()), Some(full));
+
+        let reclaim = ReclaimState { target: LogIndex(300), next: (LogIndex(2), 1) };
+        assert_eq!(reclaim.encode(), [1, 172, 2, 2, 1]);
+        assert_eq!(ReclaimState::decode(&reclaim.encode()), Some(reclaim));
+    }
+
+    #[test]
+    fn what_was_not_written_is_not_read() {
+        let mut bytes = Vec::new();
+        encode_history(&mut bytes, Table::Kv, ChangeKind::Put, &put());
+        // Cut before the key ends: the value alone may have any length.
+        for len in 0..11 {
+            assert_eq!(decode_history(&bytes[..len]), None, "cut to {len}");
+        }
+        for (place, byte) in [(0, 2), (1, 9), (2, 0)] {
+            let mut wrong = bytes.clone();
+            wrong[place] = byte;
+            assert_eq!(decode_history(&wrong), None, "byte {place} is {byte}");
+        }
+        assert_eq!(Version::decode(LogIndex(1), &[1, 2, 0, 0, 0, 0, 0, 0]), None, "unknown flag");
+        assert_eq!(Version::decode(LogIndex(1), &[1, 0, 0, 0, 0, 0, 0, 0, 0]), None, "trailing byte");
+        assert_eq!(StateHead::decode(&[1, 8, 1, 0, 0]), None, "unknown flag");
+        assert_eq!(
+            ReclaimState::decode(&[1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2, 0, 0]),
+            None,
+            "over 64 bits"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn versions_read_back(
+            position in any::<u32>(), value_len in any::<u32>(), deleted in any::<bool>(),
+            create in any::<i64>(), modified in any::<i64>(), version in any::<i64>(), lease in any::<i64>(),
+        ) {
+            let version = Version {
+                index: LogIndex(1), position, deleted, value_len,
+                create_revision: Revision(create), mod_revision: Revision(modified), version, lease: LeaseId(lease),
+            };
+            let mut bytes = Vec::new();
+            version.encode(&mut bytes);
+            prop_assert_eq!(Version::decode(LogIndex(1), &bytes), Some(version));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Finds one key's version at a point in time, with one iterator for many look-ups.
+//!
+//! Owns the iterator that the prefix filter serves: for a key that is absent it touches no data block. Invariant: it reads
+//! the state as of the first look-up, or of the snapshot in the options.
+
+use rocksdb::{DBRawIterator, ReadOptions};
+
+use super::db::{StateDb, corrupt};
+use super::keys::{self, Table};
+use super::options::VERSIONS;
+use super::record::Version;
+use crate::storage::StorageError;
+use crate::types::LogIndex;
+
+#[derive(Default)]
+pub(super) struct Seeker<'db> {
+    iter: Option<DBRawIterator<'db>>,
+    target: Vec<u8>,
+}
+
+impl<'db> Seeker<'db> {
+    /// The newest version of `key` at or below `at`, tombstone or not.
+    pub(super) fn find(
+        &mut self,
+        db: &'db StateDb,
+        options: impl FnOnce() -> ReadOptions,
+        table: Table,
+        key: &[u8],
+        at: LogIndex,
+    ) -> Result<Option<Version>, StorageError> {
+        let iter = self.iter.get_or_insert_with(|| {
+            let mut options = options();
+            options.set_prefix_same_as_start(true);
+            db.db.raw_iterator_cf_opt(db.families().versions, options)
+        });
+        self.target.clear();
+        keys::push_version_prefix(&mut self.target, table, key);
+        let prefix = self.target.len();
+        keys::push_inverted(&mut self.target, at);
+        iter.seek(&self.target);
+        let Some((found, value)) = iter.item() else {
+            iter.status()?;
+            return Ok(None);
+        };
+        match keys::split_version(found) {
+            Some((group, index)) if group == &self.target[..prefix] => {
+                Version::decode(index, value).map(Some).ok_or_else(|| corrupt(VERSIONS, found, "cannot be decoded"))
+            }
+            // Past the key: the filter may let a neighbour through.
+            Some(_) => Ok(None),
+            None => Err(corrupt(VERSIONS, found, "not a version key")),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The directory of the state: generations, of which one is current, and the atomic step from one to the next.
+//!
+//! Owns `CURRENT` and the generations' directories. Knows nothing of what is in them. Invariant: `CURRENT` always names
+//! one complete generation; a crash at any step of an installation leaves either the old one or the new one.
+//!
+//! ```text
+//! state/CURRENT        one line: the name of the current generation
+//! state/gen-7/         a RocksDB
+//! state/draft/         the very first generation, while it is made
+//! state/gen-8/         a snapshot that is being installed, or a generation that is still being read; removed at start
+//! ```
+
+use std::any::Any;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::db::{Health, StateDb};
+use super::files;
+use super::options::{StateOptions, Tuning};
+use super::record::StateHead;
+use super::txn::WriteTxn;
+use crate::storage::StorageError;
+use crate::types::LogIndex;
+
+const CURRENT: &str = "CURRENT";
+const PREFIX: &str = "gen-";
+const DRAFT: &str = "draft";
+
+/// The state of one node.
+pub struct StateStore {
+    pub(super) dir: PathBuf,
+    tuning: Tuning,
+    health: Arc<Health>,
+    current: RwLock<Arc<StateDb>>,
+    /// Number of the newest generation ever made; held while one is being made.
+    newest: Mutex<u64>,
+}
+
+/// A snapshot that was verified and lies beside the current generation, ready to replace it. Dropped without
+/// [`StateStore::install_prepared`], it is removed.
+pub struct PreparedState {
+    db: Option<Arc<StateDb>>,
+    name: String,
+}
+
+impl PreparedState {
+    /// The head of the snapshot.
+    pub fn head(&self) -> StateHead {
+        self.db.as_ref().expect("invariant: taken only when it is consumed").head()
+    }
+}
+
+impl Drop for PreparedState {
+    fn drop(&mut self) {
+        if let Some(db) = self.db.take() {
+            db.retire();
+        }
+    }
+}
+
+impl StateStore {
+    /// Opens the state in `dir`, or makes an empty one if there is none. What an interrupted installation left is
+    /// removed.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or what is there is damaged.
+    pub fn open(dir: &Path, options: &StateOptions) -> Result<Self, StorageError> {
+        let tuning = Tuning::new(options.clone());
+        let health = Arc::<Health>::default();
+        fs::create_dir_all(dir).map_err(files::at(dir))?;
+        let generations = generations(dir)?;
+        let name = match read_current(dir)? {
+            Some(name) => name,
+            None => {
+                let name = match generations.as_slice() {
+                    [] => Self::make_first(dir, &tuning, &health)?,
+                    // Interrupted on the very first start, between making the state and naming it.
+                    [(1, name)] => name.clone(),
+                    _ => {
+                        return Err(StorageError::WrongDirectory {
+                            path: dir.join(CURRENT),
+                            detail: "the file that names the current state is missing, and there are several states: \
+                                     put it back, or remove the data directory and let the node rejoin as an empty \
+                                     member"
+                                .to_owned(),
+                        });
+                    }
+                };
+                files::replace(dir, CURRENT, format!("{name}\n").as_bytes())?;
+                name
+            }
+        };
+        let path = dir.join(&name);
+        if !is_complete(&path) {
+            return Err(StorageError::WrongDirectory {
+                path,
+                detail: "the current state is missing: restore the data directory, or remove it and let the node \
+                         rejoin as an empty member"
+                    .to_owned(),
+            });
+        }
+        let db = StateDb::open(&path, false, &tuning, Arc::clone(&health))?;
+        for (_, other) in generations.iter().filter(|(_, other)| *other != name) {
+            remove(&dir.join(other))?;
+        }
+        let newest = generations.iter().map(|(number, _)| *number).max().unwrap_or(1);
+        Ok(Self { dir: dir.to_owned(), tuning, health, current: RwLock::new(Arc::new(db)), newest: Mutex::new(newest) })
+    }
+
+    /// Makes an empty state beside its final name, so that what has that name is always complete.
+    fn make_first(dir: &Path, tuning: &Tuning, health: &Arc<Health>) -> Result<String, StorageError> {
+        let draft = dir.join(DRAFT);
+        if draft.exists() {
+            remove(&draft)?;
+        }
+        drop(StateDb::open(&draft, true, tuning, Arc::clone(health))?);
+        files::sync_tree(&draft)?;
+        let name = format!("{PREFIX}1");
+        files::rename(&draft, &dir.join(&name))?;
+        Ok(name)
+    }
+
+    /// The current generation. Whoever holds it reads on in it, even after an installation.
+    pub fn current(&self) -> Arc<StateDb> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Tells whether files of this store may still be open: once nothing can be upgraded from it, every generation is
+    /// closed, whoever held it last.
+    pub fn files(&self) -> Weak<dyn Any + Send + Sync> {
+        // Every generation holds it and lets go of it after its database.
+        let health: Arc<dyn Any + Send + Sync> = self.health.clone();
+        Arc::downgrade(&health)
+    }
+
+    /// Highest applied index that is surely on disk.
+    pub fn durable_applied(&self) -> Option<LogIndex> {
+        self.current().durable_applied()
+    }
+
+    /// Begins a write transaction on `db`, which must be what [`current`](Self::current) gave.
+    ///
+    /// # Errors
+    ///
+    /// As [`StateDb::begin`]; also if `db` was replaced meanwhile, because what is written to it would be lost.
+    pub fn begin<'db>(&self, db: &'db Arc<StateDb>) -> Result<WriteTxn<'db>, StorageError> {
+        if !Arc::ptr_eq(&self.current.read(), db) {
+            return Err(StorageError::WrongDirectory {
+                path: db.path().to_owned(),
+                detail: "this state was replaced by a snapshot; begin on the current one".to_owned(),
+            });
+        }
+        db.begin()
+    }
+
+    /// Takes over the checkpoint in `dir` (on the same file system), verifies it and opens it beside the current state.
+    /// The directory is consumed, whatever comes of it. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If it is no complete, readable state; nothing changed then.
+    pub fn prepare(&self, dir: &Path) -> Result<PreparedState, StorageError> {
+        self.health.check()?;
+        if !is_complete(dir) {
+            return Err(StorageError::WrongDirectory {
+                path: dir.to_owned(),
+                detail: "this is no complete copy of a state; fetch the snapshot again".to_owned(),
+            });
+        }
+        files::sync_tree(dir)?;
+        let name = {
+            let mut newest = self.newest.lock();
+            *newest += 1;
+            format!("{PREFIX}{newest}")
+        };
+        let path = self.dir.join(&name);
+        files::rename(dir, &path)?;
+        match StateDb::open(&path, false, &self.tuning, Arc::clone(&self.health)) {
+            Ok(db) => Ok(PreparedState { db: Some(Arc::new(db)), name }),
+            Err(error) => {
+                remove(&path)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a prepared state the current one: one rename. The old one goes with its last reader.
+    ///
+    /// # Errors
+    ///
+    /// If it is older than the current state, which must never go back, or the disk failed.
+    ///
+    /// # Panics
+    ///
+    /// If a write transaction is open: what it writes would be lost.
+    pub fn install_prepared(&self, mut prepared: PreparedState) -> Result<(), StorageError> {
+        self.health.check()?;
+        let mut current = self.current.write();
+        let writing = current.writing.load(std::sync::atomic::Ordering::Acquire);
+        assert!(!writing, "invariant: a snapshot is installed between write transactions");
+        let (old, new) = (current.head().applied, prepared.head().applied);
+        if new.map(|(_, index)| index) < old.map(|(_, index)| index) {
+            return Err(StorageError::WrongDirectory {
+                path: self.dir.join(&prepared.name),
+                detail: format!("the snapshot ends at {new:?}, before what is applied, {old:?}"),
+            });
+        }
+        files::replace(&self.dir, CURRENT, format!("{}\n", prepared.name).as_bytes())?;
+        let db = prepared.db.take().expect("invariant: taken only here and on drop");
+        let old = std::mem::replace(&mut *current, db);
+        drop(current);
+        old.retire();
+        Ok(())
+    }
+
+    /// [`prepare`](Self::prepare) and [`install_prepared`](Self::install_prepared) in one.
+    ///
+    /// # Errors
+    ///
+    /// As theirs.
+    pub fn install(&self, dir: &Path) -> Result<(), StorageError> {
+        let prepared = self.prepare(dir)?;
+        self.install_prepared(prepared)
+    }
+}
+
+/// The generation that `CURRENT` names.
+fn read_current(dir: &Path) -> Result<Option<String>, StorageError> {
+    let path = dir.join(CURRENT);
+    match fs::read_to_string(&path) {
+        Ok(content) => match content.strip_suffix('\n').filter(|name| number(name).is_some()) {
+            Some(name) => Ok(Some(name.to_owned())),
+            None => Err(StorageError::Corrupt {
+                place: path.display().to_string(),
+                detail: "it should hold the name of a state directory".to_owned(),
+            }),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(files::at(&path)(error)),
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// The generations in `dir`, by number.
+fn generations(dir: &Path) -> Result<Vec<(u64, String)>, StorageError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(files::at(dir))? {
+        let name = entry.map_err(files::at(dir))?.file_name();
+        if let Some(name) = name.to_str()
+            && let Some(number) = number(name)
+        {
+            found.push((number, name.to_owned()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Whether a RocksDB was ever completely made in `dir`.
+fn is_complete(dir: &Path) -> bool {
+    dir.join("CURRENT").is_file()
+}
+
+fn remove(dir: &Path) -> Result<(), StorageError> {
+    fs::remove_dir_all(dir).map_err(files::at(dir))
+}

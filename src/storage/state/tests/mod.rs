@@ -1,0 +1,8 @@
+//! What storage promises, without any business rule: atomic commits, durability, generations, reclamation.
+
+mod bed;
+mod commit;
+mod crash;
+mod generations;
+mod golden;
+mod reclaim;

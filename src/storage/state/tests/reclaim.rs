@@ -1,0 +1,192 @@
+//! Space below the compaction point goes, and nobody notices.
+
+use super::bed::*;
+use crate::storage::state::{NEWEST, StateDb, StateReader};
+use crate::types::{LogIndex, Revision};
+
+/// Everything in `history` and `versions`, one line an entry.
+fn dump(db: &StateDb) -> Vec<String> {
+    let families = db.families();
+    let mut out = Vec::new();
+    for (name, family) in
+        [("history", families.history), ("versions", families.versions), ("revisions", families.revisions)]
+    {
+        let mut options = rocksdb::ReadOptions::default();
+        options.set_total_order_seek(true);
+        let mut iter = db.db.raw_iterator_cf_opt(family, options);
+        iter.seek_to_first();
+        while let Some(key) = iter.key() {
+            out.push(match name {
+                "history" => {
+                    let (index, position) = crate::storage::state::keys::parse_history(key).unwrap();
+                    format!("h {index}.{position}")
+                }
+                "versions" => {
+                    let (prefix, index) = crate::storage::state::keys::split_version(key).unwrap();
+                    format!("v {}@{index}", crate::storage::state::keys::unescaped(prefix).escape_ascii())
+                }
+                _ => format!("r {}", u64::from_be_bytes(key.try_into().unwrap())),
+            });
+            iter.next();
+        }
+    }
+    out
+}
+
+fn reclaim(db: &StateDb, limit: usize) -> usize {
+    let mut removed = 0;
+    for _ in 0..10_000 {
+        let progress = db.reclaim_step(limit).unwrap();
+        removed += progress.removed;
+        if progress.done {
+            return removed;
+        }
+    }
+    panic!("reclamation does not end");
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.commit(1, &[("kept", Some("1")), ("over", Some("1")), ("gone", Some("1"))]);
+    bed.commit(2, &[("over", Some("2"))]);
+    bed.commit(3, &[("gone", None), ("over", Some("3"))]);
+    bed.commit(4, &[("at", None), ("point", Some("4"))]);
+    bed.commit(5, &[("point", None), ("new", Some("5")), ("over", Some("5"))]);
+    bed.commit(6, &[("over", Some("6")), ("gone", Some("6"))]);
+    bed
+}
+
+#[test]
+fn what_can_still_be_read_stays() {
+    // Revision = index + 1: the point is the command at 5, which removed `point`.
+    for limit in [1, 2, 3, 1000] {
+        let bed = bed();
+        bed.compact(7, 6);
+        assert_eq!(reclaim(&bed.store.current(), limit), 6, "by {limit}");
+        assert_eq!(
+            dump(&bed.store.current()),
+            [
+                "h 1.1",
+                "h 5.0",
+                "h 5.1",
+                "h 5.2",
+                "h 5.3",
+                "h 6.0",
+                "h 6.1",
+                "h 6.2",
+                "v gone@6",
+                "v kept@1",
+                "v new@5",
+                "v over@6",
+                "v over@5",
+                "v point@5",
+                "r 6",
+                "r 7",
+            ],
+            "by {limit}"
+        );
+        // The next point takes the tombstone that lay exactly at this one.
+        bed.compact(8, 7);
+        reclaim(&bed.store.current(), limit);
+        assert_eq!(
+            dump(&bed.store.current()),
+            ["h 1.1", "h 5.2", "h 6.0", "h 6.1", "h 6.2", "v gone@6", "v kept@1", "v new@5", "v over@6", "r 7"],
+            "by {limit}"
+        );
+        assert_eq!(bed.pairs(NEWEST), ["gone=6", "kept=1", "new=5", "over=6"]);
+    }
+}
+
+#[test]
+fn nobody_notices_how_far_it_has_come() {
+    let bed = bed();
+    bed.compact(7, 6);
+    let db = bed.store.current();
+    let read = || {
+        let view = db.view().unwrap();
+        let states: Vec<_> = [LogIndex(5), LogIndex(6), NEWEST].map(|at| show(&view, at)).into();
+        let mut history = Vec::new();
+        view.history(LogIndex(5), |command| {
+            history.push(command);
+            true
+        })
+        .unwrap();
+        (states, history, view.index_of(Revision(6)).unwrap(), view.state_hash().unwrap())
+    };
+    let before = read();
+    while !db.reclaim_step(1).unwrap().done {
+        assert_eq!(read(), before);
+    }
+    assert_eq!(read(), before);
+}
+
+#[test]
+fn a_view_taken_before_reads_on() {
+    let bed = bed();
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let states: Vec<_> = (0..7).map(|at| show(&view, LogIndex(at))).collect();
+    bed.compact(7, 7);
+    reclaim(&db, 1000);
+    db.flush().unwrap();
+    for (at, state) in (0..).zip(states) {
+        assert_eq!(show(&view, LogIndex(at)), state, "at {at}");
+    }
+}
+
+#[test]
+fn it_goes_on_after_a_restart_and_a_moved_point() {
+    let bed = bed();
+    bed.compact(7, 4);
+    for _ in 0..3 {
+        bed.store.current().reclaim_step(2).unwrap();
+    }
+    let bed = bed.reopened();
+    bed.compact(8, 7);
+    reclaim(&bed.store.current(), 2);
+    let other = self::bed();
+    other.compact(7, 7);
+    reclaim(&other.store.current(), 1000);
+    assert_eq!(dump(&bed.store.current()), dump(&other.store.current()));
+    assert_eq!(reclaim(&bed.reopened().store.current(), 2), 0, "what is done stays done");
+}
+
+#[test]
+fn a_huge_command_is_reclaimed_in_small_steps() {
+    let bed = Bed::new();
+    let keys: Vec<String> = (0..300).map(|number| format!("k{number:03}")).collect();
+    let puts: Vec<Write<'_>> = keys.iter().map(|key| (key.as_str(), Some("v"))).collect();
+    let deletes: Vec<Write<'_>> = keys.iter().map(|key| (key.as_str(), None)).collect();
+    bed.commit(1, &puts);
+    bed.commit(2, &deletes);
+    bed.commit(3, &[("x", Some("v"))]);
+    bed.compact(4, 3);
+    let db = bed.store.current();
+    let progress = db.reclaim_step(100).unwrap();
+    assert_eq!((progress.visited, progress.done), (100, false));
+    assert_eq!(reclaim(&db, 100), 300, "the tombstones lie at the point and stay");
+    bed.compact(5, 4);
+    assert_eq!(reclaim(&db, 7), 300);
+    assert_eq!(dump(&db), ["h 3.0", "h 3.1", "v x@3", "r 4"]);
+}
+
+#[test]
+fn it_runs_beside_the_writer() {
+    let bed = Bed::new();
+    let value = "v".repeat(100);
+    for index in 1..=300 {
+        bed.commit(index, &[(&format!("k{}", index % 10), Some(&value))]);
+    }
+    bed.compact(301, 301);
+    let db = bed.store.current();
+    std::thread::scope(|scope| {
+        let reclaimer = scope.spawn(|| reclaim(&db, 3));
+        for index in 302..=600 {
+            bed.commit(index, &[(&format!("k{}", index % 10), Some(&format!("{index}")))]);
+        }
+        assert_eq!(reclaimer.join().unwrap(), 290);
+    });
+    let want: Vec<_> = (0..10).map(|key| format!("k{key}={}", if key == 0 { 600 } else { 590 + key })).collect();
+    assert_eq!(bed.pairs(NEWEST), want);
+    assert_eq!(bed.pairs(LogIndex(300)).len(), 10);
+}

@@ -1,0 +1,394 @@
+//! The write transaction: a run of commands that becomes visible, and later durable, all at once or not at all.
+//!
+//! Owns the batch, what the run has written so far, and the counters that follow from it. Knows no rules about when
+//! something may be written. Invariant: each command sees the ones before it; nobody else sees any of them before
+//! [`WriteTxn::commit`]; a key has at most one version per command.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use rocksdb::{ReadOptions, WriteBatch};
+
+use super::db::{AppliedState, Families, StateDb};
+use super::keys::{self, Table};
+use super::load;
+use super::options::write_options;
+use super::overlay::{Change, Overlay};
+use super::reader::{NEWEST, StateReader};
+use super::record::{CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_history};
+use super::scan::VersionScan;
+use super::seek::Seeker;
+use super::view::decode_index;
+use crate::storage::StorageError;
+use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LeaseId, LogIndex, Revision, StoreEpoch};
+
+/// What a commit made visible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The head after it.
+    pub head: StateHead,
+    /// What each command changed, in order; commands that changed nothing are not there.
+    pub events: Vec<CommitEvents>,
+}
+
+/// The command that is being applied.
+struct Command {
+    index: LogIndex,
+    unix_ms: u64,
+    /// Records written so far.
+    count: u32,
+    /// The revision that it began with.
+    revision: Revision,
+}
+
+/// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves nothing.
+pub struct WriteTxn<'db> {
+    db: &'db StateDb,
+    families: Families<'db>,
+    /// The head as of the last commit: what is newer is in the overlay.
+    base: StateHead,
+    head: StateHead,
+    batch: WriteBatch,
+    overlay: Overlay,
+    /// Log index of each revision that is not committed, beginning after `base.revision`.
+    revisions: Vec<LogIndex>,
+    /// Index entries and small records that are not committed; `None` is a removal.
+    index: BTreeMap<Vec<u8>, bool>,
+    leases: BTreeMap<LeaseId, Option<Bytes>>,
+    membership: Option<Bytes>,
+    command: Option<Command>,
+    seeker: RefCell<Seeker<'db>>,
+    scratch: Vec<u8>,
+}
+
+impl<'db> WriteTxn<'db> {
+    pub(super) fn new(db: &'db StateDb) -> Self {
+        let head = db.head();
+        Self {
+            db,
+            families: db.families(),
+            base: head,
+            head,
+            batch: WriteBatch::default(),
+            overlay: Overlay::default(),
+            revisions: Vec::new(),
+            index: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            membership: None,
+            command: None,
+            seeker: RefCell::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Begins the command of the log entry at `index`; what is written from here on belongs to it.
+    ///
+    /// # Panics
+    ///
+    /// If the entry, or a later one, was applied before: the log is applied in order, each entry once.
+    pub fn begin_command(&mut self, index: LogIndex, unix_ms: u64) {
+        let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
+        assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
+        assert!(self.command.is_none(), "invariant: the command before {index} was ended");
+        self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision });
+    }
+
+    /// Ends the command: writes the head of its history if it changed anything.
+    pub fn end_command(&mut self) {
+        let command = self.command.take().expect("invariant: a command was begun");
+        let revision = (self.head.revision != command.revision).then_some(self.head.revision);
+        if let Some(revision) = revision {
+            self.batch.put_cf(self.families.revisions, keys::revision(revision), command.index.get().to_be_bytes());
+            self.revisions.push(command.index);
+        }
+        if command.count > 0 {
+            self.scratch.clear();
+            HistoryHead { revision, count: command.count, unix_ms: command.unix_ms }.encode(&mut self.scratch);
+            self.batch.put_cf(self.families.history, keys::history(command.index, 0), &self.scratch);
+        }
+    }
+
+    /// Writes a version of a key. `previous` is the live version that it replaces; `kv` is the whole new pair.
+    pub fn put(&mut self, table: Table, kv: KeyValue, previous: Option<&Version>) {
+        let value_len = u32::try_from(kv.value.len()).expect("invariant: requests are far smaller than 4 GiB");
+        let (key_len, lease_before) = (kv.key.len() as u64, previous.map_or(LeaseId::NONE, |version| version.lease));
+        if table == Table::Kv {
+            match previous {
+                None => {
+                    self.head.live_keys += 1;
+                    self.head.live_bytes += key_len + u64::from(value_len);
+                }
+                Some(previous) => {
+                    self.head.live_bytes += u64::from(value_len);
+                    self.head.live_bytes -= u64::from(previous.value_len);
+                }
+            }
+            self.move_lease(&kv.key, lease_before, kv.lease);
+        }
+        let version = Version {
+            deleted: false,
+            value_len,
+            create_revision: kv.create_revision,
+            mod_revision: kv.mod_revision,
+            version: kv.version,
+            lease: kv.lease,
+            ..self.next_place()
+        };
+        self.record(table, ChangeKind::Put, version, kv);
+    }
+
+    /// Writes a tombstone. `previous` is the live version that it ends.
+    pub fn delete(&mut self, table: Table, key: Bytes, kind: ChangeKind, revision: Revision, previous: &Version) {
+        if table == Table::Kv {
+            self.head.live_keys -= 1;
+            self.head.live_bytes -= key.len() as u64 + u64::from(previous.value_len);
+            self.move_lease(&key, previous.lease, LeaseId::NONE);
+        }
+        let version = Version { deleted: true, mod_revision: revision, ..self.next_place() };
+        self.record(table, kind, version, KeyValue { key, mod_revision: revision, ..KeyValue::default() });
+    }
+
+    fn next_place(&mut self) -> Version {
+        let command = self.command.as_mut().expect("invariant: writes belong to a command");
+        command.count += 1;
+        Version { index: command.index, position: command.count, ..Version::default() }
+    }
+
+    fn record(&mut self, table: Table, kind: ChangeKind, version: Version, kv: KeyValue) {
+        self.scratch.clear();
+        encode_history(&mut self.scratch, table, kind, &kv);
+        let place = keys::history(version.index, version.position);
+        self.batch.put_cf(self.families.history, place, &self.scratch);
+        self.overlay.push(version, table, kind, kv);
+    }
+
+    fn move_lease(&mut self, key: &[u8], from: LeaseId, to: LeaseId) {
+        if from == to {
+            return;
+        }
+        for (lease, attached) in [(from, false), (to, true)] {
+            if lease.is_some() {
+                let mut entry = Vec::with_capacity(key.len() + 9);
+                keys::push_lease_key(&mut entry, lease, key);
+                self.index.insert(entry, attached);
+            }
+        }
+    }
+
+    /// Moves the KV revision to `revision`, which the current command made.
+    pub fn set_revision(&mut self, revision: Revision) {
+        debug_assert!(revision >= self.head.revision, "invariant: the revision never goes back");
+        self.head.revision = revision;
+    }
+
+    /// Moves the compaction point.
+    pub fn set_compaction(&mut self, point: CompactionPoint) {
+        self.head.compaction = Some(point);
+    }
+
+    /// Names the store's lineage.
+    pub fn set_epoch(&mut self, epoch: StoreEpoch) {
+        self.head.epoch = Some(epoch);
+    }
+
+    /// Writes (or with `None` removes) the record of a lease, opaque here.
+    pub fn set_lease(&mut self, lease: LeaseId, record: Option<Bytes>) {
+        self.leases.insert(lease, record);
+    }
+
+    /// The record of a lease, opaque here.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn lease(&self, lease: LeaseId) -> Result<Option<Bytes>, StorageError> {
+        if let Some(record) = self.leases.get(&lease) {
+            return Ok(record.clone());
+        }
+        Ok(self.db.db.get_cf(self.families.meta, keys::lease(lease))?.map(Bytes::from))
+    }
+
+    /// The KV keys that hang on a lease, in key order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
+        let prefix = keys::lease_keys_prefix(lease);
+        let mut found = BTreeMap::new();
+        let mut iter = self.db.db.raw_iterator_cf(self.families.index);
+        iter.seek(prefix);
+        while let Some(key) = iter.key().and_then(|key| key.strip_prefix(&prefix)) {
+            found.insert(Bytes::copy_from_slice(key), true);
+            iter.next();
+        }
+        iter.status()?;
+        let pending = self
+            .index
+            .range(prefix.to_vec()..)
+            .map_while(|(entry, &attached)| Some((Bytes::copy_from_slice(entry.strip_prefix(&prefix)?), attached)));
+        found.extend(pending);
+        Ok(found.into_iter().filter_map(|(key, attached)| attached.then_some(key)).collect())
+    }
+
+    /// Sets the applied position, which the commit writes with everything else.
+    ///
+    /// # Panics
+    ///
+    /// If a command is still open.
+    pub fn set_applied(&mut self, applied: &AppliedState) {
+        assert!(self.command.is_none(), "invariant: a command ends before it counts as applied");
+        self.head.applied = Some((applied.term, applied.index));
+        if let Some(membership) = &applied.membership {
+            self.membership = Some(membership.clone());
+        }
+    }
+
+    /// Makes everything visible, in one atomic write.
+    ///
+    /// # Errors
+    ///
+    /// If the write failed: nothing became visible, and the store refuses everything from then on.
+    ///
+    /// # Panics
+    ///
+    /// If a command is still open.
+    pub fn commit(mut self) -> Result<Committed, StorageError> {
+        assert!(self.command.is_none(), "invariant: a commit lies between commands");
+        self.db.health.check()?;
+        let db = self.db;
+        let _committing = db.committing.lock();
+        self.stage();
+        let batch = std::mem::take(&mut self.batch);
+        self.db.health.watch(self.db.db.write_opt(batch, &write_options()))?;
+        *self.db.head.write() = self.head;
+        let changes = std::mem::take(&mut self.overlay.changes);
+        Ok(Committed { head: self.head, events: events(changes) })
+    }
+
+    /// Puts into the batch what was held back: versions, in key order so that inserting them is cheap, and what is
+    /// written once per commit.
+    fn stage(&mut self) {
+        let Self { batch, overlay, families, db, .. } = self;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for (table, user_key, versions) in overlay.keys() {
+            key.clear();
+            keys::push_version_prefix(&mut key, table, user_key);
+            let prefix = key.len();
+            for version in versions.iter().rev() {
+                key.truncate(prefix);
+                keys::push_inverted(&mut key, version.index);
+                value.clear();
+                version.encode(&mut value);
+                batch.put_cf(families.versions, &key, &value);
+            }
+            if let Some(filter) = &db.filter {
+                filter.add(table, user_key);
+            }
+            if let Some(newest) = versions.last() {
+                db.cache.insert(table, user_key, *newest);
+            }
+        }
+        for (entry, attached) in &self.index {
+            match attached {
+                true => batch.put_cf(families.index, entry, b""),
+                false => batch.delete_cf(families.index, entry),
+            }
+        }
+        for (&lease, record) in &self.leases {
+            match record {
+                Some(record) => batch.put_cf(families.meta, keys::lease(lease), record),
+                None => batch.delete_cf(families.meta, keys::lease(lease)),
+            }
+        }
+        if let Some(membership) = &self.membership {
+            batch.put_cf(families.meta, keys::META_MEMBERSHIP, membership);
+        }
+        if self.head != self.base {
+            batch.put_cf(families.meta, keys::META_HEAD, self.head.encode());
+        }
+    }
+}
+
+impl Drop for WriteTxn<'_> {
+    fn drop(&mut self) {
+        self.db.writing.store(false, Ordering::Release);
+    }
+}
+
+/// Groups changes by command.
+fn events(changes: Vec<Change>) -> Vec<CommitEvents> {
+    let mut events = Vec::new();
+    let mut changes = changes.into_iter().peekable();
+    let mut group: Vec<KvEvent> = Vec::new();
+    while let Some(Change { index, kind, kv, .. }) = changes.next() {
+        let revision = kv.mod_revision;
+        group.push(KvEvent { kind, kv });
+        if changes.peek().is_none_or(|next| next.index != index) {
+            let kv: Arc<[KvEvent]> = group.drain(..).collect();
+            events.push(CommitEvents { index, revision: Some(revision), kv });
+        }
+    }
+    events
+}
+
+impl StateReader for WriteTxn<'_> {
+    fn head(&self) -> &StateHead {
+        &self.head
+    }
+
+    fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
+        if let Some(point) = self.head.compaction
+            && point.revision == revision
+        {
+            return Ok(point.index);
+        }
+        if revision <= Revision::INITIAL {
+            return Ok(LogIndex::ZERO);
+        }
+        if revision > self.base.revision {
+            let ahead = (revision.get() - self.base.revision.get() - 1) as usize;
+            // The revision that the current command makes has no entry yet.
+            let current = || self.command.as_ref().map(|command| command.index);
+            return Ok(self.revisions.get(ahead).copied().or_else(current).expect("invariant: checked by the caller"));
+        }
+        let key = keys::revision(revision);
+        decode_index(&key, self.db.db.get_pinned_cf(self.families.revisions, key)?.as_deref())
+    }
+
+    fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError> {
+        if let Some(version) = self.overlay.lookup(table, key, at) {
+            return Ok(Some(version).filter(|version| !version.deleted));
+        }
+        let applied = self.base.applied_index();
+        let remembered = if at == NEWEST { self.db.cache.get(table, key, applied) } else { None };
+        let version = match remembered {
+            Some(version) => Some(version),
+            None if self.db.is_never_written(table, key) => None,
+            None => self.seeker.borrow_mut().find(self.db, ReadOptions::default, table, key, at)?,
+        };
+        Ok(version.filter(|version| !version.deleted))
+    }
+
+    fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError> {
+        Ok(VersionScan::new(self.db, ReadOptions::default(), Some(&self.overlay), table, range, at))
+    }
+
+    fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {
+        let pending = |version: &Version| {
+            let change = self.overlay.change(version)?;
+            Some(HistoryRecord { table: change.table, kind: change.kind, kv: change.kv.clone() })
+        };
+        if versions.iter().all(|version| version.index <= self.base.applied_index()) {
+            return load::records(self.db, ReadOptions::default, versions);
+        }
+        let stored: Vec<Version> =
+            versions.iter().filter(|version| self.overlay.change(version).is_none()).copied().collect();
+        let mut stored = load::records(self.db, ReadOptions::default, &stored)?.into_iter();
+        let record = |version| pending(version).or_else(|| stored.next()).expect("invariant: one record per version");
+        Ok(versions.iter().map(record).collect())
+    }
+}

@@ -1,0 +1,222 @@
+//! One consistent view of committed state.
+//!
+//! Owns a RocksDB snapshot and the head that was read through it. Invariant: everything that a view answers is the state
+//! right after the entry that its head names.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use rocksdb::{ReadOptions, Snapshot};
+
+use super::db::{Families, StateDb, corrupt, decode_head};
+use super::keys::{self, Table};
+use super::load;
+use super::options::{HISTORY, REVISIONS};
+use super::reader::{NEWEST, StateReader};
+use super::record::{HistoryHead, HistoryRecord, StateHead, Version, decode_history};
+use super::scan::VersionScan;
+use super::seek::Seeker;
+use crate::storage::StorageError;
+use crate::types::{KeyRange, LeaseId, LogIndex, Revision};
+
+/// A consistent view of committed state; see [`StateDb::view`]. It pins what it sees, so let go of it soon.
+pub struct ReadView<'db> {
+    pub(super) db: &'db StateDb,
+    // Before the snapshot that it reads through, so that it goes first.
+    seeker: RefCell<Seeker<'db>>,
+    pub(super) snapshot: Snapshot<'db>,
+    pub(super) families: Families<'db>,
+    head: StateHead,
+}
+
+/// What one command did, as `history` holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandHistory {
+    /// Log index of the command.
+    pub index: LogIndex,
+    /// The head.
+    pub head: HistoryHead,
+    /// Its records, in order.
+    pub records: Vec<HistoryRecord>,
+}
+
+impl<'db> ReadView<'db> {
+    pub(super) fn new(db: &'db StateDb) -> Result<Self, StorageError> {
+        let families = db.families();
+        let snapshot = db.db.snapshot();
+        let head = decode_head(snapshot.get_pinned_cf(families.meta, keys::META_HEAD)?.as_deref())?;
+        Ok(Self { db, seeker: RefCell::default(), snapshot, families, head })
+    }
+
+    /// The head as of this view.
+    pub fn head(&self) -> &StateHead {
+        &self.head
+    }
+
+    /// Index of the last entry that this view sees.
+    pub fn applied(&self) -> LogIndex {
+        self.head.applied_index()
+    }
+
+    /// The KV revision of this view.
+    pub fn revision(&self) -> Revision {
+        self.head.revision
+    }
+
+    pub(super) fn options(&self) -> ReadOptions {
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&self.snapshot);
+        options
+    }
+
+    /// The membership as of this view, opaque here.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn membership(&self) -> Result<Option<Bytes>, StorageError> {
+        Ok(self.snapshot.get_cf(self.families.meta, keys::META_MEMBERSHIP)?.map(Bytes::from))
+    }
+
+    /// The record of a lease, opaque here.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn lease(&self, lease: LeaseId) -> Result<Option<Bytes>, StorageError> {
+        Ok(self.snapshot.get_cf(self.families.meta, keys::lease(lease))?.map(Bytes::from))
+    }
+
+    /// The KV keys that hang on a lease, in key order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
+        let prefix = keys::lease_keys_prefix(lease);
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, self.options());
+        let mut found = Vec::new();
+        iter.seek(prefix);
+        while let Some(key) = iter.key().and_then(|key| key.strip_prefix(&prefix)) {
+            found.push(Bytes::copy_from_slice(key));
+            iter.next();
+        }
+        iter.status()?;
+        Ok(found)
+    }
+
+    /// The command that made `revision`, which lies between the compaction point and the current revision; zero if none
+    /// did. Unlike [`index_of`](StateReader::index_of) it is exact for the current revision too.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or the revision is not where it must be.
+    pub fn command_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
+        if let Some(point) = self.head.compaction
+            && point.revision == revision
+        {
+            return Ok(point.index);
+        }
+        if revision <= Revision::INITIAL {
+            return Ok(LogIndex::ZERO);
+        }
+        let key = keys::revision(revision);
+        decode_index(&key, self.snapshot.get_pinned_cf(self.families.revisions, key)?.as_deref())
+    }
+
+    /// Goes through what commands did, in order, from the command at `from` on, until `visit` answers false. Commands
+    /// that changed nothing are not there. The caller has checked that `from` is not below the compaction point: what
+    /// is below may be gone.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history has a hole.
+    pub fn history(&self, from: LogIndex, mut visit: impl FnMut(CommandHistory) -> bool) -> Result<(), StorageError> {
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
+        iter.seek(keys::history(from, 0));
+        while let Some((key, value)) = iter.item() {
+            let (index, head) = match keys::parse_history(key) {
+                Some((index, 0)) => match HistoryHead::decode(value) {
+                    Some(head) => (index, head),
+                    None => return Err(corrupt(HISTORY, key, "cannot be decoded")),
+                },
+                _ => return Err(corrupt(HISTORY, key, "a record without its head")),
+            };
+            let mut records = Vec::with_capacity(head.count as usize);
+            for position in 1..=head.count {
+                iter.next();
+                let key = keys::history(index, position);
+                let record =
+                    iter.item().filter(|(here, _)| **here == key[..]).and_then(|(_, value)| decode_history(value));
+                match record {
+                    Some(record) => records.push(record),
+                    None => {
+                        iter.status()?;
+                        return Err(corrupt(HISTORY, &key, "missing, or cannot be decoded"));
+                    }
+                }
+            }
+            if !visit(CommandHistory { index, head, records }) {
+                return Ok(());
+            }
+            iter.next();
+        }
+        iter.status()?;
+        Ok(())
+    }
+}
+
+impl StateReader for ReadView<'_> {
+    fn head(&self) -> &StateHead {
+        &self.head
+    }
+
+    fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
+        if let Some(point) = self.head.compaction
+            && point.revision == revision
+        {
+            return Ok(point.index);
+        }
+        if revision == self.head.revision {
+            // No key has changed since, so that this is now, and what is remembered of now may answer.
+            return Ok(NEWEST);
+        }
+        if revision <= Revision::INITIAL {
+            return Ok(LogIndex::ZERO);
+        }
+        let key = keys::revision(revision);
+        decode_index(&key, self.snapshot.get_pinned_cf(self.families.revisions, key)?.as_deref())
+    }
+
+    fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError> {
+        let remembered = if at == NEWEST { self.db.cache.get(table, key, self.applied()) } else { None };
+        let version = match remembered {
+            Some(version) => Some(version),
+            None if self.db.is_never_written(table, key) => None,
+            None => {
+                let found = self.seeker.borrow_mut().find(self.db, || self.options(), table, key, at)?;
+                if let Some(version) = found
+                    && at == NEWEST
+                {
+                    self.db.remember(table, key, version, &self.head);
+                }
+                found
+            }
+        };
+        Ok(version.filter(|version| !version.deleted))
+    }
+
+    fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError> {
+        Ok(VersionScan::new(self.db, self.options(), None, table, range, at))
+    }
+
+    fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {
+        load::records(self.db, || self.options(), versions)
+    }
+}
+
+/// Reads an entry of `revisions`.
+pub(super) fn decode_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
+    let index = bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
+    index.map(LogIndex).ok_or_else(|| corrupt(REVISIONS, key, "a revision above the compaction point has no entry"))
+}

@@ -1,0 +1,183 @@
+//! Catching up: history read in chunks, for everybody who is behind.
+//!
+//! Owns the requests of lagging readers and the last chunks that were read. One scan answers every request whose position
+//! lies in what it read, and one that comes a little later finds the chunk still here. Readers of the live lists never
+//! come by. Invariant: a chunk holds every commit of the topic in `(after, reached]`, so that it serves every subject.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::commit::Commit;
+use super::feed::Feed;
+use super::session::Waiter;
+use super::subscription::CloseReason;
+use super::topic::Topic;
+use crate::types::LogIndex;
+
+/// Chunks that are kept for those who come a little later, count.
+const CHUNKS_KEPT: usize = 8;
+
+/// How much one scan reads; the first commit always fits.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanLimits {
+    /// Commits, count (etcd replays at most 1000 revisions at a time).
+    pub commits_max: usize,
+    /// Commits, bytes as [`Topic::cost_bytes`] counts them.
+    pub bytes_max: usize,
+}
+
+impl Default for ScanLimits {
+    fn default() -> Self {
+        Self { commits_max: 1000, bytes_max: 512 * 1024 }
+    }
+}
+
+/// A piece of history.
+pub struct Chunk<T: Topic> {
+    /// The position that it continues.
+    pub after: LogIndex,
+    /// The position that one has after it; at the end of history, the last entry that was applied.
+    pub reached: LogIndex,
+    /// Everything in between that means something to the topic, in order.
+    pub commits: Vec<Arc<Commit<T>>>,
+}
+
+/// What was committed, as far back as the compaction point. Implemented by who owns the storage.
+pub trait History<T: Topic>: Send + Sync + 'static {
+    /// Reads what comes after `after`. The future may take its time, but must not block.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseReason::Compacted`] if something after `after` may be gone, [`CloseReason::EpochChanged`] if the history is
+    /// of another lineage than before, [`CloseReason::Failed`] if it cannot be read.
+    fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>>;
+}
+
+pub(super) type Scanned<T> = Result<Arc<Chunk<T>>, CloseReason>;
+
+/// The waiting room of the lagging.
+pub(super) struct CatchUp<T: Topic> {
+    requests: Mutex<Vec<Request<T>>>,
+    chunks: Mutex<VecDeque<Arc<Chunk<T>>>>,
+    bell: Arc<Notify>,
+    scans: AtomicU64,
+    answered: AtomicU64,
+}
+
+struct Request<T: Topic> {
+    after: LogIndex,
+    answer: oneshot::Sender<Scanned<T>>,
+    waiter: Arc<Waiter>,
+}
+
+impl<T: Topic> Request<T> {
+    fn answer(self, scanned: Scanned<T>) {
+        // A reader that went away does not care.
+        drop(self.answer.send(scanned));
+        self.waiter.raise();
+    }
+}
+
+impl<T: Topic> Default for CatchUp<T> {
+    fn default() -> Self {
+        Self {
+            requests: Mutex::default(),
+            chunks: Mutex::default(),
+            bell: Arc::default(),
+            scans: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<T: Topic> CatchUp<T> {
+    /// Asks for what comes after `after`; the waiter is raised when the answer is there.
+    pub(super) fn ask(&self, after: LogIndex, waiter: Arc<Waiter>) -> oneshot::Receiver<Scanned<T>> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.lock().push(Request { after, answer, waiter });
+        self.bell.notify_one();
+        answered
+    }
+
+    /// A chunk that was read lately and continues `position`.
+    pub(super) fn cached(&self, position: LogIndex) -> Option<Arc<Chunk<T>>> {
+        let chunks = self.chunks.lock();
+        chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
+    }
+
+    /// Lets go of the chunks that are kept.
+    pub(super) fn forget(&self) {
+        let chunks = std::mem::take(&mut *self.chunks.lock());
+        drop(chunks);
+    }
+
+    pub(super) fn bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.bell)
+    }
+
+    /// Scans, and requests that they answered.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.scans.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
+    }
+
+    fn take_requests(&self) -> Vec<Request<T>> {
+        std::mem::take(&mut *self.requests.lock())
+    }
+
+    fn keep(&self, chunk: &Arc<Chunk<T>>) {
+        let mut chunks = self.chunks.lock();
+        let evicted = if chunks.len() >= CHUNKS_KEPT { chunks.pop_front() } else { None };
+        chunks.push_back(Arc::clone(chunk));
+        drop(chunks);
+        drop(evicted);
+    }
+}
+
+/// Answers requests round by round: everybody who waits gets one chunk before anybody gets a second one.
+pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, history: Arc<dyn History<T>>) {
+    loop {
+        bell.notified().await;
+        let Some(first) = feed.upgrade() else { return };
+        let limits = first.options.scan;
+        let mut round = first.catch_up.take_requests();
+        drop(first);
+        round.sort_by_key(|request| std::cmp::Reverse(request.after));
+        while let Some(request) = round.pop() {
+            if request.answer.is_closed() {
+                continue;
+            }
+            let scanned = history.read(request.after, limits).await.map(Arc::new);
+            let Some(feed) = feed.upgrade() else { return };
+            let catch_up = &feed.catch_up;
+            catch_up.scans.fetch_add(1, Ordering::Relaxed);
+            let mut answered = 1;
+            match &scanned {
+                Ok(chunk) => {
+                    while let Some(next) =
+                        round.pop_if(|next| next.after < chunk.reached || next.after == request.after)
+                    {
+                        next.answer(Ok(Arc::clone(chunk)));
+                        answered += 1;
+                    }
+                    if !chunk.commits.is_empty() {
+                        catch_up.keep(chunk);
+                    }
+                }
+                Err(reason) => {
+                    // Whoever is further may still be served.
+                    while let Some(next) = round.pop_if(|next| next.after == request.after) {
+                        next.answer(Err(reason.clone()));
+                        answered += 1;
+                    }
+                }
+            }
+            request.answer(scanned);
+            catch_up.answered.fetch_add(answered, Ordering::Relaxed);
+        }
+    }
+}

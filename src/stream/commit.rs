@@ -1,0 +1,138 @@
+//! One commit as a topic sees it, and the part of it that one subject wants.
+//!
+//! Invariant: a commit is made once and shared by reference by everyone who delivers it, with what is derived from it.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use super::topic::Topic;
+use crate::types::{CommitEvents, LogIndex, Revision};
+
+/// What one command changed, as one topic sees it.
+pub struct Commit<T: Topic> {
+    index: LogIndex,
+    revision: Option<Revision>,
+    events: Arc<[T::Event]>,
+    memos: OnceLock<Box<[T::Memo]>>,
+    bytes: usize,
+}
+
+impl<T: Topic> Commit<T> {
+    /// `None` if the command means nothing to the topic.
+    pub fn new(commit: &CommitEvents) -> Option<Self> {
+        let events = T::events(commit);
+        if events.is_empty() {
+            return None;
+        }
+        let bytes = events.iter().map(T::cost_bytes).sum();
+        Some(Self { index: commit.index, revision: commit.revision, events, memos: OnceLock::new(), bytes })
+    }
+
+    /// Log index of the command.
+    pub fn index(&self) -> LogIndex {
+        self.index
+    }
+
+    /// The KV revision that the command made, if it made one.
+    pub fn revision(&self) -> Option<Revision> {
+        self.revision
+    }
+
+    /// Everything that the command changed in this topic, in order.
+    pub fn events(&self) -> &[T::Event] {
+        &self.events
+    }
+
+    /// About how much memory it takes, bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What is derived from the event at `position` once for all.
+    pub fn memo(&self, position: usize) -> &T::Memo {
+        let memos = self.memos.get_or_init(|| self.events.iter().map(|_| T::Memo::default()).collect());
+        &memos[position]
+    }
+}
+
+impl<T: Topic> fmt::Debug for Commit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Commit<{}>({}, {} events)", T::NAME, self.index, self.events.len())
+    }
+}
+
+/// The part of a commit that one subject wants.
+pub struct Item<T: Topic> {
+    commit: Arc<Commit<T>>,
+    picks: Picks,
+}
+
+#[derive(Clone, Debug)]
+enum Picks {
+    All,
+    /// Positions, ascending.
+    Some(Arc<[u32]>),
+}
+
+impl<T: Topic> Clone for Item<T> {
+    fn clone(&self) -> Self {
+        Self { commit: Arc::clone(&self.commit), picks: self.picks.clone() }
+    }
+}
+
+impl<T: Topic> fmt::Debug for Item<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item").field("commit", &self.commit).field("picks", &self.picks).finish()
+    }
+}
+
+impl<T: Topic> Item<T> {
+    /// The events at `picks`, which is ascending and not empty.
+    pub(super) fn of(commit: &Arc<Commit<T>>, picks: &[u32]) -> Self {
+        let all = picks.len() == commit.events.len();
+        Self { commit: Arc::clone(commit), picks: if all { Picks::All } else { Picks::Some(picks.into()) } }
+    }
+
+    /// What `subject` wants of a commit; `None` if nothing.
+    pub(super) fn select(commit: &Arc<Commit<T>>, subject: &T::Subject) -> Option<Self> {
+        if let [event] = &*commit.events {
+            return T::matches(subject, event).then(|| Self { commit: Arc::clone(commit), picks: Picks::All });
+        }
+        let wanted = |(position, event)| T::matches(subject, event).then_some(position as u32);
+        let picks: Vec<u32> = commit.events.iter().enumerate().filter_map(wanted).collect();
+        (!picks.is_empty()).then(|| Self::of(commit, &picks))
+    }
+
+    /// The commit.
+    pub fn commit(&self) -> &Arc<Commit<T>> {
+        &self.commit
+    }
+
+    /// Log index of the command.
+    pub fn index(&self) -> LogIndex {
+        self.commit.index
+    }
+
+    /// Number of events.
+    #[expect(clippy::len_without_is_empty, reason = "an item is never empty")]
+    pub fn len(&self) -> usize {
+        match &self.picks {
+            Picks::All => self.commit.events.len(),
+            Picks::Some(picks) => picks.len(),
+        }
+    }
+
+    /// Positions in the commit of the events that are wanted, ascending.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        let picked = match &self.picks {
+            Picks::All => None,
+            Picks::Some(picks) => Some(picks),
+        };
+        (0..self.len()).map(move |at| picked.map_or(at, |picks| picks[at] as usize))
+    }
+
+    /// The events that are wanted, in order.
+    pub fn events(&self) -> impl Iterator<Item = &T::Event> + '_ {
+        self.positions().map(|position| &self.commit.events[position])
+    }
+}

@@ -1,0 +1,43 @@
+//! The event publisher: every commit goes to every topic.
+//!
+//! Owns the list of topics. A new topic gets a field here and a line in each method (`docs/adding-a-topic.md`).
+
+use std::sync::Arc;
+
+use super::feed::{Feed, FeedOptions};
+use super::kv::Kv;
+use super::publisher::{Publisher, StatePoint};
+use super::subscription::CloseReason;
+use crate::types::CommitEvents;
+
+/// Takes commits from the state machine and feeds all topics.
+pub struct EventPublisher {
+    kv: Arc<Feed<Kv>>,
+}
+
+impl EventPublisher {
+    /// A publisher for a state that is at `point`.
+    pub fn new(point: StatePoint, options: FeedOptions) -> Self {
+        Self { kv: Feed::new(point, options) }
+    }
+
+    /// Changes of KV keys.
+    pub fn kv(&self) -> &Arc<Feed<Kv>> {
+        &self.kv
+    }
+
+    /// Ends every subscription, and every one that is still made.
+    pub fn close(&self, reason: CloseReason) {
+        self.kv.close(reason);
+    }
+}
+
+impl Publisher for EventPublisher {
+    fn publish(&self, commits: Vec<CommitEvents>) {
+        self.kv.publish(&commits);
+    }
+
+    fn reset(&self, point: StatePoint) {
+        self.kv.reset(point);
+    }
+}

@@ -1,0 +1,514 @@
+//! The live feed of one topic: who subscribes to what, and the step from a commit to their lists.
+//!
+//! Owns the registry and the window, under one lock that is held for look-ups and appends only: never while anything is
+//! read, encoded, sent, awaited or freed in bulk. Invariant: what `published` names has been appended to the list of every
+//! subject that it concerns.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use super::catch_up::{CatchUp, History, ScanLimits};
+use super::commit::{Commit, Item};
+use super::link::Link;
+use super::publisher::StatePoint;
+use super::session::{Session, Waiter};
+use super::slab::Slab;
+use super::subscription::{CloseReason, Place, Subscription};
+use super::topic::{SubjectIndex, Topic};
+use super::window::{Entry, Window};
+use crate::types::{CommitEvents, LogIndex};
+
+/// Commits that are published before the lock is let go for a moment, count.
+const LOCK_BATCH: usize = 64;
+/// Subscribers that the waker raises before it lets others run, count.
+const WAKE_BATCH: usize = 256;
+
+/// Bounds of a feed.
+#[derive(Clone, Copy, Debug)]
+pub struct FeedOptions {
+    /// Commits in the window, count: what slow readers of all subjects together may pin.
+    pub window_items_max: usize,
+    /// Commits in the window, bytes.
+    pub window_bytes_max: usize,
+    /// What one step of catching up reads: a reader that stands still in the middle of it pins that much.
+    pub scan: ScanLimits,
+    /// Up to so many subscribers of a subject are woken by the publisher itself; more are woken by a task of their own
+    /// ([`Feed::wake_readers`]), so that a crowd does not hold up commits.
+    pub inline_wakes_max: usize,
+}
+
+impl Default for FeedOptions {
+    fn default() -> Self {
+        Self {
+            window_items_max: 65_536,
+            window_bytes_max: 64 * 1024 * 1024,
+            scan: ScanLimits::default(),
+            inline_wakes_max: 16,
+        }
+    }
+}
+
+/// Where a subscription begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With what is published from now on.
+    Now,
+    /// With what comes after this index, which the subscriber has.
+    After(LogIndex),
+}
+
+/// What a feed counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedStats {
+    /// Subscriptions now.
+    pub subscriptions: u64,
+    /// Subjects that somebody subscribes to now.
+    pub subjects: u64,
+    /// Subscriptions that are behind the live lists now.
+    pub lagging: u64,
+    /// Times that a subscription fell behind its live list, ever.
+    pub fell_behind: u64,
+    /// Commits in the window now.
+    pub window_items: u64,
+    /// Bytes that the window pins now.
+    pub window_bytes: u64,
+    /// Scans of history for those who are behind, ever.
+    pub scans: u64,
+    /// Catch-up requests that such scans answered, ever: more than scans if scans were shared.
+    pub scans_answered: u64,
+}
+
+/// The live feed of one topic.
+pub struct Feed<T: Topic> {
+    core: Mutex<Core<T>>,
+    pub(super) options: FeedOptions,
+    pub(super) catch_up: CatchUp<T>,
+    pub(super) lagging: AtomicU64,
+    pub(super) fell_behind: AtomicU64,
+    /// Rings when a crowd is to be woken, and when the feed goes.
+    crowds: Arc<Notify>,
+}
+
+struct Core<T: Topic> {
+    index: T::Index,
+    subjects: Slab<Subject<T>>,
+    subscriptions: usize,
+    /// Subjects that are kept without subscribers.
+    holds: usize,
+    window: Window<T>,
+    published: StatePoint,
+    /// Counts resets: a snapshot of before one does not continue after it.
+    generation: u64,
+    closed: Option<CloseReason>,
+    /// Slots of crowds that are to be woken.
+    crowds: Vec<usize>,
+    /// Scratch: slots that the current commit concerns.
+    concerned: Vec<usize>,
+    /// Scratch: slots that the current batch concerns.
+    touched: Vec<usize>,
+}
+
+struct Subject<T: Topic> {
+    subject: T::Subject,
+    tail: Arc<Link<T>>,
+    waiters: Slab<Arc<Waiter>>,
+    holds: usize,
+    /// Scratch: positions of the current commit's events that it wants.
+    picks: SmallVec<[u32; 4]>,
+    is_touched: bool,
+    is_in_crowds: bool,
+}
+
+/// What a reader that is behind finds in the window.
+pub(super) enum Rejoin<T: Topic> {
+    /// These were all that it missed; from here on it reads the list.
+    Live(Vec<Arc<Commit<T>>>, Arc<Link<T>>),
+    /// Some of what it missed; there is more.
+    More(Vec<Arc<Commit<T>>>),
+    /// The window does not reach back so far.
+    OutOfReach,
+    /// The feed has ended.
+    Closed(CloseReason),
+}
+
+impl<T: Topic> Feed<T> {
+    /// A feed for a state that is at `point`.
+    pub fn new(point: StatePoint, options: FeedOptions) -> Arc<Self> {
+        let core = Core {
+            index: T::Index::default(),
+            subjects: Slab::default(),
+            subscriptions: 0,
+            holds: 0,
+            window: Window::new(point.index, options.window_items_max, options.window_bytes_max),
+            published: point,
+            generation: 0,
+            closed: None,
+            crowds: Vec::new(),
+            concerned: Vec::new(),
+            touched: Vec::new(),
+        };
+        Arc::new(Self {
+            core: Mutex::new(core),
+            options,
+            catch_up: CatchUp::default(),
+            lagging: AtomicU64::new(0),
+            fell_behind: AtomicU64::new(0),
+            crowds: Arc::default(),
+        })
+    }
+
+    /// How far it has come: everything up to here is in the list of every subject that it concerns.
+    pub fn published(&self) -> StatePoint {
+        self.core.lock().published
+    }
+
+    /// Appends commits to the lists of the subjects that they concern, and wakes who reads them.
+    pub fn publish(&self, commits: &[CommitEvents]) {
+        let mut evicted = Vec::new();
+        for batch in commits.chunks(LOCK_BATCH) {
+            let mut wake: SmallVec<[Arc<Waiter>; 16]> = SmallVec::new();
+            let mut crowd = false;
+            {
+                let mut core = self.core.lock();
+                let core = &mut *core;
+                for commit in batch {
+                    core.publish(commit, &mut evicted);
+                }
+                for slot in std::mem::take(&mut core.touched) {
+                    let Some(subject) = core.subjects.get_mut(slot) else { continue };
+                    subject.is_touched = false;
+                    if subject.waiters.len() <= self.options.inline_wakes_max {
+                        wake.extend(subject.waiters.iter().cloned());
+                    } else if !std::mem::replace(&mut subject.is_in_crowds, true) {
+                        core.crowds.push(slot);
+                        crowd = true;
+                    }
+                }
+            }
+            if crowd {
+                self.crowds.notify_one();
+            }
+            for waiter in wake {
+                waiter.raise();
+            }
+            evicted.clear();
+        }
+    }
+
+    /// The state was replaced and is at `point`: lists are cut, and every reader goes on from history where it was.
+    pub fn reset(&self, point: StatePoint) {
+        let (forgotten, waiters) = {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            let other_lineage = matches!((core.published.epoch, point.epoch), (Some(old), Some(new)) if old != new);
+            let through = core.published.index;
+            core.published = StatePoint { epoch: point.epoch.or(core.published.epoch), ..point };
+            core.generation += 1;
+            let forgotten = core.window.clear(point.index);
+            let mut waiters = Vec::with_capacity(core.subscriptions);
+            for subject in core.subjects.iter_mut() {
+                Link::cut(&mut subject.tail, through);
+                waiters.extend(subject.waiters.iter().cloned());
+            }
+            if other_lineage {
+                for waiter in &waiters {
+                    waiter.close(CloseReason::EpochChanged);
+                }
+            }
+            (forgotten, waiters)
+        };
+        self.catch_up.forget();
+        drop(forgotten);
+        for waiter in waiters {
+            waiter.raise();
+        }
+    }
+
+    /// Ends every subscription, and every one that is still made.
+    pub fn close(&self, reason: CloseReason) {
+        self.core.lock().closed = Some(reason.clone());
+        self.close_where(|_| true, reason);
+    }
+
+    /// Ends the subscriptions to the subjects that `which` picks (a grant was withdrawn, a table was rebuilt).
+    pub fn close_where(&self, mut which: impl FnMut(&T::Subject) -> bool, reason: CloseReason) {
+        let waiters: Vec<_> = {
+            let core = self.core.lock();
+            let picked = core.subjects.iter().filter(|subject| which(&subject.subject));
+            picked.flat_map(|subject| subject.waiters.iter().cloned()).collect()
+        };
+        for waiter in waiters {
+            waiter.close(reason.clone());
+        }
+    }
+
+    /// Subscribes. The session gets `token` whenever there may be something to read; read it once before you wait.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the feed has ended.
+    pub fn subscribe(
+        self: &Arc<Self>,
+        subject: T::Subject,
+        start: Start,
+        session: &Arc<Session>,
+        token: u64,
+    ) -> Result<Subscription<T>, CloseReason> {
+        let waiter = Waiter::new(Arc::clone(session), token);
+        let mut core = self.core.lock();
+        let (slot, seat, tail) = core.seat(&subject, &waiter)?;
+        let published = core.published;
+        drop(core);
+        let (place, position) = match start {
+            Start::Now => (Place::Live(tail), published.index),
+            Start::After(index) if index >= published.index => (Place::Live(tail), index),
+            Start::After(index) => (Place::Behind, index),
+        };
+        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, place, position, published))
+    }
+
+    /// As [`subscribe`](Self::subscribe), from a place that a snapshot remembers.
+    pub(super) fn subscribe_at(
+        self: &Arc<Self>,
+        subject: T::Subject,
+        resume: Arc<Link<T>>,
+        position: LogIndex,
+        session: &Arc<Session>,
+        token: u64,
+    ) -> Result<Subscription<T>, CloseReason> {
+        let waiter = Waiter::new(Arc::clone(session), token);
+        let mut core = self.core.lock();
+        let (slot, seat, _) = core.seat(&subject, &waiter)?;
+        let published = core.published;
+        drop(core);
+        let place = Place::Live(resume);
+        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, place, position, published))
+    }
+
+    /// Keeps the list of a subject going without a subscriber, and gives the place where it is now.
+    pub(super) fn hold(self: &Arc<Self>, subject: T::Subject) -> Result<Held<T>, CloseReason> {
+        let mut core = self.core.lock();
+        if let Some(reason) = &core.closed {
+            return Err(reason.clone());
+        }
+        let slot = core.slot_of(&subject);
+        core.holds += 1;
+        let entry = core.subjects.get_mut(slot).expect("invariant: the index names slots that are taken");
+        entry.holds += 1;
+        let tail = Arc::clone(&entry.tail);
+        let generation = core.generation;
+        drop(core);
+        Ok((Hold { feed: Arc::clone(self), slot }, tail, generation))
+    }
+
+    /// How often it was reset.
+    pub(super) fn generation(&self) -> u64 {
+        self.core.lock().generation
+    }
+
+    pub(super) fn unsubscribe(&self, slot: usize, seat: usize) {
+        let mut core = self.core.lock();
+        core.subscriptions -= 1;
+        let removed = core.subjects.get_mut(slot).and_then(|subject| subject.waiters.remove(seat));
+        core.forget_if_unused(slot);
+        drop(core);
+        drop(removed);
+    }
+
+    /// What a reader at `position` missed, as far as the window has it.
+    pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> Rejoin<T> {
+        let core = self.core.lock();
+        if let Some(reason) = &core.closed {
+            return Rejoin::Closed(reason.clone());
+        }
+        if !core.window.covers(position) {
+            return Rejoin::OutOfReach;
+        }
+        let limits = self.options.scan;
+        let (missed, all) = core.window.after(position, limits.commits_max, limits.bytes_max);
+        if !all {
+            return Rejoin::More(missed);
+        }
+        let subject = core.subjects.get(slot).expect("invariant: a subscription keeps its subject");
+        Rejoin::Live(missed, Arc::clone(&subject.tail))
+    }
+
+    /// What it counts.
+    pub fn stats(&self) -> FeedStats {
+        let (scans, scans_answered) = self.catch_up.counts();
+        let core = self.core.lock();
+        FeedStats {
+            subscriptions: core.subscriptions as u64,
+            subjects: core.subjects.len() as u64,
+            lagging: self.lagging.load(Ordering::Relaxed),
+            fell_behind: self.fell_behind.load(Ordering::Relaxed),
+            window_items: core.window.len() as u64,
+            window_bytes: core.window.bytes() as u64,
+            scans,
+            scans_answered,
+        }
+    }
+
+    /// Wakes the subscribers of subjects that have too many for the publisher to wake. Run it as a task; it ends with the
+    /// feed.
+    pub fn wake_readers(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<T> {
+        let (feed, bell) = (Arc::downgrade(self), Arc::clone(&self.crowds));
+        wake_readers(feed, bell)
+    }
+
+    /// Reads history for those who are behind. Run it as a task; it ends with the feed.
+    pub fn serve_catch_up(self: &Arc<Self>, history: Arc<dyn History<T>>) -> impl Future<Output = ()> + Send + use<T> {
+        super::catch_up::serve(Arc::downgrade(self), self.catch_up.bell(), history)
+    }
+}
+
+impl<T: Topic> Drop for Feed<T> {
+    fn drop(&mut self) {
+        self.crowds.notify_one();
+        self.catch_up.bell().notify_one();
+    }
+}
+
+async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
+    loop {
+        bell.notified().await;
+        let mut next = None;
+        loop {
+            let Some(feed) = feed.upgrade() else { return };
+            let waiters: Vec<Arc<Waiter>> = {
+                let mut core = feed.core.lock();
+                let core = &mut *core;
+                let (slot, from) = match next.take() {
+                    Some(place) => place,
+                    None => match core.crowds.pop() {
+                        Some(slot) => (slot, 0),
+                        None => break,
+                    },
+                };
+                let Some(subject) = core.subjects.get_mut(slot) else { continue };
+                if from == 0 {
+                    // What is published from here on puts it into the queue again.
+                    subject.is_in_crowds = false;
+                }
+                let to = (from + WAKE_BATCH).min(subject.waiters.end());
+                if to < subject.waiters.end() {
+                    next = Some((slot, to));
+                }
+                (from..to).filter_map(|seat| subject.waiters.get(seat).cloned()).collect()
+            };
+            drop(feed);
+            for waiter in waiters {
+                waiter.raise();
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl<T: Topic> Core<T> {
+    fn publish(&mut self, commit: &CommitEvents, evicted: &mut Vec<Entry<T>>) {
+        let Some(commit) = Commit::new(commit) else { return };
+        debug_assert!(commit.index() > self.published.index, "invariant: commits come in order, each once");
+        self.published.index = commit.index();
+        if let Some(revision) = commit.revision() {
+            self.published.revision = revision;
+        }
+        if self.subscriptions + self.holds == 0 {
+            // Nobody can miss anything: a later subscription begins later.
+            evicted.extend(self.window.clear(commit.index()));
+            return;
+        }
+        let Self { index, subjects, concerned, touched, .. } = self;
+        for (position, event) in commit.events().iter().enumerate() {
+            index.route(event, &mut |slot| {
+                let subject = subjects.get_mut(slot).expect("invariant: the index names slots that are taken");
+                if subject.picks.is_empty() {
+                    concerned.push(slot);
+                }
+                subject.picks.push(position as u32);
+            });
+        }
+        let commit = Arc::new(commit);
+        let mut nodes = SmallVec::new();
+        for slot in concerned.drain(..) {
+            let subject = subjects.get_mut(slot).expect("invariant: it was there above");
+            nodes.push(Link::append(&mut subject.tail, Item::of(&commit, &subject.picks)));
+            subject.picks.clear();
+            if !std::mem::replace(&mut subject.is_touched, true) {
+                touched.push(slot);
+            }
+        }
+        self.window.push(Entry { commit, nodes }, evicted);
+    }
+
+    fn slot_of(&mut self, subject: &T::Subject) -> usize {
+        if let Some(slot) = self.index.get(subject) {
+            return slot;
+        }
+        let slot = self.subjects.insert(Subject {
+            subject: subject.clone(),
+            tail: Link::new(),
+            waiters: Slab::default(),
+            holds: 0,
+            picks: SmallVec::new(),
+            is_touched: false,
+            is_in_crowds: false,
+        });
+        self.index.insert(subject, slot);
+        slot
+    }
+
+    /// Registers a subscription; gives its slot, its seat there and the end of the list.
+    fn seat(
+        &mut self,
+        subject: &T::Subject,
+        waiter: &Arc<Waiter>,
+    ) -> Result<(usize, usize, Arc<Link<T>>), CloseReason> {
+        if let Some(reason) = &self.closed {
+            return Err(reason.clone());
+        }
+        let slot = self.slot_of(subject);
+        self.subscriptions += 1;
+        let entry = self.subjects.get_mut(slot).expect("invariant: the index names slots that are taken");
+        Ok((slot, entry.waiters.insert(Arc::clone(waiter)), Arc::clone(&entry.tail)))
+    }
+
+    fn forget_if_unused(&mut self, slot: usize) {
+        let unused = |subject: &Subject<T>| subject.waiters.len() == 0 && subject.holds == 0;
+        if self.subjects.get(slot).is_some_and(unused)
+            && let Some(subject) = self.subjects.remove(slot)
+        {
+            self.index.remove(&subject.subject);
+        }
+    }
+}
+
+/// A hold, the place where the list was then, and the generation of the feed.
+pub(super) type Held<T> = (Hold<T>, Arc<Link<T>>, u64);
+
+/// Keeps the list of a subject going.
+pub(super) struct Hold<T: Topic> {
+    feed: Arc<Feed<T>>,
+    slot: usize,
+}
+
+impl<T: Topic> Hold<T> {
+    pub(super) fn feed(&self) -> &Arc<Feed<T>> {
+        &self.feed
+    }
+}
+
+impl<T: Topic> Drop for Hold<T> {
+    fn drop(&mut self) {
+        let mut core = self.feed.core.lock();
+        core.holds -= 1;
+        if let Some(subject) = core.subjects.get_mut(self.slot) {
+            subject.holds -= 1;
+        }
+        core.forget_if_unused(self.slot);
+    }
+}

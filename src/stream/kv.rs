@@ -1,0 +1,119 @@
+//! The topic of KV changes: subjects are single keys and intervals.
+//!
+//! Owns how a change of a key finds its subscribers: one look-up for the key, one descent for the intervals.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::intervals::Intervals;
+use super::topic::{SubjectIndex, Topic};
+use crate::types::{CommitEvents, KeyRange, KeyValue, KvEvent};
+
+/// Changes of KV keys. A subject is the interval asked for, which must not be empty.
+#[derive(Debug)]
+pub struct Kv;
+
+/// Ways in which faces encode one change, each done once for all who send it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// `etcdserverpb`, without the pair before.
+    Etcd,
+    /// `etcdserverpb`, with the pair before.
+    EtcdWithPrev,
+    /// The early API, whose removals carry the pair before.
+    Early,
+}
+
+const ENCODINGS: usize = 3;
+
+/// What is derived from one change of one key.
+#[derive(Debug, Default)]
+pub struct KvMemo {
+    prev: OnceLock<Option<Box<KeyValue>>>,
+    encoded: [OnceLock<Bytes>; ENCODINGS],
+}
+
+impl KvMemo {
+    /// The pair before the change, if there was one: `None` if nobody has looked yet.
+    pub fn prev(&self) -> Option<Option<&KeyValue>> {
+        self.prev.get().map(Option::as_deref)
+    }
+
+    /// Remembers the pair before the change. Everybody who looks finds the same.
+    pub fn set_prev(&self, prev: Option<KeyValue>) {
+        self.prev.get_or_init(|| prev.map(Box::new));
+    }
+
+    /// The change as `encoding` has it, made by `encode` on first use.
+    pub fn encoded(&self, encoding: Encoding, encode: impl FnOnce() -> Bytes) -> &Bytes {
+        self.encoded[encoding as usize].get_or_init(encode)
+    }
+}
+
+/// Memory around a change: its place in lists, its memo.
+const OVERHEAD_BYTES: usize = 256;
+
+impl Topic for Kv {
+    type Event = KvEvent;
+    type Memo = KvMemo;
+    type Subject = KeyRange;
+    type Index = KvIndex;
+
+    const NAME: &'static str = "kv";
+
+    fn events(commit: &CommitEvents) -> Arc<[KvEvent]> {
+        Arc::clone(&commit.kv)
+    }
+
+    fn matches(subject: &KeyRange, event: &KvEvent) -> bool {
+        subject.contains(&event.kv.key)
+    }
+
+    fn cost_bytes(event: &KvEvent) -> usize {
+        // Once as it is, once encoded.
+        2 * (event.kv.key.len() + event.kv.value.len()) + OVERHEAD_BYTES
+    }
+}
+
+/// Subjects by key and by interval.
+#[derive(Default)]
+pub struct KvIndex {
+    keys: HashMap<Bytes, usize>,
+    spans: Intervals,
+}
+
+impl SubjectIndex<Kv> for KvIndex {
+    fn get(&self, subject: &KeyRange) -> Option<usize> {
+        match subject {
+            KeyRange::One(key) => self.keys.get(key).copied(),
+            KeyRange::Span { start, end } => self.spans.get(start, end),
+        }
+    }
+
+    fn insert(&mut self, subject: &KeyRange, slot: usize) {
+        match subject {
+            KeyRange::One(key) => {
+                self.keys.insert(key.clone(), slot);
+            }
+            KeyRange::Span { start, end } => self.spans.insert(start.clone(), end.clone(), slot),
+        }
+    }
+
+    fn remove(&mut self, subject: &KeyRange) {
+        match subject {
+            KeyRange::One(key) => {
+                self.keys.remove(key);
+            }
+            KeyRange::Span { start, end } => self.spans.remove(start, end),
+        }
+    }
+
+    fn route(&self, event: &KvEvent, found: &mut dyn FnMut(usize)) {
+        if let Some(&slot) = self.keys.get(&event.kv.key) {
+            found(slot);
+        }
+        self.spans.stab(&event.kv.key, found);
+    }
+}

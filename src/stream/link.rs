@@ -1,0 +1,61 @@
+//! The live list of one subject: append-only, one writer, any number of readers, each only a place in it.
+//!
+//! A reader holds the link after what it has read, never a node. Nodes belong to the window; when the window lets one go,
+//! the link to it stays but leads nowhere, and tells at which index the reader fell behind. So a reader that stands still
+//! pins nothing, and what the list takes is what the window takes.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::commit::Item;
+use super::topic::Topic;
+use crate::types::LogIndex;
+
+/// A place between two nodes, or at the end.
+pub(super) struct Link<T: Topic> {
+    next: OnceLock<Next<T>>,
+}
+
+/// What came after a place.
+pub(super) enum Next<T: Topic> {
+    /// The commit at `index`.
+    Node { index: LogIndex, node: Weak<Node<T>> },
+    /// The list was cut here; whoever read up to here has everything up to `through`.
+    Cut { through: LogIndex },
+}
+
+/// One commit in one list.
+pub(super) struct Node<T: Topic> {
+    pub(super) item: Item<T>,
+    pub(super) after: Arc<Link<T>>,
+}
+
+impl<T: Topic> Link<T> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { next: OnceLock::new() })
+    }
+
+    pub(super) fn next(&self) -> Option<&Next<T>> {
+        self.next.get()
+    }
+
+    /// Appends an item and moves `tail` behind it. The caller keeps the node for as long as it may be read.
+    pub(super) fn append(tail: &mut Arc<Self>, item: Item<T>) -> Arc<Node<T>> {
+        let after = Self::new();
+        let index = item.index();
+        let node = Arc::new(Node { item, after: Arc::clone(&after) });
+        tail.set(Next::Node { index, node: Arc::downgrade(&node) });
+        *tail = after;
+        node
+    }
+
+    /// Ends the list; what comes later goes to the list that begins at the new `tail`.
+    pub(super) fn cut(tail: &mut Arc<Self>, through: LogIndex) {
+        tail.set(Next::Cut { through });
+        *tail = Self::new();
+    }
+
+    fn set(&self, next: Next<T>) {
+        let first = self.next.set(next).is_ok();
+        assert!(first, "invariant: a list has one writer, which appends at its tail");
+    }
+}

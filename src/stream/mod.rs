@@ -1,0 +1,44 @@
+//! How committed changes reach subscribers: the event publisher (ARCHITECTURE.md §7).
+//!
+//! Owns topics, subjects, the live lists, the window of recent commits, catch-up and snapshots' cache. Knows nothing of
+//! RocksDB, Raft or wire formats: what is older than the window is read through [`History`]. `docs/adding-a-topic.md` is
+//! the recipe for a new topic.
+//!
+//! Invariants: publishing never waits for a reader and takes no lock across anything that can block; a subscription
+//! yields every matching change once, in order, a commit's changes together, or it ends with a [`CloseReason`].
+//!
+//! ```text
+//! publish ─► Feed<T> ─ window: the last commits, bounded in items and bytes; owns every list node
+//!               ├── subject A: node ─► node ─► tail ◄── readers hold a place in the list, never a node
+//!               └── subject B: tail
+//! reader:  live list ──(its next node left the window)──► window ──► history ──► window ──► live list
+//! ```
+
+mod catch_up;
+mod commit;
+mod events;
+mod feed;
+mod intervals;
+mod kv;
+mod link;
+mod publisher;
+mod session;
+mod slab;
+mod snapshot;
+mod subscription;
+mod topic;
+mod window;
+
+pub use catch_up::{Chunk, History, ScanLimits};
+pub use commit::{Commit, Item};
+pub use events::EventPublisher;
+pub use feed::{Feed, FeedOptions, FeedStats, Start};
+pub use kv::{Encoding, Kv, KvMemo};
+pub use publisher::{NoSubscribers, Publisher, StatePoint};
+pub use session::Session;
+pub use snapshot::{Snapshot, SnapshotCache};
+pub use subscription::{CloseReason, Subscription};
+pub use topic::{SubjectIndex, Topic};
+
+#[cfg(test)]
+mod tests;

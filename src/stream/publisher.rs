@@ -1,0 +1,42 @@
+//! Where committed changes go. Implemented above; the state machine only knows that publishing never waits.
+
+use crate::types::{CommitEvents, LogIndex, Revision, StoreEpoch};
+
+/// Takes the changes of every commit, in order.
+///
+/// # Guarantees that an implementation gives
+///
+/// It returns at once: it never waits for a reader, takes no lock that a reader can hold for long, and does no I/O.
+///
+/// # Guarantees that it gets
+///
+/// Calls come one at a time, in log order, each after its changes can be read and before their proposers are answered.
+pub trait Publisher: Send + Sync + 'static {
+    /// The changes of one commit, command by command.
+    fn publish(&self, commits: Vec<CommitEvents>);
+
+    /// The state was replaced as a whole (a snapshot was installed) and is now at `point`: what was published before no
+    /// longer connects to what comes.
+    fn reset(&self, point: StatePoint);
+}
+
+/// How far a state has come, and of which lineage it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatePoint {
+    /// The last entry that was applied, or the last commit that was published.
+    pub index: LogIndex,
+    /// The KV revision there.
+    pub revision: Revision,
+    /// The lineage, once known.
+    pub epoch: Option<StoreEpoch>,
+}
+
+/// Publishes to nobody.
+#[derive(Debug, Default)]
+pub struct NoSubscribers;
+
+impl Publisher for NoSubscribers {
+    fn publish(&self, _commits: Vec<CommitEvents>) {}
+
+    fn reset(&self, _point: StatePoint) {}
+}

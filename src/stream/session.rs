@@ -1,0 +1,91 @@
+//! One waiting place for many subscriptions: a stream of a client waits once, however many watchers it carries.
+//!
+//! Owns who has something to read. Invariant: a subscription is raised once after every [`Subscription::try_next`] that
+//! found nothing, so that the list of the raised is at most as long as there are subscriptions.
+//!
+//! [`Subscription::try_next`]: super::Subscription::try_next
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::subscription::CloseReason;
+
+/// Where the subscriptions of one stream report that they can be read. One task waits on it.
+#[derive(Debug, Default)]
+pub struct Session {
+    raised: Mutex<Vec<u64>>,
+    waker: AtomicWaker,
+}
+
+impl Session {
+    /// A waiting place for nobody yet.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Takes the tokens of the subscriptions that may have something to read.
+    pub fn take_raised(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.raised.lock())
+    }
+
+    /// Waits until a subscription may have something to read, and takes the tokens of all that may.
+    pub async fn raised(&self) -> Vec<u64> {
+        poll_fn(|cx| self.poll_raised(cx)).await
+    }
+
+    /// As [`raised`](Self::raised).
+    pub fn poll_raised(&self, cx: &mut Context<'_>) -> Poll<Vec<u64>> {
+        self.waker.register(cx.waker());
+        let raised = self.take_raised();
+        if raised.is_empty() { Poll::Pending } else { Poll::Ready(raised) }
+    }
+
+    fn raise(&self, token: u64) {
+        self.raised.lock().push(token);
+        self.waker.wake();
+    }
+}
+
+/// The bell of one subscription.
+pub(super) struct Waiter {
+    is_raised: AtomicBool,
+    token: u64,
+    session: Arc<Session>,
+    closed: OnceLock<CloseReason>,
+}
+
+impl Waiter {
+    /// Raised from the start, because a new subscription is read before it waits.
+    pub(super) fn new(session: Arc<Session>, token: u64) -> Arc<Self> {
+        Arc::new(Self { is_raised: AtomicBool::new(true), token, session, closed: OnceLock::new() })
+    }
+
+    /// There is something to read.
+    pub(super) fn raise(&self) {
+        if !self.is_raised.swap(true, Ordering::AcqRel) {
+            self.session.raise(self.token);
+        }
+    }
+
+    /// From here on, what comes raises it again. The reader looks once more after this before it waits: what was
+    /// appended before is visible then, because the raise that it missed happened before.
+    pub(super) fn lower(&self) {
+        self.is_raised.swap(false, Ordering::AcqRel);
+    }
+
+    pub(super) fn close(&self, reason: CloseReason) {
+        // The first reason stands.
+        if self.closed.set(reason).is_ok() {
+            self.raise();
+        }
+    }
+
+    pub(super) fn closed(&self) -> Option<&CloseReason> {
+        self.closed.get()
+    }
+}

@@ -1,0 +1,264 @@
+//! One reader: a place in a live list, or a position from which it catches up.
+//!
+//! Owns the way of a reader: list, window, history, and back to the list. Invariant: whatever the way, it yields every
+//! change that its subject wants after `position`, once and in order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use super::catch_up::Scanned;
+use super::commit::{Commit, Item};
+use super::feed::{Feed, Rejoin};
+use super::link::{Link, Next};
+use super::publisher::StatePoint;
+use super::session::Waiter;
+use super::topic::Topic;
+use crate::types::{LogIndex, Revision};
+
+/// Why a subscription ended.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CloseReason {
+    /// What it needs next was compacted: start over from the state at or after `revision`.
+    #[error("what comes next was compacted; the oldest revision that can still be read is {revision}")]
+    Compacted {
+        /// The compaction point.
+        revision: Revision,
+    },
+    /// The state is of another lineage now (a backup was restored): start over.
+    #[error("the store was replaced by one of another lineage; start over")]
+    EpochChanged,
+    /// What it is built on was rebuilt: start over.
+    #[error("the subscription was reset; start over")]
+    Reset,
+    /// The node stops: go on elsewhere from the last position seen.
+    #[error("the node is stopping; go on at another one")]
+    Stopping,
+    /// The local storage failed; the node is going down.
+    #[error("storage failed: {0}")]
+    Failed(String),
+}
+
+/// Where a reader is.
+pub(super) enum Place<T: Topic> {
+    /// In the live list, after what it has read.
+    Live(Arc<Link<T>>),
+    /// Nowhere: it has its position, and looks for what comes next.
+    Behind,
+    /// It waits for history.
+    Scanning(oneshot::Receiver<Scanned<T>>),
+}
+
+/// One subscription. Reading never waits: the session tells when there may be something.
+pub struct Subscription<T: Topic> {
+    feed: Arc<Feed<T>>,
+    subject: T::Subject,
+    slot: usize,
+    seat: usize,
+    waiter: Arc<Waiter>,
+    place: Place<T>,
+    /// Everything up to here was yielded or is in `queue`.
+    position: LogIndex,
+    /// Caught up and not yet yielded; at most what one scan reads.
+    queue: VecDeque<Item<T>>,
+    started: StatePoint,
+    counted_as_lagging: bool,
+}
+
+impl<T: Topic> Subscription<T> {
+    #[expect(clippy::too_many_arguments, reason = "the feed makes it, in two places")]
+    pub(super) fn new(
+        feed: Arc<Feed<T>>,
+        subject: T::Subject,
+        slot: usize,
+        seat: usize,
+        waiter: Arc<Waiter>,
+        place: Place<T>,
+        position: LogIndex,
+        started: StatePoint,
+    ) -> Self {
+        let mut new = Self {
+            feed,
+            subject,
+            slot,
+            seat,
+            waiter,
+            place,
+            position,
+            queue: VecDeque::new(),
+            started,
+            counted_as_lagging: false,
+        };
+        new.count_lag();
+        new
+    }
+
+    /// What it subscribes to.
+    pub fn subject(&self) -> &T::Subject {
+        &self.subject
+    }
+
+    /// How far the feed had come when it was made.
+    pub fn started(&self) -> StatePoint {
+        self.started
+    }
+
+    /// Leaves out everything up to `index`, which the subscriber has from elsewhere.
+    pub fn skip_through(&mut self, index: LogIndex) {
+        self.position = self.position.max(index);
+        self.queue.retain(|item| item.index() > index);
+    }
+
+    /// The next commit, as far as the subject wants it. `None` means that there is nothing now: the session gets the token
+    /// when there may be.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it has ended.
+    pub fn try_next(&mut self) -> Result<Option<Item<T>>, CloseReason> {
+        let mut is_lowered = false;
+        loop {
+            if let Some(reason) = self.waiter.closed() {
+                return Err(reason.clone());
+            }
+            if let Some(item) = self.queue.pop_front() {
+                return Ok(Some(item));
+            }
+            match self.step() {
+                Ok(Step::Item(item)) => return Ok(Some(item)),
+                Ok(Step::Again) => {}
+                Ok(Step::Nothing) if is_lowered => return Ok(None),
+                Ok(Step::Nothing) => {
+                    self.waiter.lower();
+                    is_lowered = true;
+                }
+                Err(reason) => {
+                    // It stays ended, for this reason.
+                    self.waiter.close(reason.clone());
+                    return Err(reason);
+                }
+            }
+        }
+    }
+
+    /// Whether everything up to `index` was yielded. True only of what was published before `index` was asked for.
+    pub fn is_through(&self, index: LogIndex) -> bool {
+        if let Some(item) = self.queue.front() {
+            return item.index() > index;
+        }
+        match &self.place {
+            Place::Behind | Place::Scanning(_) => self.position >= index,
+            Place::Live(link) => match link.next() {
+                None => true,
+                Some(Next::Node { index: next, .. }) => *next > index || self.position >= index,
+                Some(Next::Cut { through }) => self.position.max(*through) >= index,
+            },
+        }
+    }
+
+    /// Whether it is behind the live list.
+    pub fn is_lagging(&self) -> bool {
+        !matches!(self.place, Place::Live(_)) || !self.queue.is_empty()
+    }
+
+    fn step(&mut self) -> Result<Step<T>, CloseReason> {
+        match &mut self.place {
+            Place::Live(link) => {
+                let fell_behind_at = match link.next() {
+                    None => return Ok(Step::Nothing),
+                    Some(Next::Cut { through }) => *through,
+                    Some(Next::Node { index, node }) => match node.upgrade() {
+                        Some(node) => {
+                            *link = Arc::clone(&node.after);
+                            if node.item.index() <= self.position {
+                                return Ok(Step::Again);
+                            }
+                            self.position = node.item.index();
+                            return Ok(Step::Item(node.item.clone()));
+                        }
+                        // It was the first that the reader has not seen: it has everything before.
+                        None => LogIndex(index.get().saturating_sub(1)),
+                    },
+                };
+                self.position = self.position.max(fell_behind_at);
+                self.move_to(Place::Behind);
+                self.feed.fell_behind.fetch_add(1, Ordering::Relaxed);
+            }
+            Place::Behind => match self.feed.rejoin(self.slot, self.position) {
+                Rejoin::Live(missed, tail) => {
+                    self.absorb(&missed);
+                    self.move_to(Place::Live(tail));
+                }
+                Rejoin::More(missed) => self.absorb(&missed),
+                Rejoin::OutOfReach => match self.feed.catch_up.cached(self.position) {
+                    Some(chunk) => {
+                        self.absorb(&chunk.commits);
+                        self.position = self.position.max(chunk.reached);
+                    }
+                    None => {
+                        let answer = self.feed.catch_up.ask(self.position, Arc::clone(&self.waiter));
+                        self.move_to(Place::Scanning(answer));
+                    }
+                },
+                Rejoin::Closed(reason) => return Err(reason),
+            },
+            Place::Scanning(answer) => match answer.try_recv() {
+                Ok(scanned) => {
+                    let chunk = scanned?;
+                    self.absorb(&chunk.commits);
+                    self.position = self.position.max(chunk.reached);
+                    self.move_to(Place::Behind);
+                }
+                Err(oneshot::error::TryRecvError::Empty) => return Ok(Step::Nothing),
+                // Nobody reads history any more.
+                Err(oneshot::error::TryRecvError::Closed) => return Err(CloseReason::Stopping),
+            },
+        }
+        Ok(Step::Again)
+    }
+
+    /// Queues what the subject wants of `commits`.
+    fn absorb(&mut self, commits: &[Arc<Commit<T>>]) {
+        for commit in commits {
+            if commit.index() > self.position {
+                self.position = commit.index();
+                self.queue.extend(Item::select(commit, &self.subject));
+            }
+        }
+    }
+
+    fn move_to(&mut self, place: Place<T>) {
+        self.place = place;
+        self.count_lag();
+    }
+
+    fn count_lag(&mut self) {
+        let lagging = !matches!(self.place, Place::Live(_));
+        if lagging != self.counted_as_lagging {
+            self.counted_as_lagging = lagging;
+            if lagging {
+                self.feed.lagging.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.feed.lagging.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+enum Step<T: Topic> {
+    Item(Item<T>),
+    Again,
+    Nothing,
+}
+
+impl<T: Topic> Drop for Subscription<T> {
+    fn drop(&mut self) {
+        if self.counted_as_lagging {
+            self.feed.lagging.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.feed.unsubscribe(self.slot, self.seat);
+    }
+}

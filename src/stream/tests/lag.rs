@@ -1,0 +1,177 @@
+//! Slow readers: bounded memory, the way back, and what ends a subscription.
+
+use super::super::*;
+use super::bed::{Bed, one, options, prefix};
+use crate::types::{LogIndex, Revision, StoreEpoch};
+
+#[test]
+fn a_slow_reader_pins_the_window_and_no_more() {
+    let mut bed = Bed::new(options(4, 3));
+    let mut slow = bed.subscribe(&prefix("k"), Start::Now);
+    let mut fast = bed.subscribe(&prefix("k"), Start::Now);
+    for _ in 0..100 {
+        bed.put(&["k"]);
+        fast.read(usize::MAX).unwrap();
+    }
+    let stats = bed.feed.stats();
+    assert_eq!((stats.window_items, stats.fell_behind, stats.lagging), (4, 0, 0));
+    assert_eq!(fast.seen.len(), 100);
+    slow.read(1).unwrap();
+    let stats = bed.feed.stats();
+    assert_eq!((stats.fell_behind, stats.lagging), (1, 1));
+    slow.drain(&mut bed).unwrap();
+    assert_eq!(slow.seen, fast.seen);
+    assert_eq!(bed.feed.stats().lagging, 0);
+    // It is live again: no more scans.
+    let scans = bed.feed.stats().scans;
+    bed.put(&["k"]);
+    slow.read(usize::MAX).unwrap();
+    assert_eq!((slow.seen.len(), bed.feed.stats().scans), (101, scans));
+}
+
+#[test]
+fn bytes_bound_the_window_too() {
+    let mut bed = Bed::new(FeedOptions { window_bytes_max: 1000, ..FeedOptions::default() });
+    let _reader = bed.subscribe(&prefix("k"), Start::Now);
+    for _ in 0..100 {
+        bed.put(&["k"]);
+    }
+    let stats = bed.feed.stats();
+    assert!(stats.window_items > 1 && stats.window_bytes <= 1000, "{stats:?}");
+}
+
+#[test]
+fn without_subscribers_nothing_is_kept() {
+    let mut bed = Bed::new(FeedOptions::default());
+    bed.put(&["k"]);
+    let reader = bed.subscribe(&one("k"), Start::Now);
+    bed.put(&["k"]);
+    assert_eq!((bed.feed.stats().window_items, bed.feed.stats().subjects), (1, 1));
+    drop(reader);
+    bed.put(&["k"]);
+    let stats = bed.feed.stats();
+    assert_eq!((stats.window_items, stats.subjects, stats.subscriptions), (0, 0, 0));
+    assert_eq!(bed.feed.published().index, LogIndex(3));
+    // And who comes back gets it from history.
+    let mut reader = bed.subscribe(&one("k"), Start::After(LogIndex(1)));
+    reader.drain(&mut bed).unwrap();
+    assert_eq!(reader.seen, bed.wanted(&one("k"), LogIndex(1)));
+}
+
+#[test]
+fn many_who_are_behind_share_scans() {
+    let mut bed = Bed::new(options(1, 10));
+    for _ in 0..100 {
+        bed.put(&["k"]);
+    }
+    let mut readers: Vec<_> =
+        (0..50).map(|after| bed.subscribe(&one("k"), Start::After(LogIndex(after % 5)))).collect();
+    for _ in 0..30 {
+        for reader in &mut readers {
+            reader.read(usize::MAX).unwrap();
+        }
+        bed.run_tasks();
+    }
+    for (after, reader) in readers.iter().enumerate() {
+        assert_eq!(reader.seen, bed.wanted(&one("k"), LogIndex(after as u64 % 5)));
+    }
+    let stats = bed.feed.stats();
+    assert!(stats.scans <= 30, "{stats:?}");
+}
+
+#[test]
+fn a_live_reader_never_waits_for_the_lagging() {
+    // The tasks do not run at all: who is behind waits, who is live reads.
+    let mut bed = Bed::new(options(1, 1));
+    for _ in 0..10 {
+        bed.put(&["k"]);
+    }
+    let mut behind = bed.subscribe(&one("k"), Start::After(LogIndex(0)));
+    behind.read(usize::MAX).unwrap();
+    let mut live = bed.subscribe(&one("k"), Start::Now);
+    for _ in 0..10 {
+        bed.put(&["k"]);
+        live.read(usize::MAX).unwrap();
+    }
+    assert_eq!((behind.seen.len(), live.seen.len()), (0, 10));
+}
+
+#[test]
+fn compaction_overtakes_only_who_needs_what_is_gone() {
+    let mut bed = Bed::new(options(2, 2));
+    let mut idle = bed.subscribe(&one("other"), Start::Now);
+    let mut slow = bed.subscribe(&one("k"), Start::Now);
+    let mut synced = bed.subscribe(&one("k"), Start::Now);
+    for _ in 0..10 {
+        bed.put(&["k"]);
+        synced.read(usize::MAX).unwrap();
+    }
+    bed.log.0.lock().compacted = LogIndex(9);
+    let wanted = CloseReason::Compacted { revision: Revision(9) };
+    assert_eq!(slow.drain(&mut bed), Err(wanted.clone()));
+    assert_eq!(slow.subscription.try_next().err(), Some(CloseReason::Compacted { revision: Revision(9) }));
+    bed.put(&["k", "other"]);
+    for reader in [&mut idle, &mut synced] {
+        reader.drain(&mut bed).unwrap();
+    }
+    assert_eq!((idle.seen.len(), synced.seen.len()), (1, 11));
+    // An idle one that misses its first commit has everything before it, whatever was compacted.
+    bed.put(&["other"]);
+    for _ in 0..10 {
+        bed.put(&["k"]);
+    }
+    idle.drain(&mut bed).unwrap();
+    assert_eq!(idle.seen.len(), 2);
+}
+
+#[test]
+fn a_reset_continues_every_reader_where_it_was() {
+    let mut bed = Bed::new(options(100, 2));
+    let mut idle = bed.subscribe(&one("other"), Start::Now);
+    let mut read = bed.subscribe(&one("k"), Start::Now);
+    let mut unread = bed.subscribe(&one("k"), Start::Now);
+    for _ in 0..5 {
+        bed.put(&["k"]);
+    }
+    read.read(usize::MAX).unwrap();
+    // The installed state has commits that were never published here.
+    for _ in 0..5 {
+        bed.commit(&["k", "other"]);
+    }
+    bed.reset();
+    bed.put(&["k"]);
+    for (reader, key) in [(&mut idle, "other"), (&mut read, "k"), (&mut unread, "k")] {
+        reader.drain(&mut bed).unwrap();
+        assert_eq!(reader.seen, bed.wanted(&one(key), LogIndex(0)), "{key}");
+    }
+}
+
+#[test]
+fn another_lineage_ends_every_reader() {
+    let mut bed = Bed::new(options(100, 2));
+    let point = |epoch| StatePoint { index: LogIndex(9), revision: Revision(9), epoch: Some(StoreEpoch(epoch)) };
+    bed.feed.reset(point(1));
+    let mut reader = bed.subscribe(&one("k"), Start::Now);
+    bed.feed.reset(point(1));
+    assert_eq!(reader.read(1), Ok(()));
+    bed.run_tasks();
+    bed.feed.reset(point(2));
+    assert_eq!(reader.read(1), Err(CloseReason::EpochChanged));
+}
+
+#[test]
+fn a_feed_that_ends_ends_everybody_with_the_reason() {
+    let mut bed = Bed::new(options(100, 2));
+    let mut reader = bed.subscribe(&one("k"), Start::Now);
+    let mut other = bed.subscribe(&one("l"), Start::Now);
+    reader.read(1).unwrap();
+    bed.feed.close_where(|subject| *subject == one("l"), CloseReason::Reset);
+    assert_eq!((reader.read(1), other.read(1)), (Ok(()), Err(CloseReason::Reset)));
+    bed.feed.close(CloseReason::Stopping);
+    assert_eq!(reader.read(1), Err(CloseReason::Stopping));
+    assert_eq!(other.subscription.try_next().err(), Some(CloseReason::Reset), "the first reason stands");
+    let session = Session::new();
+    let refused = bed.feed.subscribe(one("k"), Start::Now, &session, 0).err();
+    assert_eq!(refused, Some(CloseReason::Stopping));
+    bed.put(&["k"]);
+}

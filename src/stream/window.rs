@@ -1,0 +1,82 @@
+//! The last commits of a topic, bounded in items and bytes: the live lists' nodes, and the first place to catch up from.
+//!
+//! Invariant: every commit of the topic above `floor` that was published is in here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::commit::Commit;
+use super::link::Node;
+use super::topic::Topic;
+use crate::types::LogIndex;
+
+pub(super) struct Entry<T: Topic> {
+    pub(super) commit: Arc<Commit<T>>,
+    /// Held for the readers of the lists, see `link`; the lists themselves hold none.
+    #[expect(dead_code, reason = "held, not read")]
+    pub(super) nodes: SmallVec<[Arc<Node<T>>; 2]>,
+}
+
+pub(super) struct Window<T: Topic> {
+    entries: VecDeque<Entry<T>>,
+    bytes: usize,
+    floor: LogIndex,
+    items_max: usize,
+    bytes_max: usize,
+}
+
+impl<T: Topic> Window<T> {
+    pub(super) fn new(floor: LogIndex, items_max: usize, bytes_max: usize) -> Self {
+        Self { entries: VecDeque::new(), bytes: 0, floor, items_max, bytes_max }
+    }
+
+    /// Adds the newest commit. What falls out goes to `evicted`, to be dropped where it disturbs nobody.
+    pub(super) fn push(&mut self, entry: Entry<T>, evicted: &mut Vec<Entry<T>>) {
+        self.bytes += entry.commit.bytes();
+        self.entries.push_back(entry);
+        while self.entries.len() > self.items_max || self.bytes > self.bytes_max {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.bytes -= oldest.commit.bytes();
+            self.floor = oldest.commit.index();
+            evicted.push(oldest);
+        }
+    }
+
+    /// Forgets everything; what comes is above `floor`.
+    pub(super) fn clear(&mut self, floor: LogIndex) -> VecDeque<Entry<T>> {
+        self.floor = floor;
+        self.bytes = 0;
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Whether everything after `position` is in here.
+    pub(super) fn covers(&self, position: LogIndex) -> bool {
+        position >= self.floor
+    }
+
+    /// The commits after `position`, in order, until one of the limits; at least one if there is any. Also tells whether
+    /// these were all.
+    pub(super) fn after(&self, position: LogIndex, items_max: usize, bytes_max: usize) -> (Vec<Arc<Commit<T>>>, bool) {
+        let from = self.entries.partition_point(|entry| entry.commit.index() <= position);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        for entry in self.entries.range(from..) {
+            bytes += entry.commit.bytes();
+            if !taken.is_empty() && (taken.len() >= items_max || bytes > bytes_max) {
+                return (taken, false);
+            }
+            taken.push(Arc::clone(&entry.commit));
+        }
+        (taken, true)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

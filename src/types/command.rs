@@ -1,0 +1,152 @@
+//! What can be asked of the state machine. Every command is one Raft log entry.
+//!
+//! A command carries everything that is not deterministic (times, ids); applying it reads nothing else.
+
+use bytes::Bytes;
+
+use super::{KeyRange, LeaseId, RangeQuery, Revision, StoreEpoch};
+
+/// A command with what the proposer stamped on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Wall clock of the proposer, milliseconds since the Unix epoch. Used for retention by time, never for ordering.
+    pub unix_ms: u64,
+    /// What to do.
+    pub command: Command,
+}
+
+/// Every change that the state machine knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Names the lineage of a new cluster. The first one counts, later ones change nothing.
+    Bootstrap(StoreEpoch),
+    /// Writes one key.
+    Put(Put),
+    /// Removes an interval of keys.
+    DeleteRange(DeleteRange),
+    /// Compares, then does one of two lists.
+    Txn(Txn),
+    /// Moves the compaction point.
+    Compact(Compact),
+}
+
+/// Writes one key (spec: etcd §1.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Not empty.
+    pub key: Bytes,
+    /// What becomes of the value.
+    pub value: ValueChoice,
+    /// What becomes of the attachment.
+    pub lease: LeaseChoice,
+    /// Whether the outcome carries the pair that was there before.
+    pub prev_kv: bool,
+}
+
+/// The value that a put leaves behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueChoice {
+    /// This value.
+    Set(Bytes),
+    /// The stored one; refused with `KeyNotFound` if there is none (`ignore_value`).
+    Keep,
+}
+
+/// The lease that a put leaves the key attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseChoice {
+    /// This lease, which must exist; [`LeaseId::NONE`] detaches.
+    Set(LeaseId),
+    /// The stored one; refused with `KeyNotFound` if the key is absent (`ignore_lease`).
+    Keep,
+    /// The stored one if the key exists, else none (the early API's put, spec: etcd §7.5).
+    KeepIfPresent,
+}
+
+/// Removes an interval of keys (spec: etcd §1.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteRange {
+    /// What to remove.
+    pub range: KeyRange,
+    /// Whether the outcome carries the removed pairs.
+    pub prev_kv: bool,
+}
+
+/// Compares, then does one of two lists (spec: etcd §1.6).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Txn {
+    /// All must hold for `success` to run; holds if empty.
+    pub compares: Vec<Compare>,
+    /// Done in order if the compares hold.
+    pub success: Vec<TxnOp>,
+    /// Done in order otherwise.
+    pub failure: Vec<TxnOp>,
+}
+
+impl Txn {
+    /// Whether neither list can change anything, so that it need not be replicated: all operations are ranges.
+    /// A nested transaction counts as a write, as in etcd.
+    pub fn is_read_only(&self) -> bool {
+        let read = |ops: &[TxnOp]| ops.iter().all(|op| matches!(op, TxnOp::Range(_)));
+        read(&self.success) && read(&self.failure)
+    }
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnOp {
+    /// Reads; sees the operations before it.
+    Range(RangeQuery),
+    /// Writes.
+    Put(Put),
+    /// Removes.
+    DeleteRange(DeleteRange),
+    /// A transaction inside; its compares look at the state before the outermost one.
+    Txn(Txn),
+}
+
+/// One condition of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compare {
+    /// The keys that must all satisfy it; an interval without live keys is compared once as an absent key.
+    pub range: KeyRange,
+    /// Relation of the stored field (left) to the given one (right).
+    pub op: CompareOp,
+    /// The field and the value that it is compared with.
+    pub target: CompareTarget,
+}
+
+/// How a stored field is compared with a given one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompareOp {
+    /// Stored = given.
+    Equal,
+    /// Stored > given.
+    Greater,
+    /// Stored < given.
+    Less,
+    /// Stored ≠ given.
+    NotEqual,
+}
+
+/// The field that is compared, with the given value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompareTarget {
+    /// Count of puts in the generation, 0 for an absent key.
+    Version(i64),
+    /// Revision of creation, 0 for an absent key.
+    CreateRevision(i64),
+    /// Revision of the latest put, 0 for an absent key.
+    ModRevision(i64),
+    /// The value, bytewise; false for an absent key whatever the operator.
+    Value(Bytes),
+    /// The lease, 0 for an absent key.
+    Lease(i64),
+}
+
+/// Moves the compaction point (spec: etcd §1.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compact {
+    /// History below this revision becomes unreadable.
+    pub revision: Revision,
+}

@@ -1,0 +1,36 @@
+//! What a commit did, as the publisher hands it to subscribers.
+
+use std::sync::Arc;
+
+use super::{KeyValue, LogIndex, Revision};
+
+/// Everything that one command changed, in the order in which it changed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitEvents {
+    /// Log index of the command.
+    pub index: LogIndex,
+    /// The KV revision that the command made, if it changed a KV key.
+    pub revision: Option<Revision>,
+    /// Changes of KV keys, by sub-revision.
+    pub kv: Arc<[KvEvent]>,
+}
+
+/// One change of one KV key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvEvent {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The pair after a put; for a removal only `key` and `mod_revision` (the removing revision) are set.
+    pub kv: KeyValue,
+}
+
+/// How a key changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It was written.
+    Put,
+    /// It was removed by a client.
+    Delete,
+    /// It was removed because its lease ended.
+    Expire,
+}

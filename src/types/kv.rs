@@ -1,0 +1,206 @@
+//! Keys, key intervals, and what a range asks and answers (spec: etcd §1.2).
+
+use bytes::Bytes;
+
+use super::{LeaseId, Revision};
+
+/// One key with its value and its place in history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyValue {
+    /// 1 to `limits::REQUEST_BYTES_MAX` bytes, arbitrary.
+    pub key: Bytes,
+    /// Arbitrary bytes, may be empty.
+    pub value: Bytes,
+    /// Revision of the first put of the current generation.
+    pub create_revision: Revision,
+    /// Revision of the latest put.
+    pub mod_revision: Revision,
+    /// Count of puts in the current generation, 1 at creation.
+    pub version: i64,
+    /// The lease that the key hangs on, or [`LeaseId::NONE`].
+    pub lease: LeaseId,
+}
+
+/// A key interval. etcd's `(key, range_end)` pairs become one of these at the edge and nothing below the edge knows
+/// the "\0" conventions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum KeyRange {
+    /// Exactly one key.
+    One(Bytes),
+    /// `[start, end)`; everything from `start` on if `end` is `None`. Empty when `end <= start`.
+    Span {
+        /// First key of the interval.
+        start: Bytes,
+        /// First key after the interval, if it has an end.
+        end: Option<Bytes>,
+    },
+}
+
+impl KeyRange {
+    /// Reads etcd's convention: no `range_end` is one key, `"\0"` is everything from `key` on, otherwise
+    /// `[key, range_end)` (spec: etcd §1.2).
+    pub fn from_etcd(key: Bytes, range_end: Bytes) -> Self {
+        match range_end.as_ref() {
+            [] => Self::One(key),
+            [0] => Self::Span { start: key, end: None },
+            _ => Self::Span { start: key, end: Some(range_end) },
+        }
+    }
+
+    /// Every key of the store.
+    pub fn all() -> Self {
+        Self::Span { start: Bytes::new(), end: None }
+    }
+
+    /// Every key that begins with `prefix`.
+    pub fn prefix(prefix: Bytes) -> Self {
+        let end = prefix_end(&prefix);
+        Self::Span { start: prefix, end }
+    }
+
+    /// First key of the interval (which the interval contains unless it is empty).
+    pub fn start(&self) -> &Bytes {
+        match self {
+            Self::One(key) => key,
+            Self::Span { start, .. } => start,
+        }
+    }
+
+    /// Whether no key can lie in the interval.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Span { start, end } => end.as_ref().is_some_and(|end| end <= start),
+        }
+    }
+
+    /// Whether `key` lies in the interval.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match self {
+            Self::One(one) => one == key,
+            Self::Span { start, end } => key >= start.as_ref() && end.as_ref().is_none_or(|end| key < end.as_ref()),
+        }
+    }
+}
+
+/// The first key after all keys that begin with `prefix`; `None` if there is none (empty or all-0xff prefix).
+pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
+    let kept = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = prefix[..=kept].to_vec();
+    end[kept] += 1;
+    Some(end.into())
+}
+
+/// Which state a read looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadAt {
+    /// The newest state of the view.
+    #[default]
+    Current,
+    /// The state right after the command that made this revision. Below the compaction point it is refused with
+    /// `Compacted`, above the current revision with `FutureRevision`; a negative number counts as compacted
+    /// (spec: etcd §1.6).
+    Revision(Revision),
+}
+
+/// The order that a range answers in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortOrder {
+    /// Key order; see the quirk of spec etcd §1.2 for a target other than the key.
+    #[default]
+    None,
+    /// Smallest first.
+    Ascend,
+    /// Largest first.
+    Descend,
+}
+
+/// The field that a range is sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortTarget {
+    /// The key itself.
+    #[default]
+    Key,
+    /// `version`.
+    Version,
+    /// `create_revision`.
+    Create,
+    /// `mod_revision`.
+    Mod,
+    /// `value`, bytewise.
+    Value,
+}
+
+/// Bounds on revisions, all inclusive; 0 means "no bound".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RevisionFilter {
+    /// Smallest `mod_revision` kept.
+    pub min_mod: i64,
+    /// Largest `mod_revision` kept.
+    pub max_mod: i64,
+    /// Smallest `create_revision` kept.
+    pub min_create: i64,
+    /// Largest `create_revision` kept.
+    pub max_create: i64,
+}
+
+impl RevisionFilter {
+    /// Whether anything is bounded.
+    pub fn is_active(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Whether a key with these revisions passes.
+    pub fn keeps(&self, create: Revision, modified: Revision) -> bool {
+        let within = |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
+        within(modified.get(), self.min_mod, self.max_mod) && within(create.get(), self.min_create, self.max_create)
+    }
+}
+
+/// A range request below the edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeQuery {
+    /// The keys asked for.
+    pub range: KeyRange,
+    /// The state asked for.
+    pub at: ReadAt,
+    /// At most this many pairs; 0 is no limit.
+    pub limit: u64,
+    /// Order of the answer.
+    pub order: SortOrder,
+    /// Field that `order` is about.
+    pub target: SortTarget,
+    /// Bounds on revisions.
+    pub filter: RevisionFilter,
+    /// Leave the values empty.
+    pub keys_only: bool,
+    /// Answer with the count alone.
+    pub count_only: bool,
+}
+
+impl RangeQuery {
+    /// Everything about `range` in the current state.
+    pub fn new(range: KeyRange) -> Self {
+        Self {
+            range,
+            at: ReadAt::Current,
+            limit: 0,
+            order: SortOrder::None,
+            target: SortTarget::Key,
+            filter: RevisionFilter::default(),
+            keys_only: false,
+            count_only: false,
+        }
+    }
+}
+
+/// What a range answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeResult {
+    /// The pairs, in the order asked for, cut to the limit.
+    pub kvs: Vec<KeyValue>,
+    /// Whether the limit cut anything off.
+    pub more: bool,
+    /// Live keys in the interval at the state asked for, whatever the limit and the filters.
+    pub count: u64,
+}

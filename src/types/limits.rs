@@ -1,0 +1,36 @@
+//! Every limit of the store, with its unit in the name. Tested at the limit and one past it where it is enforced.
+
+/// Largest encoded command, bytes (etcd's `--max-request-bytes`; spec: etcd §1.8).
+pub const REQUEST_BYTES_MAX: usize = 1_572_864;
+/// What the client port accepts beyond the request limit before gRPC itself refuses the message, bytes.
+pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
+/// Largest message that the client port receives, bytes.
+pub const CLIENT_MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + REQUEST_OVERHEAD_BYTES;
+/// Largest message that the peer port receives, bytes: a full append batch of maximal commands.
+pub const PEER_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most operations (or compares) in one list of a transaction (etcd's `--max-txn-ops`).
+pub const TXN_OPS_MAX: usize = 128;
+/// Transactions inside each other, the outermost included, count. Every encoding of a transaction, and of its outcome, must
+/// stay below protobuf's limit of 100 nested messages, two of which a level takes: deeper ones could be replicated and
+/// then read by nobody.
+pub const TXN_DEPTH_MAX: usize = 40;
+/// Proposals that may wait for the log before new ones are refused, count (etcd refuses at a gap of 5000).
+pub const PENDING_PROPOSALS_MAX: usize = 5000;
+/// Commands of all proposals that wait, bytes; one more is refused.
+pub const PENDING_PROPOSAL_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Reads that may wait for the confirmation of the leader, count; one more is refused.
+pub const WAITING_READS_MAX: usize = 20_000;
+/// Streamed ranges that may be open at once, count; one more is refused.
+pub const RANGE_STREAMS_MAX: usize = 32;
+/// Commands that go into one append, bytes; one command always fits.
+pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest piece of a snapshot file in one message, bytes.
+pub const SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;
+/// History entries that one step of reclamation removes before it yields, count.
+pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
+/// Keys in the bounded cache of current-key metadata, count.
+pub const KEY_CACHE_ENTRIES: usize = 200_000;
+
+const _: () = assert!(REQUEST_BYTES_MAX < APPEND_BYTES_MAX, "one command must fit one append");
+const _: () =
+    assert!(APPEND_BYTES_MAX + REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX, "a full append must fit one message");

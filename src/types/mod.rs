@@ -1,0 +1,24 @@
+//! The vocabulary of the store: ids, coordinates, commands, outcomes, events, limits.
+//!
+//! Owns every name that two layers share, and every limit with its unit. Knows nothing of threads, files, wire formats
+//! or clocks: everything here is plain data that can be compared, printed and sent between layers.
+//!
+//! Invariant: [`LogIndex`] and [`Revision`] are never converted into each other here (ARCHITECTURE.md §1).
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod command;
+pub mod event;
+pub mod ids;
+pub mod kv;
+pub mod limits;
+pub mod outcome;
+
+pub use command::{
+    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, Txn, TxnOp,
+    ValueChoice,
+};
+pub use event::{ChangeKind, CommitEvents, KvEvent};
+pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+pub use kv::{KeyRange, KeyValue, RangeQuery, RangeResult, ReadAt, RevisionFilter, SortOrder, SortTarget};
+pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};

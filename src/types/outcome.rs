@@ -1,0 +1,112 @@
+//! What a command came to. A refusal is an outcome like any other: replicated, deterministic, and no error of apply.
+
+use thiserror::Error;
+
+use super::{KeyValue, LogIndex, RangeResult, Revision};
+
+/// An outcome with the coordinates at which it was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Log index of the command.
+    pub index: LogIndex,
+    /// The store's revision right after the command.
+    pub revision: Revision,
+    /// What the command came to.
+    pub outcome: Outcome,
+}
+
+/// What a command came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The entry carried no command (a leader's blank entry, a membership change), or the outcome was not wanted.
+    Nothing,
+    /// The cluster's lineage is set.
+    Bootstrapped,
+    /// Of [`Command::Put`](super::Command::Put).
+    Put(PutDone),
+    /// Of [`Command::DeleteRange`](super::Command::DeleteRange).
+    DeleteRange(Deleted),
+    /// Of [`Command::Txn`](super::Command::Txn).
+    Txn(TxnDone),
+    /// Of [`Command::Compact`](super::Command::Compact).
+    Compacted,
+    /// The command changed nothing, for this reason.
+    Refused(Refusal),
+}
+
+/// A put that was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PutDone {
+    /// Revision that the put made.
+    pub revision: Revision,
+    /// The pair before, if it was asked for and there was one.
+    pub prev: Option<KeyValue>,
+}
+
+/// A delete that was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Revision as of this operation: the new one if anything was changed so far, else the one before.
+    pub revision: Revision,
+    /// Number of keys removed.
+    pub deleted: u64,
+    /// The removed pairs in key order, if they were asked for.
+    pub prev: Vec<KeyValue>,
+}
+
+/// A range inside a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranged {
+    /// Revision that the range saw: the new one if an operation before it changed anything.
+    pub revision: Revision,
+    /// What it found.
+    pub result: RangeResult,
+}
+
+/// A transaction that was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TxnDone {
+    /// Whether the compares held.
+    pub succeeded: bool,
+    /// One per operation of the list that was run, in order.
+    pub responses: Vec<TxnOpDone>,
+}
+
+/// One operation of a transaction that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnOpDone {
+    /// Of a range.
+    Range(Ranged),
+    /// Of a put.
+    Put(PutDone),
+    /// Of a delete.
+    DeleteRange(Deleted),
+    /// Of a nested transaction.
+    Txn(TxnDone),
+}
+
+/// Why a command or a read was refused. The texts are for logs; each face has its own table to wire codes and texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The revision asked for lies below the compaction point.
+    #[error("revision is below the compaction point {compact_revision}")]
+    Compacted {
+        /// The compaction point that refused it.
+        compact_revision: Revision,
+    },
+    /// The revision asked for does not exist yet.
+    #[error("revision is in the future of {current}")]
+    FutureRevision {
+        /// The current revision.
+        current: Revision,
+    },
+    /// The put wanted to keep something of a key that does not exist.
+    #[error("key not found")]
+    KeyNotFound,
+    /// The put named a lease that does not exist.
+    #[error("lease not found")]
+    LeaseNotFound,
+    /// A key would change twice in one revision.
+    #[error("duplicate key in one transaction")]
+    DuplicateKey,
+}

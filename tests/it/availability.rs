@@ -1,0 +1,103 @@
+//! Trouble is reported within the deadline, with a status that says whether anything may have happened.
+
+use std::time::{Duration, Instant};
+
+use headwater::node::{Consistency, NodeError, RequestContext};
+use headwater::types::{Command, KeyRange, LeaseChoice, LeaseId, Put, RangeQuery, ValueChoice};
+
+use crate::cluster::{Cluster, get, get_local, put, wait_until};
+
+fn command(key: &'static str) -> Command {
+    Command::Put(Put {
+        key: key.into(),
+        value: ValueChoice::Set("v".into()),
+        lease: LeaseChoice::Set(LeaseId::NONE),
+        prev_kv: false,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_quorum_writes_and_linearizable_reads_fail_in_time_and_local_reads_go_on() {
+    let mut cluster = Cluster::three().await;
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    let survivor = cluster.leader().await;
+    for member in (0..3).filter(|member| *member != survivor) {
+        cluster.crash(member).await;
+    }
+    let node = cluster.node(survivor).clone();
+    let began = Instant::now();
+    let write = node.propose(&RequestContext::within(Duration::from_secs(1)), command("x")).await.unwrap_err();
+    // Appended by a leader that cannot commit it: nobody can tell what will become of it.
+    assert!(matches!(write, NodeError::Indeterminate(_) | NodeError::NoLeader | NodeError::Timeout), "{write:?}");
+    let query = RangeQuery::new(KeyRange::One("k".into()));
+    let read = node
+        .range(&RequestContext::within(Duration::from_secs(1)), Consistency::Linearizable, query)
+        .await
+        .unwrap_err();
+    assert!(matches!(read, NodeError::Timeout | NodeError::NoLeader), "{read:?}");
+    assert!(began.elapsed() < Duration::from_secs(10), "deadlines hold");
+    let found = cluster.kv(survivor).range(get_local("k")).await.unwrap().into_inner();
+    assert_eq!(found.kvs[0].value, "v");
+
+    wait_until("the survivor knows that it has no quorum", async || node.live_leader().is_none()).await;
+    let mut picky = tonic::Request::new(get_local("k"));
+    picky.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    let status = cluster.kv(survivor).range(picky).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, "etcdserver: no leader"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_can_be_handed_over_under_writes() {
+    let cluster = Cluster::three().await;
+    let before = cluster.leader().await;
+    let mut kv = cluster.kv(cluster.follower().await);
+    let writer = tokio::spawn(async move {
+        for key in 0..500 {
+            kv.put(put(format!("key-{key}"), "v")).await.unwrap();
+        }
+    });
+    cluster.node(before).hand_over().await;
+    writer.await.unwrap();
+    wait_until("somebody else leads", async || cluster.leader().await != before).await;
+    for member in 0..3 {
+        let found = cluster.kv(member).range(get("key-499")).await.unwrap().into_inner();
+        assert_eq!(found.kvs.len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_refuses_and_loses_nothing() {
+    let mut cluster = Cluster::three().await;
+    let survivor = cluster.leader().await;
+    for member in (0..3).filter(|member| *member != survivor) {
+        cluster.crash(member).await;
+    }
+    // Nothing can be committed now, so that every proposal stays pending.
+    let node = cluster.node(survivor).clone();
+    let mut proposals = tokio::task::JoinSet::new();
+    for _ in 0..headwater::types::limits::PENDING_PROPOSALS_MAX + 1 {
+        let node = node.clone();
+        proposals.spawn(async move {
+            let ctx = RequestContext::within(Duration::from_secs(5));
+            node.propose(&ctx, command("x")).await.unwrap_err()
+        });
+    }
+    let mut refused = 0;
+    while let Some(error) = proposals.join_next().await {
+        if error.unwrap() == NodeError::TooManyRequests {
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 1, "one past the limit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_too_large_changes_nothing() {
+    let cluster = Cluster::three().await;
+    let limit = headwater::types::limits::REQUEST_BYTES_MAX;
+    let status = cluster.kv(0).put(put("k", "v".repeat(limit))).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (tonic::Code::InvalidArgument, "etcdserver: request is too large"));
+    cluster.kv(0).put(put("k", "v".repeat(limit - 200))).await.unwrap();
+    let found = cluster.kv(1).range(get("k")).await.unwrap().into_inner();
+    assert_eq!((found.kvs[0].version, found.kvs[0].value.len()), (1, limit - 200));
+}

@@ -1,0 +1,267 @@
+//! Clusters of real nodes in this process: real storage in temporary directories, real sockets on loopback.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use headwater::api::ApiOptions;
+use headwater::node::{Node, NodeOptions};
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::raft::{MemberInfo, Timing};
+use headwater::server::{Instance, InstanceOptions};
+use headwater::storage::StateOptions;
+use headwater::storage::log::LogOptions;
+use headwater::stream::FeedOptions;
+use headwater::types::{ClusterId, NodeId};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tonic::transport::Channel;
+
+/// Longer than anything here may take on a loaded machine; only a defect runs into it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a test may set.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    /// Number of members.
+    pub members: usize,
+    /// Entries between two snapshots.
+    pub snapshot_every: u64,
+    /// Entries kept behind a snapshot.
+    pub keep: u64,
+    /// Bounds of what subscribers may pin.
+    pub feed: FeedOptions,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { members: 3, snapshot_every: 50_000, keep: 20_000, feed: FeedOptions::default() }
+    }
+}
+
+/// A cluster; members are numbered from 0.
+pub struct Cluster {
+    settings: Settings,
+    root: TempDir,
+    addresses: Vec<(SocketAddr, SocketAddr)>,
+    instances: Vec<Option<Instance>>,
+}
+
+/// Fails the test with `why` if `condition` does not become true in time.
+pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < give_up, "waited in vain: {why}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn bind(address: SocketAddr) -> TcpListener {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) => {
+                assert!(Instant::now() < give_up, "{address}: {error}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it has a leader and every member serves.
+    pub async fn start(settings: Settings) -> Self {
+        // `RUST_LOG=headwater=debug` shows what the members do.
+        let _already = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init()
+            .is_err();
+        let root = tempfile::tempdir().unwrap();
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for _ in 0..settings.members {
+            let client = bind("127.0.0.1:0".parse().unwrap()).await;
+            let peer = bind("127.0.0.1:0".parse().unwrap()).await;
+            addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
+            listeners.push((client, peer));
+        }
+        let mut cluster = Self { settings, root, addresses, instances: Vec::new() };
+        for (index, (client, peer)) in listeners.into_iter().enumerate() {
+            let instance = cluster.instance(index, client, peer).await;
+            cluster.instances.push(Some(instance));
+        }
+        cluster.wait_healthy().await;
+        cluster
+    }
+
+    /// A cluster of three with defaults.
+    pub async fn three() -> Self {
+        Self::start(Settings::default()).await
+    }
+
+    async fn instance(&self, index: usize, client_listener: TcpListener, peer_listener: TcpListener) -> Instance {
+        let initial_members: BTreeMap<NodeId, MemberInfo> = self
+            .addresses
+            .iter()
+            .enumerate()
+            .map(|(index, (client, peer))| {
+                let info = MemberInfo {
+                    name: format!("node{}", index + 1),
+                    peer_url: format!("http://{peer}"),
+                    client_url: format!("http://{client}"),
+                };
+                (NodeId(index as u64 + 1), info)
+            })
+            .collect();
+        let node = NodeOptions {
+            node_id: NodeId(index as u64 + 1),
+            cluster_id: ClusterId(7),
+            initial_members,
+            data_dir: self.data_dir(index),
+            timing: Timing {
+                heartbeat: Duration::from_millis(100),
+                election_min: Duration::from_millis(500),
+                election_max: Duration::from_millis(1000),
+            },
+            snapshot_every_entries: self.settings.snapshot_every,
+            snapshot_every_bytes: 64 << 20,
+            keep_entries: self.settings.keep,
+            keep_bytes: 64 << 20,
+            log: LogOptions::default(),
+            state: StateOptions::default(),
+            feed: self.settings.feed,
+            hand_over_timeout: Duration::from_secs(2),
+        };
+        Instance::start(InstanceOptions {
+            node,
+            api: ApiOptions {
+                watch_progress_interval: Duration::from_millis(100),
+                leader_loss_timeout: Duration::from_secs(1),
+                ..ApiOptions::default()
+            },
+            client_listener,
+            peer_listener,
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Where a member keeps its data.
+    pub fn data_dir(&self, index: usize) -> PathBuf {
+        self.root.path().join(format!("node{}", index + 1))
+    }
+
+    /// The running member.
+    pub fn node(&self, index: usize) -> &Node {
+        self.instances[index].as_ref().expect("the member runs").node()
+    }
+
+    /// The members that run.
+    pub fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.instances.len()).filter(|index| self.instances[*index].is_some())
+    }
+
+    /// An etcd client of one member.
+    pub fn kv(&self, index: usize) -> KvClient<Channel> {
+        let url = format!("http://{}", self.addresses[index].0);
+        let channel = tonic::transport::Endpoint::from_shared(url).unwrap().connect_lazy();
+        KvClient::new(channel).max_decoding_message_size(usize::MAX)
+    }
+
+    /// `http://host:port` of a member's client port.
+    pub fn client_url(&self, index: usize) -> String {
+        format!("http://{}", self.addresses[index].0)
+    }
+
+    /// The member that leads, once all running members agree on one that runs.
+    pub async fn leader(&self) -> usize {
+        let mut found = 0;
+        wait_until("running members agree on a leader", async || {
+            let mut leaders: Vec<_> = self.running().map(|index| self.node(index).live_leader()).collect();
+            leaders.dedup();
+            match leaders[..] {
+                [Some(leader)] => {
+                    found = leader.get() as usize - 1;
+                    self.instances[found].is_some()
+                }
+                _ => false,
+            }
+        })
+        .await;
+        found
+    }
+
+    /// Some running member that does not lead.
+    pub async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        self.running().find(|index| *index != leader).expect("more than one member runs")
+    }
+
+    /// Waits until every running member serves and agrees on a leader.
+    pub async fn wait_healthy(&self) {
+        self.leader().await;
+        for index in self.running().collect::<Vec<_>>() {
+            let mut serving = self.node(index).serving();
+            tokio::time::timeout(PATIENCE, serving.wait_for(|serving| *serving)).await.expect("serves").unwrap();
+        }
+    }
+
+    /// Ends a member without flushing anything.
+    pub async fn crash(&mut self, index: usize) {
+        self.instances[index].take().expect("the member runs").crash().await;
+    }
+
+    /// Stops a member in order.
+    pub async fn stop(&mut self, index: usize) {
+        self.instances[index].take().expect("the member runs").stop().await;
+    }
+
+    /// Starts a member that was ended.
+    pub async fn restart(&mut self, index: usize) {
+        let (client, peer) = self.addresses[index];
+        let (client, peer) = (bind(client).await, bind(peer).await);
+        let instance = self.instance(index, client, peer).await;
+        self.instances[index] = Some(instance);
+    }
+
+    /// Removes everything that an ended member kept.
+    pub fn wipe(&self, index: usize) {
+        assert!(self.instances[index].is_none(), "the member must be ended first");
+        std::fs::remove_dir_all(self.data_dir(index)).unwrap();
+    }
+
+    /// Waits until all running members have applied the same index, and returns their hashes.
+    pub async fn hashes(&self) -> Vec<u64> {
+        let running: Vec<_> = self.running().collect();
+        wait_until("all members have applied the same", async || {
+            let applied: Vec<_> = running.iter().map(|index| self.node(*index).status().unwrap().applied).collect();
+            applied.windows(2).all(|pair| pair[0] == pair[1])
+        })
+        .await;
+        let ctx = headwater::node::RequestContext::within(PATIENCE);
+        let mut hashes = Vec::new();
+        for index in running {
+            hashes.push(self.node(index).state_hash(&ctx).await.unwrap().value);
+        }
+        hashes
+    }
+}
+
+/// A put with nothing special about it.
+pub fn put(key: impl Into<String>, value: impl Into<String>) -> pb::PutRequest {
+    pb::PutRequest { key: key.into().into(), value: value.into().into(), ..Default::default() }
+}
+
+/// A linearizable get of one key.
+pub fn get(key: impl Into<String>) -> pb::RangeRequest {
+    pb::RangeRequest { key: key.into().into(), ..Default::default() }
+}
+
+/// A get of one key from local state.
+pub fn get_local(key: impl Into<String>) -> pb::RangeRequest {
+    pb::RangeRequest { serializable: true, ..get(key) }
+}

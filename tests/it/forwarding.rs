@@ -1,0 +1,63 @@
+//! Any node answers any request.
+
+use headwater::pb::etcdserverpb as pb;
+
+use crate::cluster::{Cluster, get, get_local, put};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_member_takes_writes_and_serves_linearizable_reads() {
+    let cluster = Cluster::three().await;
+    for writer in 0..3 {
+        let key = format!("from-{writer}");
+        let answer = cluster.kv(writer).put(put(&key, "value")).await.unwrap().into_inner();
+        let revision = answer.header.unwrap().revision;
+        for reader in 0..3 {
+            let found = cluster.kv(reader).range(get(&key)).await.unwrap().into_inner();
+            assert_eq!(found.kvs.len(), 1, "written through {writer}, read through {reader}");
+            assert_eq!(found.kvs[0].mod_revision, revision);
+            assert!(found.header.unwrap().revision >= revision);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reads_the_same_on_every_member() {
+    let cluster = Cluster::three().await;
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    for member in 0..3 {
+        let future = pb::RangeRequest { revision: 99, ..get("k") };
+        let status = cluster.kv(member).range(future).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::OutOfRange);
+        assert_eq!(status.message(), "etcdserver: mvcc: required revision is a future revision");
+        let absent = pb::PutRequest { ignore_value: true, ..put("absent", "") };
+        let status = cluster.kv(member).put(absent).await.unwrap_err();
+        assert_eq!(status.message(), "etcdserver: key not found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_sees_its_own_write_on_a_follower_by_min_index() {
+    let cluster = Cluster::three().await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    for round in 0..50 {
+        let answer = cluster.kv(leader).put(put("k", round.to_string())).await.unwrap();
+        let index = answer.metadata().get("headwater-index").expect("every answer carries it").clone();
+        let mut request = tonic::Request::new(get_local("k"));
+        request.metadata_mut().insert("headwater-min-index", index);
+        let found = cluster.kv(follower).range(request).await.unwrap().into_inner();
+        assert_eq!(found.kvs[0].value, round.to_string());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_is_not_reached_is_unavailable_within_the_deadline() {
+    let cluster = Cluster::three().await;
+    let mut request = tonic::Request::new(get_local("k"));
+    request.metadata_mut().insert("headwater-min-index", "1000000".parse().unwrap());
+    request.set_timeout(std::time::Duration::from_millis(300));
+    let status = cluster.kv(0).range(request).await.unwrap_err();
+    assert!(
+        matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::DeadlineExceeded),
+        "{status:?}"
+    );
+}

@@ -1,0 +1,12 @@
+//! Clusters in one process: the pieces are wired, and hold together through crashes, restarts and snapshots.
+
+// A test binary exports nothing; `pub` here means "used by the other modules".
+#![allow(unreachable_pub)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod availability;
+mod cluster;
+mod forwarding;
+mod real_clients;
+mod recovery;
+mod watch;

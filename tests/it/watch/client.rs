@@ -1,0 +1,136 @@
+//! A watch stream as a test drives it.
+
+use std::time::Duration;
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::watch_client::WatchClient;
+use headwater::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater::pb::mvccpb::{Event, event::EventType};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status, Streaming};
+
+/// Longer than anything here may take on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An open stream.
+pub struct Stream {
+    requests: mpsc::Sender<pb::WatchRequest>,
+    responses: Streaming<pb::WatchResponse>,
+}
+
+/// A request for one key.
+pub fn key(key: impl Into<String>) -> pb::WatchCreateRequest {
+    pb::WatchCreateRequest { key: key.into().into(), ..Default::default() }
+}
+
+/// A request for all keys with a prefix, which does not end in 0xff.
+pub fn prefix(prefix: impl Into<String>) -> pb::WatchCreateRequest {
+    let prefix = prefix.into().into_bytes();
+    let mut end = prefix.clone();
+    *end.last_mut().expect("not empty") += 1;
+    pb::WatchCreateRequest { key: prefix.into(), range_end: end.into(), ..Default::default() }
+}
+
+/// A request for everything.
+pub fn everything() -> pb::WatchCreateRequest {
+    pb::WatchCreateRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() }
+}
+
+impl Stream {
+    /// Opens a stream at the member with this URL.
+    pub async fn open(url: &str) -> Result<Self, Status> {
+        Self::open_with(url, false).await
+    }
+
+    /// As `open`; perhaps one that requires a leader.
+    pub async fn open_with(url: &str, requires_leader: bool) -> Result<Self, Status> {
+        let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
+        let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (requests, queued) = mpsc::channel(64);
+        let mut request = Request::new(ReceiverStream::new(queued));
+        if requires_leader {
+            request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+        }
+        let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+        let responses = client.watch(request).await?.into_inner();
+        Ok(Self { requests, responses })
+    }
+
+    async fn send(&self, union: RequestUnion) {
+        // A stream that the server has ended tells so to who reads it.
+        let _gone = self.requests.send(pb::WatchRequest { request_union: Some(union) }).await.is_err();
+    }
+
+    /// Asks for a watcher; the answer comes in order.
+    pub async fn ask(&self, request: pb::WatchCreateRequest) {
+        self.send(RequestUnion::CreateRequest(request)).await;
+    }
+
+    /// Makes a watcher, and returns the answer.
+    pub async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
+        self.ask(request).await;
+        let created = self.next().await;
+        assert!(created.created && created.events.is_empty(), "{created:?}");
+        created
+    }
+
+    pub async fn cancel(&self, watch_id: i64) {
+        self.send(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id })).await;
+    }
+
+    pub async fn ask_progress(&self) {
+        self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
+    }
+
+    /// The next response, or why there is none.
+    pub async fn try_next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
+        tokio::time::timeout(PATIENCE, self.responses.message()).await.expect("a response in time")
+    }
+
+    /// The next response.
+    pub async fn next(&mut self) -> pb::WatchResponse {
+        self.try_next().await.unwrap().expect("the stream is open")
+    }
+
+    /// Events until there are `count`; nothing else may come.
+    pub async fn events(&mut self, count: usize) -> Vec<Event> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            let response = self.next().await;
+            assert!(!response.created && !response.canceled && !response.events.is_empty(), "{response:?}");
+            events.extend(response.events);
+        }
+        assert_eq!(events.len(), count);
+        events
+    }
+
+    /// Everything that comes before the answer to a progress request, and that answer's revision. Asks again while the
+    /// server has nothing to say because a watcher is catching up.
+    pub async fn until_progress(&mut self) -> (Vec<pb::WatchResponse>, i64) {
+        let mut before = Vec::new();
+        loop {
+            self.ask_progress().await;
+            while let Ok(response) = tokio::time::timeout(Duration::from_millis(200), self.next()).await {
+                if response.watch_id == -1 && response.events.is_empty() && !response.created {
+                    return (before, response.header.unwrap().revision);
+                }
+                before.push(response);
+            }
+        }
+    }
+}
+
+/// `+key=value@revision` or `-key@revision`, and `<value` if there was one before.
+pub fn show(events: &[Event]) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let show = |event: &Event| {
+        let kv = event.kv.as_ref().expect("every event has a pair");
+        let before = event.prev_kv.as_ref().map(|kv| format!("<{}", text(&kv.value))).unwrap_or_default();
+        match event.r#type() {
+            EventType::Put => format!("+{}={}@{}{before}", text(&kv.key), text(&kv.value), kv.mod_revision),
+            EventType::Delete => format!("-{}@{}{before}", text(&kv.key), kv.mod_revision),
+        }
+    };
+    events.iter().map(show).collect()
+}

@@ -1,0 +1,8 @@
+//! Watches: one library of cases, run on every kind of member; and what happens when there is trouble.
+
+mod cases;
+mod client;
+mod early;
+mod random;
+mod topologies;
+mod trouble;

@@ -1,0 +1,58 @@
+//! Every case on every kind of member: one that leads, one that follows, one that was restarted, one whose state came
+//! from a snapshot.
+
+use headwater::stream::FeedOptions;
+
+use super::cases::{Member, run_all};
+use crate::cluster::{Cluster, Settings, put};
+
+/// A window that is far too small: readers fall behind and rejoin all the time.
+fn narrow() -> FeedOptions {
+    FeedOptions { window_items_max: 2, ..FeedOptions::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_on_the_leader() {
+    let cluster = Cluster::three().await;
+    run_all(&Member { cluster: &cluster, index: cluster.leader().await }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_on_a_follower() {
+    let cluster = Cluster::three().await;
+    run_all(&Member { cluster: &cluster, index: cluster.follower().await }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_on_a_member_whose_window_is_too_small() {
+    let cluster = Cluster::start(Settings { feed: narrow(), ..Settings::default() }).await;
+    run_all(&Member { cluster: &cluster, index: cluster.follower().await }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_on_a_restarted_member() {
+    let mut cluster = Cluster::three().await;
+    let index = cluster.leader().await;
+    for number in 0..100 {
+        cluster.kv(index).put(put(format!("before/{number}"), "x")).await.unwrap();
+    }
+    cluster.crash(index).await;
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    run_all(&Member { cluster: &cluster, index }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_on_a_member_whose_state_was_installed() {
+    let mut cluster = Cluster::start(Settings { snapshot_every: 300, keep: 50, ..Settings::default() }).await;
+    let index = cluster.follower().await;
+    let leader = cluster.leader().await;
+    cluster.crash(index).await;
+    for number in 0..1000 {
+        cluster.kv(leader).put(put(format!("before/{number}"), "x")).await.unwrap();
+    }
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    cluster.hashes().await;
+    run_all(&Member { cluster: &cluster, index }).await;
+}

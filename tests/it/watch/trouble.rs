@@ -1,0 +1,106 @@
+//! Members that stop, leaders that are lost, clients that do not read.
+
+use std::time::Duration;
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::stream::FeedOptions;
+use tonic::Code;
+
+use super::cases::Member;
+use super::client::{Stream, everything, key, prefix, show};
+use crate::cluster::{Cluster, Settings, put, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_stops_ends_its_streams() {
+    let mut cluster = Cluster::three().await;
+    let index = cluster.follower().await;
+    let mut stream = Stream::open(&cluster.client_url(index)).await.unwrap();
+    stream.create(key("k")).await;
+    cluster.stop(index).await;
+    let status = stream.try_next().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_requires_a_leader_ends_without_one() {
+    let mut cluster = Cluster::three().await;
+    let survivor = cluster.follower().await;
+    let url = cluster.client_url(survivor);
+    let mut requires = Stream::open_with(&url, true).await.unwrap();
+    requires.create(key("k")).await;
+    let mut patient = Stream::open(&url).await.unwrap();
+    patient.create(key("k")).await;
+    for index in 0..3 {
+        if index != survivor {
+            cluster.crash(index).await;
+        }
+    }
+    let status = requires.try_next().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: no leader"));
+    let refused = Stream::open_with(&url, true).await.err().unwrap();
+    assert_eq!((refused.code(), refused.message()), (Code::Unavailable, "etcdserver: no leader"));
+    for index in 0..3 {
+        if index != survivor {
+            cluster.restart(index).await;
+        }
+    }
+    cluster.wait_healthy().await;
+    let revision = cluster.kv(survivor).put(put("k", "v")).await.unwrap().into_inner().header.unwrap().revision;
+    assert_eq!(show(&patient.events(1).await), [format!("+k=v@{revision}")], "the other one went on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_read_loses_nothing_and_pins_little() {
+    let feed = FeedOptions { window_items_max: 100, ..FeedOptions::default() };
+    let cluster = Cluster::start(Settings { feed, ..Settings::default() }).await;
+    let index = cluster.leader().await;
+    let member = Member { cluster: &cluster, index };
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut stream = member.stream().await;
+        stream.create(prefix("slow/")).await;
+        slow.push(stream);
+    }
+    let mut fast = member.stream().await;
+    fast.create(prefix("slow/")).await;
+    let value = "x".repeat(10_000);
+    let mut wanted = Vec::new();
+    for number in 0..1000 {
+        let revision = member.put(&format!("slow/{}", number % 10), &value).await;
+        wanted.push(revision);
+        let event = fast.events(1).await;
+        assert_eq!(event[0].kv.as_ref().unwrap().mod_revision, revision);
+    }
+    let stats = cluster.node(index).watch_stats();
+    assert!(stats.window_items <= 100 && stats.window_bytes < 4 << 20, "{stats:?}");
+    for stream in &mut slow {
+        let events = stream.events(wanted.len()).await;
+        let found: Vec<_> = events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision).collect();
+        assert_eq!(found, wanted);
+    }
+    let stats = cluster.node(index).watch_stats();
+    assert!(stats.fell_behind > 0, "they were slow: {stats:?}");
+    drop((slow, fast));
+    wait_until("watchers of closed streams are gone", async || cluster.node(index).watch_stats().subscriptions == 0)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_skips_by_snapshot_serves_what_it_skipped() {
+    let mut cluster = Cluster::start(Settings { snapshot_every: 300, keep: 50, ..Settings::default() }).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let first = cluster.kv(leader).put(put("skip/0", "x")).await.unwrap().into_inner().header.unwrap().revision;
+    cluster.hashes().await;
+    cluster.crash(follower).await;
+    for number in 1..1000 {
+        cluster.kv(leader).put(put(format!("skip/{number}"), "x")).await.unwrap();
+    }
+    cluster.restart(follower).await;
+    // Asked before it has caught up: the snapshot is installed under the watcher's feet.
+    let mut stream = Stream::open(&cluster.client_url(follower)).await.unwrap();
+    stream.create(pb::WatchCreateRequest { start_revision: first, ..everything() }).await;
+    let events = tokio::time::timeout(Duration::from_secs(60), stream.events(1000)).await.unwrap();
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event.kv.as_ref().unwrap().mod_revision, first + number as i64);
+    }
+}

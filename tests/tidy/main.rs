@@ -1,0 +1,133 @@
+//! The code still has its shape: imports point down, crates have one owner, files have a head and a bearable length, and
+//! the text names no machine. Every rule is run on a source that breaks it too: a rule that finds nothing proves nothing.
+
+// The whole program is a test; clippy knows only functions that are.
+#![allow(clippy::unwrap_used)]
+
+mod rules;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use rules::{Finding, check};
+use source::Source;
+
+/// Folders whose files belong to the project, and what is looked at in them.
+const FOLDERS: &[&str] = &["src", "tests", "benches", "proto", "scripts", "cluster", ".ci", ".cargo"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn project() -> Vec<Source> {
+    let mut sources = Vec::new();
+    for folder in FOLDERS {
+        collect(&root(), Path::new(folder), &mut sources);
+    }
+    for entry in std::fs::read_dir(root()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_file() && ["md", "toml", "rs"].iter().any(|ending| name.ends_with(&format!(".{ending}"))) {
+            sources.extend(Source::read(&root(), Path::new(&name)));
+        }
+    }
+    sources
+}
+
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
+    let Ok(entries) = std::fs::read_dir(root.join(folder)) else { return };
+    for entry in entries {
+        let entry = entry.unwrap();
+        let path = folder.join(entry.file_name());
+        // Data of the local cluster.
+        if path == Path::new("cluster/run") {
+            continue;
+        }
+        if entry.file_type().unwrap().is_dir() {
+            collect(root, &path, sources);
+        } else {
+            sources.extend(Source::read(root, &path));
+        }
+    }
+}
+
+#[test]
+fn the_project_is_tidy() {
+    let sources = project();
+    assert!(sources.len() > 50, "only {} files were found: the walk is broken", sources.len());
+    for module in rules::LAYERS.iter().map(|layer| layer.module) {
+        let present = sources.iter().any(|source| source.module() == Some(module));
+        assert!(present, "module {module} of the layering table does not exist: correct the table");
+    }
+    let findings: Vec<String> = sources.iter().flat_map(check).map(|finding| finding.to_string()).collect();
+    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+}
+
+/// (path, text, what must be found)
+const VIOLATIONS: &[(&str, &str, Option<&str>)] = &[
+    // Imports
+    ("src/types/x.rs", "//! Head.\nuse crate::storage::Store;\n", Some("types must not import storage")),
+    (
+        "src/stream/x.rs",
+        "//! Head.\nuse crate::{types::Event, storage::View};\n",
+        Some("stream must not import storage"),
+    ),
+    ("src/fsm/x.rs", "//! Head.\nfn f() { crate::node::propose(); }\n", Some("fsm must not import node")),
+    (
+        "src/storage/x.rs",
+        "//! Head.\nuse crate::{\n    types::Put,\n    fsm::{self, Fsm},\n};\n",
+        Some("storage must not import fsm"),
+    ),
+    ("src/api/x.rs", "//! Head.\nuse crate::raft;\n", Some("api must not import raft")),
+    ("src/node/x.rs", "//! Head.\nuse headwater::api::Api;\n", Some("node must not import api")),
+    ("src/node/x.rs", "//! Head.\nuse crate::pb::etcdserverpb;\n", Some("node must not import pb")),
+    ("src/api/x.rs", "//! Head.\nuse crate::node::Node;\n", None),
+    ("src/storage/x.rs", "//! Head.\n//! [`crate::fsm`] is named in a comment only.\nuse crate::types::Put;\n", None),
+    ("src/storage/x.rs", "//! Head.\n/* crate::fsm */ const A: &str = \"crate::fsm\";\n", None),
+    ("src/unknown/x.rs", "//! Head.\n", Some("unknown is not in the layering table")),
+    // Crates with one owner
+    ("src/fsm/x.rs", "//! Head.\nuse rocksdb::DB;\n", Some("rocksdb belongs to src/storage")),
+    ("src/node/x.rs", "//! Head.\nfn f(e: openraft::Entry) {}\n", Some("openraft belongs to src/raft")),
+    ("src/storage/x.rs", "//! Head.\nuse rocksdb::DB;\n", None),
+    ("tests/it/x.rs", "//! Head.\nuse openraft::Raft;\n", Some("openraft belongs to src/raft")),
+    // Determinism
+    ("src/fsm/x.rs", "//! Head.\nfn f() { std::time::Instant::now(); }\n", Some("fsm must not name Instant")),
+    ("src/fsm/x.rs", "//! Head.\nuse std::collections::HashMap;\n", Some("fsm must not name HashMap")),
+    ("src/fsm/x.rs", "//! Head.\nasync fn f() {}\n", Some("fsm must not name async")),
+    ("src/types/x.rs", "//! Head.\nuse rand::Rng;\n", Some("types must not name rand")),
+    ("src/fsm/tests/x.rs", "//! Head.\nuse std::collections::HashMap;\n", None),
+    ("src/fsm/x.rs", "//! Head.\n#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}\n", None),
+    // Heads and lengths
+    ("src/node/x.rs", "use crate::types::Put;\n", Some("has no //! head")),
+    ("src/node/tests.rs", "use super::*;\n", None),
+    // Text
+    ("README.md", "Look into /home/somebody/notes.\n", Some("names a machine's folder: /home/")),
+    ("scripts/x", "cd /root/project\n", Some("names a machine's folder: /root")),
+];
+
+#[test]
+fn every_rule_finds_what_it_forbids() {
+    for (path, text, wanted) in VIOLATIONS {
+        let found: Vec<String> =
+            check(&Source::new(Path::new(path), (*text).to_owned())).iter().map(Finding::to_string).collect();
+        match wanted {
+            Some(wanted) => {
+                assert!(found.len() == 1 && found[0].contains(wanted), "{path} {text:?}: wanted {wanted:?}, {found:?}");
+            }
+            None => assert!(found.is_empty(), "{path} {text:?}: {found:?}"),
+        }
+    }
+    let long = Source::new(Path::new("src/node/x.rs"), "//! Head.\n".repeat(rules::LINES_MAX + 1));
+    assert!(check(&long)[0].to_string().contains("lines"), "a long file is found");
+    let bearable = Source::new(Path::new("src/node/x.rs"), "//! Head.\n".repeat(rules::LINES_MAX));
+    assert!(check(&bearable).is_empty());
+}
+
+#[test]
+fn an_upward_import_in_a_real_file_is_found() {
+    let path = Path::new("src/types/kv.rs");
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
+    assert!(check(&Source::new(path, text.clone())).is_empty());
+    let broken = format!("{text}\nuse crate::node::Node;\n");
+    assert_eq!(check(&Source::new(path, broken)).len(), 1);
+}
