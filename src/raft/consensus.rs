@@ -373,6 +373,11 @@ impl Consensus {
         }
     }
 
+    /// Whether consensus on this member is over, for whatever reason.
+    pub(super) fn has_ended(&self) -> bool {
+        self.inner.raft.metrics().borrow_watched().running_state.is_err()
+    }
+
     /// Resolves with the reason when consensus has ended by itself (a failed disk, a defect): the process must exit.
     pub async fn ended(&self) -> String {
         // These change with leadership and membership alone, and end with consensus; the full metrics change with every

@@ -125,6 +125,8 @@ impl Consensus {
             match self.read_index().await {
                 Ok(index) => break index,
                 Err(ReadIndexError::Stopped(_)) => return,
+                // What it knows of the leader is what it knew when it ended.
+                Err(_) if self.has_ended() => return,
                 Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
                     self.leader_may_have_changed(ASK_PAUSE).await;
                 }

@@ -33,7 +33,7 @@ type Sample = (LogIndex, u64);
 pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: ByteLimits) {
     let mut at_snapshot = 0;
     let mut samples = VecDeque::new();
-    while consensus.raft().metrics().borrow_watched().running_state.is_ok() {
+    while !consensus.has_ended() {
         tokio::time::sleep(POLL).await;
         let points = consensus.log_points();
         let total = applied_bytes.load(Ordering::Relaxed);

@@ -181,7 +181,7 @@ fn config(options: &ConsensusOptions) -> openraft::Config {
 /// entry arrives (spec: reliability §3.7, defect B). A member that sees this asks for a blank entry.
 async fn nudge_stuck_apply(consensus: Consensus, heartbeat: Duration) {
     let mut before = None;
-    while consensus.raft().metrics().borrow_watched().running_state.is_ok() {
+    while !consensus.has_ended() {
         // A clock, not a race: the condition is "no progress within several heartbeats".
         tokio::time::sleep(heartbeat * 10).await;
         let points = consensus.log_points();

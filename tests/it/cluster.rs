@@ -58,6 +58,11 @@ pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// Fails the test if `doing` does not come to its end in time.
+pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
 async fn bind(address: SocketAddr) -> TcpListener {
     let give_up = Instant::now() + PATIENCE;
     loop {
@@ -136,7 +141,7 @@ impl Cluster {
             feed: self.settings.feed,
             hand_over_timeout: Duration::from_secs(2),
         };
-        Instance::start(InstanceOptions {
+        let starting = Instance::start(InstanceOptions {
             node,
             api: ApiOptions {
                 watch_progress_interval: Duration::from_millis(100),
@@ -145,9 +150,8 @@ impl Cluster {
             },
             client_listener,
             peer_listener,
-        })
-        .await
-        .unwrap()
+        });
+        within("a member starts", starting).await.unwrap()
     }
 
     /// Where a member keeps its data.
@@ -168,8 +172,8 @@ impl Cluster {
     /// An etcd client of one member.
     pub fn kv(&self, index: usize) -> KvClient<Channel> {
         let url = format!("http://{}", self.addresses[index].0);
-        let channel = tonic::transport::Endpoint::from_shared(url).unwrap().connect_lazy();
-        KvClient::new(channel).max_decoding_message_size(usize::MAX)
+        let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().timeout(PATIENCE);
+        KvClient::new(endpoint.connect_lazy()).max_decoding_message_size(usize::MAX)
     }
 
     /// `http://host:port` of a member's client port.
@@ -212,12 +216,14 @@ impl Cluster {
 
     /// Ends a member without flushing anything.
     pub async fn crash(&mut self, index: usize) {
-        self.instances[index].take().expect("the member runs").crash().await;
+        let instance = self.instances[index].take().expect("the member runs");
+        within("a member crashes", instance.crash()).await;
     }
 
     /// Stops a member in order.
     pub async fn stop(&mut self, index: usize) {
-        self.instances[index].take().expect("the member runs").stop().await;
+        let instance = self.instances[index].take().expect("the member runs");
+        within("a member stops", instance.stop()).await;
     }
 
     /// Starts a member that was ended.

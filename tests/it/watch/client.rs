@@ -45,7 +45,7 @@ impl Stream {
 
     /// As `open`; perhaps one that requires a leader.
     pub async fn open_with(url: &str, requires_leader: bool) -> Result<Self, Status> {
-        let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
+        let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap().connect_timeout(PATIENCE);
         let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let (requests, queued) = mpsc::channel(64);
         let mut request = Request::new(ReceiverStream::new(queued));
@@ -53,7 +53,8 @@ impl Stream {
             request.metadata_mut().insert("hasleader", "true".parse().unwrap());
         }
         let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
-        let responses = client.watch(request).await?.into_inner();
+        let opening = tokio::time::timeout(PATIENCE, client.watch(request));
+        let responses = opening.await.expect("a stream opens in time")?.into_inner();
         Ok(Self { requests, responses })
     }
 

@@ -4,23 +4,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::mvccpb::{Event, event::EventType};
 use headwater::stream::FeedOptions;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
 
 use super::cases::put_op;
 use super::client::{Stream, everything};
-use crate::cluster::{Cluster, Settings, put};
+use crate::cluster::{Cluster, Settings, put, within};
 
 const KEYS: u32 = 10;
 const WATCHERS: u64 = 24;
 const ROUNDS: u64 = 400;
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Which watcher it was, and all that it was told.
+type Seen = (u64, Vec<Event>);
 
 /// Follows an interval from `start`, on whatever member is there, leaving now and then, until it has seen `end`.
-async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, end: Arc<AtomicI64>) -> Vec<Event> {
+async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, end: Arc<AtomicI64>) -> Seen {
     let mut random = StdRng::seed_from_u64(seed);
     let mut seen = Vec::new();
     request.prev_kv = seed.is_multiple_of(2);
@@ -28,7 +34,8 @@ async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u6
     loop {
         let url = &urls[random.random_range(0..urls.len())];
         let Ok(mut stream) = Stream::open(url).await else {
-            tokio::task::yield_now().await;
+            // As clients do: twenty-four who call a dead member without pause leave the living no processor.
+            tokio::time::sleep(RETRY_PAUSE).await;
             continue;
         };
         stream.ask(request.clone()).await;
@@ -36,7 +43,7 @@ async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u6
         for _ in 0..stay {
             stream.ask_progress().await;
             let Ok(Ok(Some(response))) =
-                tokio::time::timeout(std::time::Duration::from_secs(5), stream.try_next()).await
+                tokio::time::timeout(Duration::from_secs(5), stream.try_next()).await
             else {
                 break;
             };
@@ -49,7 +56,7 @@ async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u6
                 assert!(through + 1 >= request.start_revision, "progress goes back");
                 let end = end.load(Ordering::Acquire);
                 if end > 0 && through >= end {
-                    return seen;
+                    return (seed, seen);
                 }
             }
         }
@@ -128,8 +135,10 @@ async fn every_watcher_sees_the_filtered_log() {
     let mut cluster = Cluster::start(settings).await;
     let urls: Vec<_> = (0..3).map(|index| cluster.client_url(index)).collect();
     let end = Arc::new(AtomicI64::new(0));
-    let watchers: Vec<_> =
-        (0..WATCHERS).map(|seed| tokio::spawn(follow(urls.clone(), interval(seed), seed, Arc::clone(&end)))).collect();
+    let mut watchers = JoinSet::new();
+    for seed in 0..WATCHERS {
+        watchers.spawn(follow(urls.clone(), interval(seed), seed, Arc::clone(&end)));
+    }
     let mut random = StdRng::seed_from_u64(7);
     for round in 0..ROUNDS {
         let members: Vec<_> = cluster.running().collect();
@@ -153,9 +162,9 @@ async fn every_watcher_sees_the_filtered_log() {
     let log: Vec<_> = responses.into_iter().flat_map(|response| response.events).collect();
     assert_eq!(log.last().unwrap().kv.as_ref().unwrap().mod_revision, last);
     check_replay(&log);
-    for (seed, watcher) in watchers.into_iter().enumerate() {
-        let seen = watcher.await.unwrap();
-        let request = interval(seed as u64);
+    while let Some(ended) = within("every watcher reaches the end", watchers.join_next()).await {
+        let (seed, seen) = ended.unwrap();
+        let request = interval(seed);
         let wanted = log.iter().filter(|event| wants(&request, &event.kv.as_ref().unwrap().key)).cloned();
         let with_prev = seed.is_multiple_of(2);
         let wanted = wanted.map(|event| Event { prev_kv: event.prev_kv.clone().filter(|_| with_prev), ..event });
