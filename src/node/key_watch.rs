@@ -43,7 +43,16 @@ impl KeyWatch {
     ///
     /// The reason for which the watch has ended.
     pub fn try_next(&mut self) -> Result<Option<Item<Kv>>, CloseReason> {
-        while let Some(item) = self.subscription.try_next()? {
+        self.try_next_through(LogIndex(u64::MAX))
+    }
+
+    /// As [`Self::try_next`], but leaves alone what lies beyond `limit`; read on without a limit later.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the watch has ended.
+    pub fn try_next_through(&mut self, limit: LogIndex) -> Result<Option<Item<Kv>>, CloseReason> {
+        while let Some(item) = self.subscription.try_next_through(limit)? {
             if item.commit().revision().is_some_and(|revision| revision >= self.from) {
                 return Ok(Some(item));
             }

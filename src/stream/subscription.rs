@@ -119,17 +119,31 @@ impl<T: Topic> Subscription<T> {
     ///
     /// The reason for which it has ended.
     pub fn try_next(&mut self) -> Result<Option<Item<T>>, CloseReason> {
+        self.try_next_through(LogIndex(u64::MAX))
+    }
+
+    /// As [`Self::try_next`], but leaves alone what lies beyond `limit`. Whoever uses it must read on without a limit
+    /// later: the session gets the token only for what comes after a read that found nothing at all.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it has ended.
+    pub fn try_next_through(&mut self, limit: LogIndex) -> Result<Option<Item<T>>, CloseReason> {
         let mut is_lowered = false;
         loop {
             if let Some(reason) = self.waiter.closed() {
                 return Err(reason.clone());
             }
+            if self.queue.front().is_some_and(|item| item.index() > limit) {
+                return Ok(None);
+            }
             if let Some(item) = self.queue.pop_front() {
                 return Ok(Some(item));
             }
-            match self.step() {
+            match self.step(limit) {
                 Ok(Step::Item(item)) => return Ok(Some(item)),
                 Ok(Step::Again) => {}
+                Ok(Step::BeyondLimit) => return Ok(None),
                 Ok(Step::Nothing) if is_lowered => return Ok(None),
                 Ok(Step::Nothing) => {
                     self.waiter.lower();
@@ -164,11 +178,12 @@ impl<T: Topic> Subscription<T> {
         !matches!(self.place, Place::Live(_)) || !self.queue.is_empty()
     }
 
-    fn step(&mut self) -> Result<Step<T>, CloseReason> {
+    fn step(&mut self, limit: LogIndex) -> Result<Step<T>, CloseReason> {
         match &mut self.place {
             Place::Live(link) => {
                 let fell_behind_at = match link.next() {
                     None => return Ok(Step::Nothing),
+                    Some(Next::Node { index, .. }) if *index > limit => return Ok(Step::BeyondLimit),
                     Some(Next::Cut { through }) => *through,
                     Some(Next::Node { index, node }) => match node.upgrade() {
                         Some(node) => {
@@ -252,6 +267,7 @@ enum Step<T: Topic> {
     Item(Item<T>),
     Again,
     Nothing,
+    BeyondLimit,
 }
 
 impl<T: Topic> Drop for Subscription<T> {

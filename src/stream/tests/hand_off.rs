@@ -235,6 +235,27 @@ fn progress_never_runs_ahead_of_events() {
 }
 
 #[test]
+fn a_limit_stops_a_reader_and_loses_nothing() {
+    // A window of one leaves the reader to history.
+    for window in [1, 100] {
+        let mut bed = Bed::new(options(window, 100));
+        let mut reader = bed.subscribe(&prefix("k"), Start::Now);
+        for _ in 0..3 {
+            bed.put(&["k"]);
+        }
+        let mut seen = Vec::new();
+        for limit in [0, 2, 2, u64::MAX, u64::MAX] {
+            while let Some(item) = reader.subscription.try_next_through(LogIndex(limit)).unwrap() {
+                assert!(item.index().get() <= limit, "window {window}");
+                seen.push(item.index().get());
+            }
+            bed.run_tasks();
+        }
+        assert_eq!(seen, [1, 2, 3], "window {window}");
+    }
+}
+
+#[test]
 fn a_commit_arrives_whole_and_filtered() {
     let mut bed = Bed::new(options(100, 100));
     let mut all = bed.subscribe(&prefix(""), Start::Now);

@@ -4,7 +4,7 @@
 //! what answers a progress request comes after every event that it vouches for; after a cancel nothing follows for the
 //! watcher.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use super::watcher::{DUPLICATE_ID, Watcher, Wish};
 use crate::node::{CloseReason, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
 use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::watch_request::RequestUnion;
-use crate::types::{Refusal, Revision};
+use crate::types::{LogIndex, Refusal, Revision};
 
 /// The id of responses that are about the whole stream.
 const WHOLE_STREAM: i64 = -1;
@@ -47,12 +47,20 @@ pub(super) struct WatchStream {
     ready: VecDeque<Frame>,
     /// Watchers that may have something to read.
     raised: VecDeque<u64>,
-    /// What a progress request asks to be through with.
-    progress: Option<StatePoint>,
+    progress: Option<Progress>,
     /// Ticks once a watcher wants to hear of progress.
     ticker: Option<Interval>,
     leader: Option<LeaderProbe>,
     has_ended: bool,
+}
+
+/// A progress request that is not yet answered. Until it is, nothing beyond its point is sent, so that the answer never
+/// names a revision older than an event before it.
+struct Progress {
+    /// What everybody must be through with.
+    point: StatePoint,
+    /// Watchers that stopped there and have to read on.
+    stopped: BTreeSet<u64>,
 }
 
 /// Looks for a leader from time to time.
@@ -163,7 +171,11 @@ impl WatchStream {
         match request.request_union {
             Some(RequestUnion::CreateRequest(request)) => self.create(request).await?,
             Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
-            Some(RequestUnion::ProgressRequest(_)) => self.progress = Some(self.node.watch_point()),
+            Some(RequestUnion::ProgressRequest(_)) => {
+                // One answer serves two requests, if it is the later one's.
+                let stopped = self.progress.take().map(|progress| progress.stopped).unwrap_or_default();
+                self.progress = Some(Progress { point: self.node.watch_point(), stopped });
+            }
             None => {}
         }
         Ok(())
@@ -243,7 +255,14 @@ impl WatchStream {
     /// Makes a response of what a watcher has to read.
     async fn advance(&mut self, token: u64) -> Result<(), Failure> {
         let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
-        let batch = watcher.read(&self.node).await?;
+        let through = match &mut self.progress {
+            Some(progress) => {
+                progress.stopped.insert(token);
+                progress.point.index
+            }
+            None => LogIndex(u64::MAX),
+        };
+        let batch = watcher.read(&self.node, through).await?;
         let id = watcher.id;
         if !batch.events.is_empty() {
             watcher.is_idle = false;
@@ -282,30 +301,28 @@ impl WatchStream {
     /// Answers a progress request if every watcher is through; else lets those read who are not, or gives up if one is
     /// catching up: the client asks again (spec: etcd §2.1). Whether there is something to do now.
     fn answer_progress(&mut self) -> bool {
-        let Some(point) = self.progress else { return false };
-        let waiting = self.raised.len();
+        let Some(Progress { point, stopped }) = self.progress.take() else { return false };
+        let mut pending = Vec::new();
+        let mut gives_up = self.watchers.is_empty();
         for (token, watcher) in &self.watchers {
-            if watcher.wish.start.is_some_and(|start| start > point.revision) {
-                self.progress = None;
-                return false;
-            }
-            if !watcher.watch.is_through(point.index) {
-                if watcher.watch.is_lagging() {
-                    self.progress = None;
-                    return false;
-                }
-                self.raised.push_back(*token);
+            let begins_later = watcher.wish.start.is_some_and(|start| start > point.revision);
+            let is_through = watcher.watch.is_through(point.index);
+            gives_up |= begins_later || (!is_through && watcher.watch.is_lagging());
+            if !is_through {
+                pending.push(*token);
             }
         }
-        if self.raised.len() > waiting {
+        if !gives_up && !pending.is_empty() {
+            self.raised.extend(pending);
+            self.progress = Some(Progress { point, stopped });
             return true;
         }
-        self.progress = None;
-        if self.watchers.is_empty() {
-            return false;
+        if !gives_up {
+            self.push(pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
         }
-        self.push(pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
-        true
+        let goes_on = !gives_up || !stopped.is_empty();
+        self.raised.extend(stopped);
+        goes_on
     }
 
     /// Tells the idle among those who want to hear it how far they have come.

@@ -6,7 +6,7 @@ use super::super::errors::Failure;
 use super::encode;
 use crate::node::{CloseReason, Item, KeyWatch, Kv, Node};
 use crate::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
-use crate::types::{ChangeKind, KeyRange, Revision};
+use crate::types::{ChangeKind, KeyRange, LogIndex, Revision};
 
 /// Revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
@@ -85,13 +85,13 @@ pub(super) struct Batch {
 }
 
 impl Watcher {
-    /// Reads whole revisions, as many as fit a response.
-    pub(super) async fn read(&mut self, node: &Node) -> Result<Batch, Failure> {
+    /// Reads whole revisions up to the log index `through`, as many as fit a response.
+    pub(super) async fn read(&mut self, node: &Node, through: LogIndex) -> Result<Batch, Failure> {
         let mut items: Vec<Item<Kv>> = Vec::new();
         let (mut bytes, mut more, mut ended) = (0, false, None);
         let catching_up = self.watch.is_lagging();
         loop {
-            match self.watch.try_next() {
+            match self.watch.try_next_through(through) {
                 Ok(Some(item)) => {
                     bytes += item.commit().bytes();
                     items.push(item);
