@@ -22,6 +22,9 @@ use super::propose_lane::ProposeLanes;
 use super::types::{Command, MemberInfo, Raft, TypeConfig};
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
+/// How long the answer to a forwarded write waits for this member to apply it.
+const CATCH_UP_MAX: Duration = Duration::from_secs(1);
+
 /// Why a proposed command has no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
@@ -246,10 +249,23 @@ impl Consensus {
                 let Some(info) = self.member_info(leader) else {
                     return vec![Err(WriteError::NotLeader(None)); commands.len()];
                 };
-                self.inner.lanes.propose(&self.inner.peers, leader, &info, commands).await
+                let results = self.inner.lanes.propose(&self.inner.peers, leader, &info, commands).await;
+                self.catch_up_with(&results).await;
+                results
             }
             // Without a known leader openraft answers at once, and knows better than a copy of its state.
             _ => self.propose_here(commands).await,
+        }
+    }
+
+    /// Waits until this member has applied what the leader answered, so that whoever wrote here reads it here. Not for
+    /// ever: the outcome is certain, and a member that lags must not hold it back.
+    async fn catch_up_with(&self, results: &[Result<Applied, WriteError>]) {
+        let Some(last) = results.iter().flatten().map(|applied| applied.index).max() else { return };
+        let mut applied = self.inner.applied.clone();
+        let reached = applied.wait_for(|applied| *applied >= last);
+        if tokio::time::timeout(CATCH_UP_MAX, reached).await.is_err() {
+            tracing::debug!(index = %last, "answered a forwarded write before it was applied here");
         }
     }
 

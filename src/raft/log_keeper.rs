@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use openraft::async_runtime::watch::WatchReceiver;
-
 use super::consensus::Consensus;
 use crate::types::LogIndex;
 

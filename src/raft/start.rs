@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
-use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::watch;
 
 use super::consensus::{Consensus, Inner, LeaderContact, feed};

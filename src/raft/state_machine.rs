@@ -122,8 +122,9 @@ impl StateMachine {
     fn finish(&self, txn: WriteTxn<'_>, pending: &mut Vec<Pending>) -> Result<(), io::Error> {
         let Some(last) = pending.last().map(|entry| LogIndex(entry.index)) else { return Ok(()) };
         let committed = txn.commit().map_err(io_error)?;
-        self.applied.send_replace(last);
         self.publisher.publish(committed.events);
+        // After that, so that whoever waited for an index finds its events published, too.
+        self.applied.send_replace(last);
         for entry in pending.drain(..) {
             if let Some(responder) = entry.responder {
                 let index = LogIndex(entry.index);

@@ -50,6 +50,18 @@ async fn a_reader_sees_its_own_write_on_a_follower_by_min_index() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_through_a_follower_is_there_at_once() {
+    let cluster = Cluster::three().await;
+    let follower = cluster.follower().await;
+    let mut kv = cluster.kv(follower);
+    for round in 0..50 {
+        kv.put(put("k", round.to_string())).await.unwrap();
+        let found = kv.range(get_local("k")).await.unwrap().into_inner();
+        assert_eq!(found.kvs[0].value, round.to_string());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_index_that_is_not_reached_is_unavailable_within_the_deadline() {
     let cluster = Cluster::three().await;
     let mut request = tonic::Request::new(get_local("k"));
