@@ -42,13 +42,19 @@ const BLOCKING_THREADS_MAX: usize = 64;
 /// Whatever keeps the node from starting or from going on; the text says what to do about it.
 pub fn run(config: Config) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(config.runtime.worker_threads)
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
-    // On a worker, not on this thread: a wake-up across threads costs more than most requests.
+    // One thread is a runtime of its own kind: it runs tasks strictly in turn, so that the answers to a whole batch are
+    // ready before a connection writes, and go out in one call.
+    let mut builder = match config.runtime.worker_threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        threads => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(threads);
+            builder
+        }
+    };
+    let runtime =
+        builder.max_blocking_threads(BLOCKING_THREADS_MAX).enable_all().build().context("starting the runtime")?;
+    // As a task: where there are workers it runs on one, and a wake-up across threads costs more than most requests.
     let result = runtime.block_on(async { tokio::spawn(serve(config)).await.context("the node's main task")? });
     // Threads that still read for a client that is gone must not hold the process back.
     runtime.shutdown_timeout(Duration::from_secs(1));

@@ -33,7 +33,10 @@ impl KeyFilter {
         let (block, mut rest) = Self::place(table, key);
         for _ in 0..PROBES {
             let (word, bit) = Self::probe(&mut rest);
-            self.words[block + word].fetch_or(bit, Ordering::Relaxed);
+            // Looking is far cheaper than writing, and most keys are written more than once.
+            if self.words[block + word].load(Ordering::Relaxed) & bit == 0 {
+                self.words[block + word].fetch_or(bit, Ordering::Relaxed);
+            }
         }
     }
 
