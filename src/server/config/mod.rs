@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use settings::{SETTINGS, Setting};
+pub(crate) use value::size as parse_size;
 
 use crate::types::NodeId;
 use settings::Draft;
