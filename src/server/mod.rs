@@ -23,7 +23,7 @@ use crate::node::NodeOptions;
 use crate::raft::{MemberInfo, Timing};
 use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
-use crate::stream::FeedOptions;
+use crate::stream::{FeedOptions, ScanLimits};
 use crate::types::ClusterId;
 
 /// How long a graceful stop waits for another member to take the lead.
@@ -72,14 +72,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         node = %config.node.id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
     );
-    let instance = Instance::start(InstanceOptions {
-        node,
-        api: ApiOptions { request_timeout: config.limits.request_timeout, ..ApiOptions::default() },
-        client_listener,
-        peer_listener,
-    })
-    .await
-    .context("starting the node")?;
+    let instance = Instance::start(InstanceOptions { node, api: api_options(&config), client_listener, peer_listener })
+        .await
+        .context("starting the node")?;
 
     tokio::select! {
         _ = terminate.recv() => tracing::info!("told to stop"),
@@ -101,6 +96,14 @@ async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener>
         ),
         _ => anyhow::anyhow!("{setting} {address}: {error}"),
     })
+}
+
+fn api_options(config: &Config) -> ApiOptions {
+    ApiOptions {
+        request_timeout: config.limits.request_timeout,
+        watch_progress_interval: config.watch.progress_interval,
+        leader_loss_timeout: config.watch.leader_loss_timeout,
+    }
 }
 
 fn node_options(config: &Config) -> NodeOptions {
@@ -129,7 +132,15 @@ fn node_options(config: &Config) -> NodeOptions {
             memtable_bytes: config.storage.state_memtable_bytes as usize,
             ..StateOptions::default()
         },
-        feed: FeedOptions::default(),
+        feed: FeedOptions {
+            window_items_max: config.watch.window_commits as usize,
+            window_bytes_max: config.watch.window_bytes as usize,
+            scan: ScanLimits {
+                commits_max: config.watch.catch_up_commits as usize,
+                bytes_max: config.watch.catch_up_bytes as usize,
+            },
+            ..FeedOptions::default()
+        },
         hand_over_timeout: HAND_OVER_TIMEOUT,
     }
 }
@@ -146,4 +157,16 @@ fn cluster_id(config: &Config) -> ClusterId {
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     ClusterId(hash.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_options() {
+        let config = Config::load(&config::Sources::default()).unwrap();
+        assert_eq!(format!("{:?}", api_options(&config)), format!("{:?}", ApiOptions::default()));
+        assert_eq!(format!("{:?}", node_options(&config).feed), format!("{:?}", FeedOptions::default()));
+    }
 }

@@ -59,6 +59,11 @@ impl Sample {
     }
 }
 
+/// Resident memory of a process now, bytes.
+pub(super) fn resident_bytes(pid: u32) -> Result<u64, String> {
+    Ok(kilobytes(&read(&pid.to_string(), "status")?, "VmRSS:") * 1024)
+}
+
 fn read(pid: &str, file: &str) -> Result<String, String> {
     let path = format!("/proc/{pid}/{file}");
     fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}; is process {pid} running?"))

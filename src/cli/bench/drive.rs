@@ -12,17 +12,23 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::task::LocalSet;
 
-use super::wire::{Connection, Failure};
-use super::workload::{Method, Workload};
+use super::ledger::Ledger;
+use super::wire::{self, Answer, Connection, Failure};
+use super::workload::{Encoded, Method, Workload};
 use crate::cli::error::{CliError, Tried};
 use crate::cli::progress::Progress;
 
 /// Longest latency that is told apart, microseconds.
-const LATENCY_MICROS_MAX: u64 = 120_000_000;
+pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
 /// Parts of a run of known length whose speed is reported.
 pub(super) const PARTS: usize = 10;
+
+/// A histogram of latencies, microseconds.
+pub(super) fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).expect("the bounds are valid")
+}
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +53,8 @@ pub(super) struct Plan {
     /// Longest time without any answer, and longest wait for the last answers.
     pub(super) timeout: Duration,
     pub(super) progress: Option<&'static str>,
+    /// Where puts are entered, if somebody counts what comes of them.
+    pub(super) ledger: Option<Arc<Ledger>>,
 }
 
 /// What a run came to.
@@ -344,13 +352,13 @@ impl Client {
         let (mut connection, mut generation) = self.line.connection();
         while let Some(number) = self.shared.take() {
             let due = self.wait_until_due(number).await;
-            let operation = self.shared.plan.workload.next(number, &mut self.random);
-            let (method, wanted) = (operation.method, operation.pairs);
+            let operation = self.shared.plan.workload.next(number, due, &mut self.random);
+            let Encoded { method, key, pairs: wanted, .. } = operation;
             match connection.call(operation).await {
-                Ok(pairs) => self.succeeded(method, due, wanted, pairs),
-                Err(Failure::Status(reason)) => self.failed(reason),
+                Ok(answer) => self.succeeded(method, due, key, wanted, answer),
+                Err(Failure::Status(reason)) => self.failed(key, reason),
                 Err(Failure::Transport(reason)) => {
-                    self.failed(reason);
+                    self.failed(key, reason);
                     self.line.replace(generation, &self.shared.stopped).await;
                     (connection, generation) = self.line.connection();
                 }
@@ -369,26 +377,26 @@ impl Client {
         due
     }
 
-    fn succeeded(&self, method: Method, due: Instant, wanted: Option<u64>, pairs: u64) {
+    fn succeeded(&self, method: Method, due: Instant, key: u64, wanted: Option<u64>, answer: Answer) {
         let pause = self.shared.answered();
         let micros = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let answer = answer.into_bytes();
+        if let Some(ledger) = &self.shared.plan.ledger {
+            ledger.acknowledged(key, wire::revision(&answer));
+        }
+        let pairs = if wanted.is_some() { wire::count_pairs(answer) } else { 0 };
         let mut tally = self.tally.borrow_mut();
         tally.longest_pause = tally.longest_pause.max(pause);
         tally.pairs += pairs;
         tally.short += u64::from(wanted.is_some_and(|wanted| pairs < wanted));
-        let name = match method {
-            Method::Put => "put",
-            Method::Range => "range",
-            Method::Txn => "txn",
-        };
-        let histogram = tally
-            .latencies
-            .entry(name)
-            .or_insert_with(|| Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).expect("the bounds are valid"));
+        let histogram = tally.latencies.entry(method.name()).or_insert_with(new_histogram);
         histogram.saturating_record(micros);
     }
 
-    fn failed(&self, reason: String) {
+    fn failed(&self, key: u64, reason: String) {
+        if let Some(ledger) = &self.shared.plan.ledger {
+            ledger.unclear(key);
+        }
         *self.tally.borrow_mut().failures.entry(reason).or_default() += 1;
     }
 }

@@ -4,9 +4,13 @@
 //! without layers in between, requests encoded straight into the frame, answers looked at only as far as the count of
 //! pairs. Invariant: an operation counts only when the server said OK, and every other end is counted by its reason.
 
+mod clock;
 mod cpu;
 mod drive;
+mod ledger;
+mod protobuf;
 mod report;
+mod watch;
 mod wire;
 mod workload;
 
@@ -19,6 +23,7 @@ use super::error::CliError;
 use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
 use report::{Report, Settings};
+use watch::{WatchArgs, WatchLatencyArgs};
 use workload::{Keys, Kind, Workload};
 
 /// Generate load and measure
@@ -43,6 +48,10 @@ enum WorkloadArgs {
     Txn(LoadArgs),
     /// Read and write single keys, --rw-ratio reads for each write
     Mixed(LoadArgs),
+    /// Watch keys and write to them: events a second, and whether every watcher gets every event
+    Watch(WatchArgs),
+    /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
+    WatchLatency(WatchLatencyArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -111,7 +120,11 @@ const FILL_CLIENTS: usize = 128;
 const CONNS_MAX: usize = 8;
 
 pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
+    let endpoints: Arc<[String]> =
+        client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();
     let (kind, load) = match args.workload {
+        WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
+        WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
         WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),
@@ -124,11 +137,10 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         kind,
         keys: keys.clone(),
         value: bytes::Bytes::from(vec![b'x'; load.val_size]),
+        clock: None,
         serializable: client.consistency == Freshness::Serializable,
         sequential: load.sequential,
     };
-    let endpoints: Arc<[String]> =
-        client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();
     let plan = |workload, clients: usize, stop, rate, what| Plan {
         endpoints: Arc::clone(&endpoints),
         workload,
@@ -140,6 +152,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         seed: load.seed,
         timeout: client.timeout,
         progress: (!load.quiet).then_some(what),
+        ledger: None,
     };
 
     if load.fill {

@@ -69,7 +69,7 @@ pub(super) struct Report {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile);
         Self {
             count: histogram.len(),
@@ -131,14 +131,7 @@ impl Report {
         for (reason, count) in &self.failures {
             writeln!(out, "  failed {count} times: {reason}")?;
         }
-        let header = ["", "mean", "min", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "max"];
-        let rows = self.latency_us.iter().map(|(method, l)| {
-            let values = [l.min, l.p10, l.p25, l.p50, l.p75, l.p90, l.p95, l.p99, l.p99_9, l.max];
-            let mut row = vec![format!("{method}, ms"), millis(l.mean)];
-            row.extend(values.iter().map(|micros| millis(*micros as f64)));
-            row
-        });
-        output::print_table(out, &header, rows)?;
+        latency_table(out, self.latency_us.iter().map(|(method, latency)| (*method, latency)))?;
         if self.pairs_read > 0 || self.short_reads > 0 {
             writeln!(
                 out,
@@ -174,6 +167,21 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Latencies as a table, by what they are of.
+pub(super) fn latency_table<'a>(
+    out: &mut impl Write,
+    latencies: impl Iterator<Item = (&'a str, &'a Latency)>,
+) -> Result<(), CliError> {
+    let header = ["", "mean", "min", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "max"];
+    let rows = latencies.map(|(what, l)| {
+        let values = [l.min, l.p10, l.p25, l.p50, l.p75, l.p90, l.p95, l.p99, l.p99_9, l.max];
+        let mut row = vec![format!("{what}, ms"), millis(l.mean)];
+        row.extend(values.iter().map(|micros| millis(*micros as f64)));
+        row
+    });
+    output::print_table(out, &header, rows)
 }
 
 fn millis(micros: f64) -> String {

@@ -6,14 +6,29 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use tokio::net::TcpStream;
 
+use super::protobuf::Fields;
 use super::workload::{Encoded, Method};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+
+/// How much of an answer may be under way, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    pub(super) stream_bytes: u32,
+    pub(super) connection_bytes: u32,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Self { stream_bytes: STREAM_WINDOW_BYTES, connection_bytes: CONNECTION_WINDOW_BYTES }
+    }
+}
 
 /// A connection, shared by several clients of one thread.
 #[derive(Clone)]
@@ -35,13 +50,18 @@ pub(super) enum Failure {
 impl Connection {
     /// Connects to `host:port`. Must be called on the thread's `LocalSet`.
     pub(super) async fn open(endpoint: &str) -> Result<Self, String> {
+        Self::open_with(endpoint, Windows::default()).await
+    }
+
+    /// As [`open`](Self::open), with windows of one's own.
+    pub(super) async fn open_with(endpoint: &str, windows: Windows) -> Result<Self, String> {
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint));
         let stream = connecting.await.map_err(|_| "no connection within 2s".to_owned())?.map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let peer: SocketAddr = stream.peer_addr().map_err(|error| error.to_string())?;
         let (requests, connection) = h2::client::Builder::new()
-            .initial_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_window_size(windows.stream_bytes)
+            .initial_connection_window_size(windows.connection_bytes)
             .max_frame_size(1 << 20)
             .enable_push(false)
             .handshake::<_, Bytes>(stream)
@@ -62,19 +82,49 @@ impl Connection {
         Ok(Self { requests, uris, headers })
     }
 
-    /// Sends a request and returns how many pairs the answer holds (0 if it is no read).
-    pub(super) async fn call(&mut self, operation: Encoded) -> Result<u64, Failure> {
-        let broken = |error: h2::Error| Failure::Transport(error.to_string());
+    /// Sends a request and returns its answer.
+    pub(super) async fn call(&self, operation: Encoded) -> Result<Answer, Failure> {
+        let (_, head, mut body) = self.send(operation.method, operation.frame, true).await?;
+        let mut answer = Answer::default();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.map_err(broken)?;
+            let length = chunk.len();
+            answer.push(chunk);
+            body.flow_control().release_capacity(length).map_err(broken)?;
+        }
+        match body.trailers().await.map_err(broken)? {
+            Some(trailers) => check(&trailers)?,
+            None if head.contains_key("grpc-status") => {}
+            None => return Err(Failure::Transport("the answer ended without a status".to_owned())),
+        }
+        Ok(answer)
+    }
+
+    /// Opens a stream with what it says first. It ends when the side that is returned for sending is dropped.
+    pub(super) async fn open_stream(
+        &self,
+        method: Method,
+        first: Bytes,
+    ) -> Result<(SendStream<Bytes>, RecvStream), Failure> {
+        let (sending, _, body) = self.send(method, first, false).await?;
+        Ok((sending, body))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        frame: Bytes,
+        is_all: bool,
+    ) -> Result<(SendStream<Bytes>, HeaderMap, RecvStream), Failure> {
         let mut request = Request::new(());
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
-        *request.uri_mut() = self.uris[operation.method as usize].clone();
+        *request.uri_mut() = self.uris[method as usize].clone();
         *request.headers_mut() = self.headers.clone();
         let mut requests = self.requests.clone().ready().await.map_err(broken)?;
-        let (response, mut body) = requests.send_request(request, false).map_err(broken)?;
-        body.send_data(operation.frame, true).map_err(broken)?;
-
-        let (head, mut body) = response.await.map_err(broken)?.into_parts();
+        let (response, mut sending) = requests.send_request(request, false).map_err(broken)?;
+        sending.send_data(frame, is_all).map_err(broken)?;
+        let (head, body) = response.await.map_err(broken)?.into_parts();
         if head.status != http::StatusCode::OK {
             return Err(Failure::Status(format!("HTTP {}", head.status)));
         }
@@ -82,22 +132,24 @@ impl Connection {
         if head.headers.contains_key("grpc-status") {
             check(&head.headers)?;
         }
-        let mut message = Message::default();
-        while let Some(chunk) = body.data().await {
-            let chunk = chunk.map_err(broken)?;
-            let length = chunk.len();
-            if operation.pairs.is_some() {
-                message.push(chunk);
-            }
-            body.flow_control().release_capacity(length).map_err(broken)?;
-        }
-        match body.trailers().await.map_err(broken)? {
-            Some(trailers) => check(&trailers)?,
-            None if head.headers.contains_key("grpc-status") => {}
-            None => return Err(Failure::Transport("the answer ended without a status".to_owned())),
-        }
-        Ok(message.pairs())
+        Ok((sending, head.headers, body))
     }
+}
+
+/// Why a stream of answers ended: what its trailers say.
+pub(super) async fn ending(body: &mut RecvStream) -> String {
+    match body.trailers().await {
+        Err(error) => error.to_string(),
+        Ok(None) => "the server ended it without a status".to_owned(),
+        Ok(Some(trailers)) => match check(&trailers) {
+            Ok(()) => "the server ended it".to_owned(),
+            Err(Failure::Status(reason) | Failure::Transport(reason)) => reason,
+        },
+    }
+}
+
+fn broken(error: h2::Error) -> Failure {
+    Failure::Transport(error.to_string())
 }
 
 fn check(headers: &HeaderMap) -> Result<(), Failure> {
@@ -130,14 +182,14 @@ fn percent_decoded(text: &str) -> String {
 
 /// An answer, gathered only if it comes in several pieces.
 #[derive(Default)]
-enum Message {
+pub(super) enum Answer {
     #[default]
     Empty,
     Whole(Bytes),
     Gathered(BytesMut),
 }
 
-impl Message {
+impl Answer {
     fn push(&mut self, chunk: Bytes) {
         *self = match std::mem::take(self) {
             Self::Empty => Self::Whole(chunk),
@@ -154,18 +206,29 @@ impl Message {
         };
     }
 
-    fn pairs(self) -> u64 {
+    /// The framed message.
+    pub(super) fn into_bytes(self) -> Bytes {
         match self {
-            Self::Empty => 0,
-            Self::Whole(bytes) => count_pairs(bytes),
-            Self::Gathered(bytes) => count_pairs(bytes.freeze()),
+            Self::Empty => Bytes::new(),
+            Self::Whole(bytes) => bytes,
+            Self::Gathered(bytes) => bytes.freeze(),
         }
     }
 }
 
+/// Bytes in front of a message: whether it is compressed, and its length.
+pub(super) const PREFIX_BYTES: usize = 5;
+
+/// The revision in the header of a framed answer: field 1 of every answer, and there field 3; 0 if there is none.
+pub(super) fn revision(message: &Bytes) -> u64 {
+    let fields = Fields::of(message.get(PREFIX_BYTES..).unwrap_or_default());
+    let header = fields.flatten().find_map(|(field, content)| content.bytes().filter(|_| field == 1));
+    let mut fields = Fields::of(header.unwrap_or_default()).flatten();
+    fields.find_map(|(field, content)| content.number().filter(|_| field == 3)).unwrap_or_default()
+}
+
 /// Counts field 2 (`kvs`) of a framed `RangeResponse` without decoding it.
-fn count_pairs(mut message: Bytes) -> u64 {
-    const PREFIX_BYTES: usize = 5;
+pub(super) fn count_pairs(mut message: Bytes) -> u64 {
     const KVS: u32 = 2;
     if message.len() < PREFIX_BYTES {
         return 0;
@@ -186,23 +249,27 @@ fn count_pairs(mut message: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::etcdserverpb::RangeResponse;
+    use crate::pb::etcdserverpb::{RangeResponse, ResponseHeader};
     use crate::pb::mvccpb::KeyValue;
     use prost::Message as _;
 
     #[test]
     fn pairs_are_counted_in_whole_and_in_pieces() {
+        let header = ResponseHeader { cluster_id: u64::MAX, revision: 9, ..Default::default() };
         let kvs = vec![KeyValue { key: "k".into(), value: "v".into(), ..Default::default() }; 3];
-        let response = RangeResponse { header: Some(Default::default()), kvs, more: true, count: 9 };
+        let response = RangeResponse { header: Some(header), kvs, more: true, count: 9 };
         let framed = Bytes::from([&[0, 0, 0, 0, 0][..], &response.encode_to_vec()].concat());
         for size in [1, 2, 7, framed.len()] {
-            let mut message = super::Message::default();
+            let mut answer = Answer::default();
             for piece in framed.chunks(size) {
-                message.push(Bytes::copy_from_slice(piece));
+                answer.push(Bytes::copy_from_slice(piece));
             }
-            assert_eq!(message.pairs(), 3, "pieces of {size}");
+            let whole = answer.into_bytes();
+            assert_eq!(revision(&whole), 9, "pieces of {size}");
+            assert_eq!(count_pairs(whole), 3, "pieces of {size}");
         }
-        assert_eq!(super::Message::default().pairs(), 0);
+        let nothing = Answer::default().into_bytes();
+        assert_eq!((revision(&nothing), count_pairs(nothing)), (0, 0));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What the clients ask: keys by number, and requests encoded straight into the frame that goes on the wire.
 
+use std::time::Instant;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use super::clock::Clock;
 use crate::pb::etcdserverpb::request_op::Request;
 use crate::pb::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
 
@@ -53,16 +56,28 @@ pub(super) enum Method {
     Range,
     /// `KV.Txn`
     Txn,
+    /// `Watch.Watch`
+    Watch,
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 3] = [Self::Put, Self::Range, Self::Txn];
+    pub(super) const ALL: [Self; 4] = [Self::Put, Self::Range, Self::Txn, Self::Watch];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Range => "range",
+            Self::Txn => "txn",
+            Self::Watch => "watch",
+        }
+    }
 
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Put => "/etcdserverpb.KV/Put",
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
+            Self::Watch => "/etcdserverpb.Watch/Watch",
         }
     }
 }
@@ -85,7 +100,8 @@ impl Keys {
         Ok(Self { prefix: Bytes::copy_from_slice(prefix.as_bytes()), digits: size - prefix.len(), count })
     }
 
-    fn key(&self, number: u64) -> Bytes {
+    /// The key with this number.
+    pub(super) fn key(&self, number: u64) -> Bytes {
         let mut key = BytesMut::with_capacity(self.prefix.len() + self.digits);
         key.put_slice(&self.prefix);
         key.put_bytes(b'0', self.digits);
@@ -107,6 +123,8 @@ pub(super) struct Workload {
     pub(super) kind: Kind,
     pub(super) keys: Keys,
     pub(super) value: Bytes,
+    /// Writes the time at which a put was due into the beginning of its value, if there is one.
+    pub(super) clock: Option<Clock>,
     pub(super) serializable: bool,
     pub(super) sequential: bool,
 }
@@ -115,28 +133,30 @@ pub(super) struct Workload {
 pub(super) struct Encoded {
     pub(super) method: Method,
     pub(super) frame: Bytes,
+    /// The number of its (first) key.
+    pub(super) key: u64,
     /// Pairs that the answer must hold, if it is a read.
     pub(super) pairs: Option<u64>,
 }
 
 impl Workload {
-    /// The operation with this number.
-    pub(super) fn next(&self, number: u64, random: &mut SmallRng) -> Encoded {
+    /// The operation with this number, which is to be sent at `due`.
+    pub(super) fn next(&self, number: u64, due: Instant, random: &mut SmallRng) -> Encoded {
         match self.kind {
-            Kind::Put => self.put(self.pick(number, 1, random)),
+            Kind::Put => self.put(self.pick(number, 1, random), due),
             Kind::Get => self.range(self.pick(number, 1, random), 1),
             Kind::Range { limit } => self.range(self.pick(number, limit, random), limit),
             Kind::Txn { puts } => {
                 // A key may be put once in a transaction: the keys lie side by side.
                 let first = self.pick(number, puts as u64, random);
-                let op = |at: u64| RequestOp { request: Some(Request::RequestPut(self.put_request(first + at))) };
+                let op = |at: u64| RequestOp { request: Some(Request::RequestPut(self.put_request(first + at, due))) };
                 let txn = TxnRequest { success: (0..puts as u64).map(op).collect(), ..TxnRequest::default() };
-                Encoded { method: Method::Txn, frame: frame(&txn), pairs: None }
+                Encoded { method: Method::Txn, frame: frame(&txn), key: first, pairs: None }
             }
             Kind::Mixed { reads_per_write } => {
                 let at = self.pick(number, 1, random);
                 let read = random.random::<f64>() < reads_per_write / (1.0 + reads_per_write);
-                if read { self.range(at, 1) } else { self.put(at) }
+                if read { self.range(at, 1) } else { self.put(at, due) }
             }
         }
     }
@@ -147,12 +167,16 @@ impl Workload {
         if self.sequential { number.wrapping_mul(width) % choices } else { random.random_range(0..choices) }
     }
 
-    fn put_request(&self, at: u64) -> PutRequest {
-        PutRequest { key: self.keys.key(at), value: self.value.clone(), ..PutRequest::default() }
+    fn put_request(&self, at: u64, due: Instant) -> PutRequest {
+        let value = match self.clock {
+            Some(clock) => clock.stamped(due, &self.value),
+            None => self.value.clone(),
+        };
+        PutRequest { key: self.keys.key(at), value, ..PutRequest::default() }
     }
 
-    fn put(&self, at: u64) -> Encoded {
-        Encoded { method: Method::Put, frame: frame(&self.put_request(at)), pairs: None }
+    fn put(&self, at: u64, due: Instant) -> Encoded {
+        Encoded { method: Method::Put, frame: frame(&self.put_request(at, due)), key: at, pairs: None }
     }
 
     fn range(&self, at: u64, width: u64) -> Encoded {
@@ -163,12 +187,12 @@ impl Workload {
             serializable: self.serializable,
             ..RangeRequest::default()
         };
-        Encoded { method: Method::Range, frame: frame(&request), pairs: Some(width) }
+        Encoded { method: Method::Range, frame: frame(&request), key: at, pairs: Some(width) }
     }
 }
 
 /// The message behind gRPC's prefix: not compressed, and its length.
-fn frame(message: &impl Message) -> Bytes {
+pub(super) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(5 + length);
     frame.put_u8(0);
@@ -184,7 +208,7 @@ mod tests {
 
     fn workload(kind: Kind, count: u64, sequential: bool) -> Workload {
         let keys = Keys::new("k/", 6, count).unwrap();
-        Workload { kind, keys, value: Bytes::from_static(b"v"), serializable: true, sequential }
+        Workload { kind, keys, value: Bytes::from_static(b"v"), clock: None, serializable: true, sequential }
     }
 
     #[test]
@@ -200,9 +224,9 @@ mod tests {
     #[test]
     fn sequential_work_covers_the_key_space() {
         let mut random = SmallRng::seed_from_u64(1);
-        let work = workload(Kind::Put, 3, true);
+        let (work, now) = (workload(Kind::Put, 3, true), Instant::now());
         let keys: Vec<Bytes> = (0..4)
-            .map(|number| PutRequest::decode(work.next(number, &mut random).frame.slice(5..)).unwrap().key)
+            .map(|number| PutRequest::decode(work.next(number, now, &mut random).frame.slice(5..)).unwrap().key)
             .collect();
         assert_eq!(keys, ["k/0000", "k/0001", "k/0002", "k/0000"]);
     }
@@ -210,8 +234,8 @@ mod tests {
     #[test]
     fn ranges_hold_exactly_their_keys() {
         let mut random = SmallRng::seed_from_u64(1);
-        let work = workload(Kind::Range { limit: 10 }, 10, false);
-        let encoded = work.next(0, &mut random);
+        let (work, now) = (workload(Kind::Range { limit: 10 }, 10, false), Instant::now());
+        let encoded = work.next(0, now, &mut random);
         let request = RangeRequest::decode(encoded.frame.slice(5..)).unwrap();
         assert_eq!((request.key, request.range_end, request.serializable), ("k/0000".into(), "k/0010".into(), true));
         assert_eq!(encoded.pairs, Some(10));
@@ -221,15 +245,17 @@ mod tests {
     #[test]
     fn a_transaction_puts_different_keys() {
         let mut random = SmallRng::seed_from_u64(1);
-        let txn = TxnRequest::decode(workload(Kind::Txn { puts: 3 }, 3, false).next(0, &mut random).frame.slice(5..));
+        let txn = TxnRequest::decode(
+            workload(Kind::Txn { puts: 3 }, 3, false).next(0, Instant::now(), &mut random).frame.slice(5..),
+        );
         assert_eq!(txn.unwrap().success.len(), 3);
     }
 
     #[test]
     fn the_ratio_of_a_mix_is_kept() {
         let mut random = SmallRng::seed_from_u64(1);
-        let work = workload(Kind::Mixed { reads_per_write: 3.0 }, 100, false);
-        let reads = (0..10_000).filter(|number| work.next(*number, &mut random).method == Method::Range).count();
+        let (work, now) = (workload(Kind::Mixed { reads_per_write: 3.0 }, 100, false), Instant::now());
+        let reads = (0..10_000).filter(|number| work.next(*number, now, &mut random).method == Method::Range).count();
         assert!((7_300..7_700).contains(&reads), "{reads}");
     }
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use super::settings::Draft;
 use super::{
     ClusterConfig, Config, ConfigError, InitialMember, LimitsConfig, LogConfig, NodeConfig, Problem, RaftConfig,
-    RuntimeConfig, StorageConfig,
+    RuntimeConfig, StorageConfig, WatchConfig,
 };
 use crate::types::NodeId;
 
@@ -26,6 +26,16 @@ const RAFT: RaftConfig = RaftConfig {
 };
 const STORAGE: StorageConfig =
     StorageConfig { block_cache_bytes: 64 << 20, state_memtable_bytes: 16 << 20, log_memtable_bytes: 4 << 20 };
+/// The window holds a second or two of the fastest writing with values of a few hundred bytes. etcd reports progress every
+/// ten minutes, and ends a stream without a leader after three elections (spec: etcd §2).
+const WATCH: WatchConfig = WatchConfig {
+    window_bytes: 64 << 20,
+    window_commits: 65_536,
+    catch_up_bytes: 512 << 10,
+    catch_up_commits: 1000,
+    progress_interval: Duration::from_secs(600),
+    leader_loss_timeout: Duration::from_secs(3),
+};
 /// etcd's: 5 s and two elections (spec: etcd §5.1).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
 /// Most voters that the first configuration may name; more only slow every write down.
@@ -33,6 +43,14 @@ const VOTERS_MAX: usize = 9;
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const WORKER_THREADS_MAX: u64 = 1024;
+/// Smallest and largest window of recent changes, bytes: it must hold the largest request, twice (as it is, encoded).
+const WINDOW_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 30);
+const WINDOW_COMMITS: std::ops::RangeInclusive<u64> = 16..=(1 << 30);
+/// Least that a read from history takes, bytes.
+const CATCH_UP_BYTES_MIN: u64 = 4 << 10;
+/// Shortest and longest time between two reports of progress.
+const PROGRESS_INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+const LEADER_LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 struct Findings(Vec<Problem>);
 
@@ -131,6 +149,16 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     if !(1..=WORKER_THREADS_MAX).contains(&worker_threads) {
         found.add("runtime.worker-threads", format!("must lie between 1 and {WORKER_THREADS_MAX}"));
     }
+    let watch = WatchConfig {
+        window_bytes: draft.watch_window_bytes.unwrap_or(WATCH.window_bytes),
+        window_commits: draft.watch_window_commits.unwrap_or(WATCH.window_commits),
+        catch_up_bytes: draft.watch_catch_up_bytes.unwrap_or(WATCH.catch_up_bytes),
+        catch_up_commits: draft.watch_catch_up_commits.unwrap_or(WATCH.catch_up_commits),
+        progress_interval: draft.watch_progress_interval.unwrap_or(WATCH.progress_interval),
+        leader_loss_timeout: draft.watch_leader_loss_timeout.unwrap_or(WATCH.leader_loss_timeout),
+    };
+    check_watch(&watch, &raft, &mut found);
+
     let request_timeout = draft.limits_request_timeout.unwrap_or(REQUEST_TIMEOUT);
     if request_timeout < raft.election_max {
         found.add(
@@ -157,6 +185,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         raft,
         storage,
         runtime: RuntimeConfig { worker_threads: usize::try_from(worker_threads).expect("bounded above") },
+        watch,
         limits: LimitsConfig { request_timeout },
         log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
     })
@@ -201,6 +230,41 @@ fn check_raft(raft: &RaftConfig, found: &mut Findings) {
     }
     if raft.snapshot_every == 0 {
         found.add("raft.snapshot-every", "must be above zero");
+    }
+}
+
+fn check_watch(watch: &WatchConfig, raft: &RaftConfig, found: &mut Findings) {
+    if !WINDOW_BYTES.contains(&watch.window_bytes) {
+        found.add("watch.window-size", "must lie between 4MiB and 64GiB");
+    }
+    if !WINDOW_COMMITS.contains(&watch.window_commits) {
+        let (least, most) = (WINDOW_COMMITS.start(), WINDOW_COMMITS.end());
+        found.add("watch.window-commits", format!("must lie between {least} and {most}"));
+    }
+    if watch.catch_up_bytes < CATCH_UP_BYTES_MIN {
+        found.add("watch.catch-up-size", "must be at least 4KiB");
+    }
+    if watch.catch_up_bytes > watch.window_bytes {
+        found.add("watch.catch-up-size", "must be at most watch.window-size, which bounds what a reader may hold");
+    }
+    if watch.catch_up_commits == 0 {
+        found.add("watch.catch-up-commits", "must be above zero");
+    }
+    if watch.catch_up_commits > watch.window_commits {
+        found
+            .add("watch.catch-up-commits", "must be at most watch.window-commits, which bounds what a reader may hold");
+    }
+    if !PROGRESS_INTERVAL.contains(&watch.progress_interval) {
+        found.add("watch.progress-interval", "must lie between 100ms and 24h");
+    }
+    if watch.leader_loss_timeout < raft.election_max * 2 {
+        found.add(
+            "watch.leader-loss-timeout",
+            "must be at least twice raft.election-max, or an ordinary election ends streams",
+        );
+    }
+    if watch.leader_loss_timeout > LEADER_LOSS_TIMEOUT_MAX {
+        found.add("watch.leader-loss-timeout", "must be at most 1h");
     }
 }
 

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use settings::{SETTINGS, Setting};
+pub(crate) use value::size as parse_size;
 
 use crate::types::NodeId;
 use settings::Draft;
@@ -52,6 +53,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Threads.
     pub runtime: RuntimeConfig,
+    /// What watchers may cost.
+    pub watch: WatchConfig,
     /// Limits that an operator may move; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
     /// What is logged, and how.
@@ -120,6 +123,23 @@ pub struct StorageConfig {
 pub struct RuntimeConfig {
     /// Threads that serve requests; the log writer and storage have their own.
     pub worker_threads: usize,
+}
+
+/// What watchers may cost, and how long they wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchConfig {
+    /// Recent changes kept in memory, bytes: what slow watchers of all keys together may pin.
+    pub window_bytes: u64,
+    /// Recent changes kept in memory, count.
+    pub window_commits: u64,
+    /// One read of history for watchers that are behind, bytes: one that stands still may pin as much.
+    pub catch_up_bytes: u64,
+    /// One read of history for watchers that are behind, count.
+    pub catch_up_commits: u64,
+    /// How often an idle watcher that asked for it hears how far it has come.
+    pub progress_interval: Duration,
+    /// How long a stream that requires a leader goes on without one.
+    pub leader_loss_timeout: Duration,
 }
 
 /// Limits that an operator may move.

@@ -133,6 +133,19 @@ fn rules_between_settings() {
         ("[storage]\nlog-memtable = \"1023KiB\"", "storage.log-memtable", "between"),
         ("[storage]\nstate-memtable = \"2GiB\"", "storage.state-memtable", "between"),
         ("[runtime]\nworker-threads = 0", "runtime.worker-threads", "between"),
+        ("[watch]\nwindow-size = \"4095KiB\"", "watch.window-size", "between 4MiB"),
+        ("[watch]\nwindow-size = \"65GiB\"", "watch.window-size", "between 4MiB"),
+        ("[watch]\nwindow-commits = 15", "watch.window-commits", "between 16"),
+        ("[watch]\nwindow-commits = 1073741825", "watch.window-commits", "and 1073741824"),
+        ("[watch]\ncatch-up-size = \"4095B\"", "watch.catch-up-size", "at least 4KiB"),
+        ("[watch]\nwindow-size = \"4MiB\"\ncatch-up-size = \"5MiB\"", "watch.catch-up-size", "watch.window-size"),
+        ("[watch]\ncatch-up-commits = 0", "watch.catch-up-commits", "above zero"),
+        ("[watch]\nwindow-commits = 999", "watch.catch-up-commits", "watch.window-commits"),
+        ("[watch]\nprogress-interval = \"99ms\"", "watch.progress-interval", "between 100ms"),
+        ("[watch]\nprogress-interval = \"25h\"", "watch.progress-interval", "and 24h"),
+        ("[watch]\nleader-loss-timeout = \"1199ms\"", "watch.leader-loss-timeout", "twice raft.election-max"),
+        ("[raft]\nelection-max = \"1600ms\"", "watch.leader-loss-timeout", "twice raft.election-max"),
+        ("[watch]\nleader-loss-timeout = \"61m\"", "watch.leader-loss-timeout", "at most 1h"),
         ("[limits]\nrequest-timeout = \"100ms\"", "limits.request-timeout", "election"),
         ("[log]\nlevel = \"a=b=c\"", "log.level", "neither"),
         ("[cluster]\ninitial = []", "cluster.initial", "does not name this node"),
@@ -141,6 +154,24 @@ fn rules_between_settings() {
         let found = problems(from_file(file));
         assert!(found.iter().any(|(k, detail)| k == key && detail.contains(text)), "{file:?}: {found:?}");
     }
+}
+
+#[test]
+fn the_watch_section_is_read_up_to_its_limits() {
+    let config = from_file(
+        "[raft]\nelection-max = \"500ms\"\n[watch]\nwindow-size = \"4MiB\"\nwindow-commits = 16\n\
+         catch-up-size = \"4KiB\"\ncatch-up-commits = 16\nprogress-interval = \"100ms\"\n\
+         leader-loss-timeout = \"1s\"\n",
+    );
+    let wanted = WatchConfig {
+        window_bytes: 4 << 20,
+        window_commits: 16,
+        catch_up_bytes: 4 << 10,
+        catch_up_commits: 16,
+        progress_interval: Duration::from_millis(100),
+        leader_loss_timeout: Duration::from_secs(1),
+    };
+    assert_eq!(config.unwrap().watch, wanted);
 }
 
 #[test]

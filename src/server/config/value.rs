@@ -15,7 +15,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a size in bytes such as `64MiB`, `10MB` or `512B`.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
