@@ -14,6 +14,8 @@ declare -A WATCHER_PIDS=() WATCHER_INPUTS=()
 declare -A SHOWN=([out]=0 [err]=0)
 # How many watchers each node should count now.
 COUNTED=0
+# What of their output counts: all, or what `progress_once` leaves where progress is notified again and again.
+OUTPUT='cat'
 # Whether a watcher of this scenario was late: the others are not waited for as long.
 IS_LATE=false
 # How often something was late in this run.
@@ -61,7 +63,7 @@ hangs_up() {
 
 # Goes on when every watcher has printed so many lines more, and shows them.
 shows() {
-    more out '| ' cat "$1"
+    more out '| ' "$OUTPUT" "$1"
 }
 
 # Goes on when every watcher has complained in so many lines more, and shows them.
@@ -113,7 +115,7 @@ start_watchers() {
         : >"$(watcher_file "$node" err)"
         rm -f -- "$(watcher_file "$node" in)"
         mkfifo -- "$(watcher_file "$node" in)"
-        etcdctl --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "$@" <"$(watcher_file "$node" in)" \
+        "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "$@" <"$(watcher_file "$node" in)" \
             >"$(watcher_file "$node" out)" 2>"$(watcher_file "$node" err)" &
         WATCHER_PIDS[$node]=$!
     done
@@ -135,7 +137,7 @@ clear_away() {
     WATCHER_PIDS=()
     # Not before: an interactive watch would complain.
     close_inputs
-    together out '| ' part cat "$((SHOWN[out] + 1))" '$'
+    together out '| ' part "$OUTPUT" "$((SHOWN[out] + 1))" '$'
     together err '! ' part complaints "$((SHOWN[err] + 1))" '$'
     if [[ ${1:-} == status ]]; then
         together status 'exit status ' cat
@@ -249,4 +251,9 @@ together() {
 # What etcdctl complains of, without what its library logs: that holds times and random names.
 complaints() {
     grep -avE '^\{"level":|^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}' || true
+}
+
+# Leaves the first of the notifications of each revision.
+progress_once() {
+    awk '!/^progress notify: |"Events":\[\]/ || !seen[$0]++'
 }
