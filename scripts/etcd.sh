@@ -20,9 +20,35 @@ etcd_binary() {
     printf '%s\n' "$ETCD_PACKAGE_DIR/usr/bin/etcd"
 }
 
-# Starts three nodes with their data below a folder, on the ports of the local cluster: etcd_up FOLDER
+# Prints the path of an etcdctl that knows `watch --progress-notify`, which Debian 12's does not: the machine's, or that
+# of Debian 13, unpacked without installing it.
+newer_etcdctl() {
+    local folder=$CACHE_DIR/etcd-client-13 apt
+    if [[ $(etcdctl watch --help 2>&1) == *--progress-notify* ]]; then
+        command -v etcdctl
+        return
+    fi
+    if [[ ! -x $folder/usr/bin/etcdctl ]]; then
+        say "fetching Debian 13's etcd-client (unpacked to $folder, not installed)"
+        mkdir -p -- "$folder/lists/partial" "$folder/cache/archives/partial"
+        printf 'deb [signed-by=%s] http://deb.debian.org/debian trixie main\n' \
+            /usr/share/keyrings/debian-archive-keyring.gpg >"$folder/sources"
+        # An index of its own: the machine's stays as it is.
+        apt=(-o "Dir::Etc::sourcelist=$folder/sources" -o Dir::Etc::sourceparts=/dev/null
+            -o "Dir::State::lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Acquire::Languages=none)
+        (cd "$folder" && apt-get "${apt[@]}" --quiet update >&2 &&
+            apt-get "${apt[@]}" --quiet download etcd-client >&2 && dpkg -x etcd-client_*.deb .) ||
+            die "there is no etcdctl of 3.5 or later, and Debian 13's cannot be fetched"
+        rm -rf -- "$folder/lists" "$folder/cache"
+    fi
+    printf '%s\n' "$folder/usr/bin/etcdctl"
+}
+
+# Starts three nodes with their data below a folder, on the ports of the local cluster, with these arguments besides:
+# etcd_up FOLDER [ARGUMENT …]
 etcd_up() {
     local folder=$1 etcd node initial=""
+    shift
     etcd=$(etcd_binary)
     for node in "${NODES[@]}"; do
         initial+=${initial:+,}node$node=http://127.0.0.1:${PEER_PORTS[node]}
@@ -37,7 +63,7 @@ etcd_up() {
             --listen-peer-urls "http://127.0.0.1:${PEER_PORTS[node]}" \
             --initial-advertise-peer-urls "http://127.0.0.1:${PEER_PORTS[node]}" \
             --initial-cluster "$initial" --initial-cluster-token "compare-$PORT_OFFSET" \
-            --quota-backend-bytes $((8 << 30)) --log-level error \
+            --quota-backend-bytes $((8 << 30)) --log-level error "$@" \
             </dev/null >>"$folder/node$node/log" 2>&1 &
         ETCD_PIDS+=($!)
     done
