@@ -123,7 +123,8 @@ pub enum LeaseAnswer {
     },
     /// There is no such lease, or it has run out.
     Unknown,
-    /// The member asked does not lead, or could not make sure of it. Nothing changed that matters.
+    /// The member asked does not lead, or could not make sure of it, or of the outcome, in time: ask again. Nothing changed
+    /// that matters.
     NotLeader,
     /// Too many questions wait at the leader.
     Busy,

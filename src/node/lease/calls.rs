@@ -18,8 +18,12 @@ use crate::types::{LeaseAnswer, LeaseQuestion, NodeId};
 
 /// Calls to leaders under way at once.
 const CALLS_MAX: usize = 8;
-/// How long a call may take; longer than a lease's end usually does.
-const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a call may take before its questions are asked again. While a leader stands still its calls hold places that
+/// the next leader's need.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one question may hold up the answers to those that came with it: that about a lease whose end is on the way
+/// waits for that end.
+const DESK_PATIENCE: Duration = Duration::from_millis(200);
 
 struct Call {
     leader: NodeId,
@@ -95,7 +99,10 @@ impl Desk for LeaseDesk {
         async move {
             let answer = |question: Bytes| async {
                 let answer = match codec::decode_lease_question(question) {
-                    Ok(question) => keeper.answer(question).await,
+                    // Unanswered, it is asked again.
+                    Ok(question) => tokio::time::timeout(DESK_PATIENCE, keeper.answer(question))
+                        .await
+                        .unwrap_or(LeaseAnswer::NotLeader),
                     // From a newer version, which will ask somebody else.
                     Err(error) => {
                         tracing::warn!(%error, "a question about a lease could not be read");

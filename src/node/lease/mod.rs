@@ -213,9 +213,17 @@ impl Node {
         deadline: Instant,
     ) -> Result<Option<(i64, Duration)>, NodeError> {
         let (leases, consensus) = (&self.inner.leases, &self.inner.consensus);
+        let me = self.inner.identity.node_id;
         let asking = async {
+            let mut leading = consensus.follow_leading();
             loop {
-                match leases.ask(self.inner.identity.node_id, consensus.leading().leader, question).await {
+                let leader = leading.borrow_and_update().leader;
+                let answer = tokio::select! {
+                    answer = leases.ask(me, leader, question) => answer,
+                    // A leader that was stopped may take long to say nothing. To ask twice does no harm.
+                    Ok(()) = leading.changed() => continue,
+                };
+                match answer {
                     LeaseAnswer::Alive { granted_seconds, remaining_ms } => {
                         return Ok(Some((granted_seconds, Duration::from_millis(remaining_ms))));
                     }
