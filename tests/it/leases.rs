@@ -112,7 +112,8 @@ async fn a_lease_ends_on_every_member_with_its_keys_in_one_revision() {
     assert_eq!((stands.granted_ttl, stands.keys.clone()), (10, vec!["session/a".into(), "session/b".into()]));
     pass(&clock, seconds(9)).await;
     assert!(is_there(&cluster, follower, "session/a").await);
-    pass(&clock, seconds(1)).await;
+    // On a loaded machine the leader may change at any time.
+    pass(&clock, seconds(1 + LATE_MAX)).await;
     let at = last + 1;
     for (member, stream) in streams.iter_mut().enumerate() {
         let events = show(&stream.events(2).await);
@@ -174,8 +175,8 @@ async fn a_lease_is_kept_alive_through_a_follower() {
         assert_eq!(stream.once(1).await, 4);
     }
     assert_eq!(stream.once(2).await, 60);
-    assert_eq!(standing(&cluster, follower, 2).await.ttl, 60);
-    pass(&clock, seconds(4)).await;
+    assert!((60..=60 + LATE_MAX as i64).contains(&standing(&cluster, follower, 2).await.ttl));
+    pass(&clock, seconds(4 + LATE_MAX)).await;
     wait_until("it ends when nobody keeps it alive", async || !is_there(&cluster, follower, "k").await).await;
     assert_eq!((stream.once(1).await, stream.once(2).await), (0, 60));
 }
@@ -295,7 +296,7 @@ async fn the_early_api_attaches_apart_from_puts_and_tells_expiry_from_removal() 
 
     let mut live = early_watch(&cluster, member, header.revision).await;
     assert_eq!(next_early(&mut live).await, format!("put k/b=3 of {0} at {0}", header.revision));
-    pass(&clock, seconds(10)).await;
+    pass(&clock, seconds(10 + LATE_MAX)).await;
     let (at, a, b) = (header.revision + 1, first + 1, header.revision);
     let wanted = [format!("expire k/a=2 of {a} at {at}"), format!("expire k/b=3 of {b} at {at}")];
     assert_eq!([next_early(&mut live).await, next_early(&mut live).await], wanted);
@@ -339,8 +340,12 @@ async fn many_leases_end_while_writes_go_on() {
         within("a write", cluster.kv(leader).put(put("x", number.to_string()))).await.unwrap();
     }
     let left = pb::RangeRequest { range_end: "many0".into(), count_only: true, ..get("many/") };
-    wait_until("all are gone", async || cluster.kv(leader).range(left.clone()).await.unwrap().into_inner().count == 0)
-        .await;
+    wait_until("all are gone", async || {
+        // Should the leader change, its successor adds a little.
+        clock.advance(Duration::from_millis(10));
+        cluster.kv(leader).range(left.clone()).await.unwrap().into_inner().count == 0
+    })
+    .await;
     let revision = cluster.kv(leader).range(get("x")).await.unwrap().into_inner().header.unwrap().revision;
     assert_eq!(revision, before + count + 50, "each in a revision of its own, each once");
     let hashes = cluster.hashes().await;
