@@ -63,7 +63,7 @@ impl Bed {
         for proposal in proposals {
             let index = LogIndex(self.next);
             self.next += 1;
-            fsm::apply(&mut txn, index, proposal, true).expect("no failure");
+            fsm::apply(&mut txn, Term(1), index, proposal, true).expect("no failure");
             txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
         }
         txn.commit().expect("a commit");

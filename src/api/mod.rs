@@ -12,6 +12,7 @@ mod etcd;
 mod frames;
 mod health;
 mod http;
+mod keep_alive;
 mod metrics;
 mod service;
 mod watch_metrics;

@@ -26,7 +26,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::early::{EarlyService, EarlyWatchService};
-use super::etcd::{ClusterService, KvService, MaintenanceService, WatchService};
+use super::etcd::{ClusterService, KvService, LeaseService, MaintenanceService, WatchService};
 use super::health::HealthService;
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::watch_metrics::WatchMetrics;
@@ -36,6 +36,7 @@ use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::early::etcd_server::EtcdServer;
 use crate::pb::etcdserverpb::cluster_server::ClusterServer;
 use crate::pb::etcdserverpb::kv_server::KvServer;
+use crate::pb::etcdserverpb::lease_server::LeaseServer;
 use crate::pb::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
@@ -46,6 +47,7 @@ use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 /// If `registry` already holds metrics of these names: every node needs a registry of its own.
 pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Result<ClientService, prometheus::Error> {
     let kv = KvServer::new(KvService::new(node.clone(), options));
+    let lease = LeaseServer::new(LeaseService::new(node.clone(), options));
     let cluster = ClusterServer::new(ClusterService::new(node.clone(), options));
     let maintenance = MaintenanceServer::new(MaintenanceService::new(node.clone(), options));
     let early = EtcdServer::new(EarlyService::new(node.clone(), options));
@@ -55,6 +57,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics),
         methods: methods(&GrpcMetrics::register(&registry)?),
         kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         cluster: cluster.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         maintenance: maintenance.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         early: early.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -86,6 +89,7 @@ struct Inner {
     /// By path.
     methods: HashMap<String, Method>,
     kv: KvServer<KvService>,
+    lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
     early: EtcdServer<EarlyService>,
@@ -108,6 +112,7 @@ struct Method {
 enum Face {
     Kv,
     Watch,
+    Lease,
     Cluster,
     Maintenance,
     Early,
@@ -118,9 +123,10 @@ enum Face {
 }
 
 impl Face {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Kv,
         Self::Watch,
+        Self::Lease,
         Self::Cluster,
         Self::Maintenance,
         Self::Early,
@@ -135,6 +141,7 @@ impl Face {
         match self {
             Self::Kv => "etcdserverpb.KV",
             Self::Watch => "etcdserverpb.Watch",
+            Self::Lease => "etcdserverpb.Lease",
             Self::Cluster => "etcdserverpb.Cluster",
             Self::Maintenance => "etcdserverpb.Maintenance",
             Self::Early => "etcd",
@@ -197,6 +204,7 @@ impl Inner {
             Face::Kv => self.kv.clone().call(request),
             Face::Watch => self.watch.call(request),
             Face::EarlyWatch => self.early_watch.call(request),
+            Face::Lease => self.lease.clone().call(request),
             Face::Cluster => self.cluster.clone().call(request),
             Face::Maintenance => self.maintenance.clone().call(request),
             Face::Early => self.early.clone().call(request),

@@ -20,6 +20,7 @@ fn every_served_service_has_its_methods() {
         ("etcd", 10),
         ("etcdserverpb.Cluster", 5),
         ("etcdserverpb.KV", 6),
+        ("etcdserverpb.Lease", 5),
         ("etcdserverpb.Maintenance", 8),
         ("etcdserverpb.Watch", 1),
         ("grpc.health.v1.Health", counts["grpc.health.v1.Health"]),
@@ -40,6 +41,7 @@ fn every_served_service_has_its_methods() {
 fn names_are_those_of_the_generated_servers() {
     let generated = BTreeSet::from([
         KvServer::<KvService>::NAME,
+        LeaseServer::<LeaseService>::NAME,
         ClusterServer::<ClusterService>::NAME,
         MaintenanceServer::<MaintenanceService>::NAME,
         // Served without the generated servers, whose names they keep all the same.

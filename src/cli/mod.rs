@@ -10,6 +10,7 @@ mod connect;
 mod data;
 mod error;
 mod kv;
+mod lease;
 mod members;
 mod output;
 mod progress;
@@ -99,6 +100,8 @@ enum Command {
     Watch(kv::watch::WatchArgs),
     /// Give up the history below a revision
     Compact(kv::compact::CompactArgs),
+    /// Make leases, keep them alive, end them
+    Lease(lease::LeaseArgs),
     /// Show how each endpoint stands
     Status(status::StatusArgs),
     /// List the cluster's members
@@ -122,6 +125,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Txn(args) => on_cluster(client, async |c| kv::txn::run(args, c, client).await),
         Command::Watch(args) => on_cluster(client, async |c| kv::watch::run(args, c, client).await),
         Command::Compact(args) => on_cluster(client, async |c| kv::compact::run(args, c, client).await),
+        Command::Lease(args) => on_cluster(client, async |c| lease::run(args, c, client).await),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
         Command::Members => on_cluster(client, async |c| members::run(c, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
@@ -151,6 +155,22 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn leases_are_named_as_etcdctl_names_them() {
+        for line in [
+            "headwater lease grant 60",
+            "headwater lease grant -5",
+            "headwater lease revoke 32695410dcc0ca06",
+            "headwater lease keep-alive 32695410dcc0ca06 --once",
+            "headwater lease timetolive 32695410dcc0ca06 --keys",
+            "headwater lease list -w json",
+            "headwater put k v --lease 32695410dcc0ca06",
+            "headwater put k v --lease=32695410dcc0ca06",
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
     }
 
     #[test]

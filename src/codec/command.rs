@@ -8,6 +8,7 @@ use prost::Message;
 
 use super::CodecError;
 use super::kv::{read_query, read_range, required, unknown, write_query, write_range};
+use super::lease;
 use crate::pb::internal as pb;
 use crate::types::limits::TXN_DEPTH_MAX;
 use crate::types::{
@@ -32,8 +33,16 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::DeleteRange(delete) => pb::proposal::Command::DeleteRange(write_delete(delete)),
         Command::Txn(txn) => pb::proposal::Command::Txn(write_txn(txn, 1)?),
         Command::Compact(compact) => pb::proposal::Command::Compact(pb::Compact { revision: compact.revision.get() }),
+        Command::LeaseGrant(grant) => pb::proposal::Command::LeaseGrant(lease::write_grant(grant)),
+        Command::LeaseRevoke(revoke) => pb::proposal::Command::LeaseRevoke(lease::write_revoke(revoke)),
+        Command::LeaseExpire(expire) => pb::proposal::Command::LeaseExpire(lease::write_expire(expire)),
+        Command::LeaseCheckpoint(checkpoint) => {
+            pb::proposal::Command::LeaseCheckpoint(lease::write_checkpoint(checkpoint))
+        }
+        Command::LeaseAttach(attach) => pb::proposal::Command::LeaseAttach(lease::write_attach(attach)),
+        Command::LeaseTxn(request) => pb::proposal::Command::LeaseTxn(lease::write_lease_txn(request)?),
     };
-    // Every command of the first version changes what every node holds, so none is skippable.
+    // Every command so far changes what every node holds, so none is skippable.
     let message = pb::Proposal { unix_ms: proposal.unix_ms, skippable: false, command: Some(command) };
     Ok(encode_message(FORMAT, &message))
 }
@@ -55,6 +64,14 @@ pub fn decode_proposal(bytes: Bytes) -> Result<Option<Proposal>, CodecError> {
         Some(pb::proposal::Command::Compact(compact)) => {
             Command::Compact(Compact { revision: Revision(compact.revision) })
         }
+        Some(pb::proposal::Command::LeaseGrant(grant)) => Command::LeaseGrant(lease::read_grant(&grant)),
+        Some(pb::proposal::Command::LeaseRevoke(revoke)) => Command::LeaseRevoke(lease::read_revoke(&revoke)),
+        Some(pb::proposal::Command::LeaseExpire(expire)) => Command::LeaseExpire(lease::read_expire(&expire)),
+        Some(pb::proposal::Command::LeaseCheckpoint(checkpoint)) => {
+            Command::LeaseCheckpoint(lease::read_checkpoint(&checkpoint))
+        }
+        Some(pb::proposal::Command::LeaseAttach(attach)) => Command::LeaseAttach(lease::read_attach(attach)),
+        Some(pb::proposal::Command::LeaseTxn(request)) => Command::LeaseTxn(lease::read_lease_txn(request)?),
         None if message.skippable => return Ok(None),
         None => return Err(CodecError::UnknownCommand),
     };
@@ -124,7 +141,8 @@ fn read_delete(delete: pb::DeleteRange) -> Result<DeleteRange, CodecError> {
     Ok(DeleteRange { range: read_range(delete.range, "DeleteRange.range")?, prev_kv: delete.prev_kv })
 }
 
-fn write_txn(txn: &Txn, depth: usize) -> Result<pb::Txn, CodecError> {
+/// `depth` counts the outermost transaction as 1.
+pub(super) fn write_txn(txn: &Txn, depth: usize) -> Result<pb::Txn, CodecError> {
     if depth > TXN_DEPTH_MAX {
         return Err(CodecError::TooDeep { max: TXN_DEPTH_MAX });
     }
@@ -147,7 +165,7 @@ fn write_op(op: &TxnOp, depth: usize) -> Result<pb::TxnOp, CodecError> {
 }
 
 // Reading needs no bound of its own: protobuf's recursion limit ends it before the stack does.
-fn read_txn(txn: pb::Txn) -> Result<Txn, CodecError> {
+pub(super) fn read_txn(txn: pb::Txn) -> Result<Txn, CodecError> {
     let ops = |ops: Vec<pb::TxnOp>| ops.into_iter().map(read_op).collect::<Result<_, _>>();
     Ok(Txn {
         compares: txn.compares.into_iter().map(read_compare).collect::<Result<_, _>>()?,

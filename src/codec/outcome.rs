@@ -21,6 +21,12 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::DeleteRange(deleted) => pb::applied::Outcome::DeleteRange(write_deleted(deleted)),
         Outcome::Txn(txn) => pb::applied::Outcome::Txn(write_txn(txn)),
         Outcome::Compacted => pb::applied::Outcome::Compacted(pb::Unit {}),
+        Outcome::LeaseGranted { ttl_seconds } => {
+            pb::applied::Outcome::LeaseGranted(pb::LeaseGranted { ttl_seconds: *ttl_seconds })
+        }
+        Outcome::LeaseEnded { deleted } => pb::applied::Outcome::LeaseEnded(pb::LeaseEnded { deleted: *deleted }),
+        Outcome::LeaseCheckpointed => pb::applied::Outcome::LeaseCheckpointed(pb::Unit {}),
+        Outcome::LeaseAttached => pb::applied::Outcome::LeaseAttached(pb::Unit {}),
         Outcome::Refused(refusal) => pb::applied::Outcome::Refused(write_refusal(*refusal)),
     };
     let message = pb::Applied { index: applied.index.get(), revision: applied.revision.get(), outcome: Some(outcome) };
@@ -42,6 +48,10 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::DeleteRange(deleted) => Outcome::DeleteRange(read_deleted(deleted)),
         pb::applied::Outcome::Txn(txn) => Outcome::Txn(read_txn(txn)?),
         pb::applied::Outcome::Compacted(pb::Unit {}) => Outcome::Compacted,
+        pb::applied::Outcome::LeaseGranted(pb::LeaseGranted { ttl_seconds }) => Outcome::LeaseGranted { ttl_seconds },
+        pb::applied::Outcome::LeaseEnded(pb::LeaseEnded { deleted }) => Outcome::LeaseEnded { deleted },
+        pb::applied::Outcome::LeaseCheckpointed(pb::Unit {}) => Outcome::LeaseCheckpointed,
+        pb::applied::Outcome::LeaseAttached(pb::Unit {}) => Outcome::LeaseAttached,
         pb::applied::Outcome::Refused(refusal) => Outcome::Refused(read_refusal(&refusal)?),
     };
     Ok(Applied { index: LogIndex(message.index), revision: Revision(message.revision), outcome })
@@ -112,6 +122,9 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
         Refusal::KeyNotFound => pb::refusal::Reason::KeyNotFound(pb::Unit {}),
         Refusal::LeaseNotFound => pb::refusal::Reason::LeaseNotFound(pb::Unit {}),
         Refusal::DuplicateKey => pb::refusal::Reason::DuplicateKey(pb::Unit {}),
+        Refusal::LeaseExists => pb::refusal::Reason::LeaseExists(pb::Unit {}),
+        Refusal::LeaseTtlTooLarge => pb::refusal::Reason::LeaseTtlTooLarge(pb::Unit {}),
+        Refusal::LeaseStale => pb::refusal::Reason::LeaseStale(pb::Unit {}),
     };
     pb::Refusal { reason: Some(reason) }
 }
@@ -123,5 +136,8 @@ fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
         pb::refusal::Reason::KeyNotFound(pb::Unit {}) => Refusal::KeyNotFound,
         pb::refusal::Reason::LeaseNotFound(pb::Unit {}) => Refusal::LeaseNotFound,
         pb::refusal::Reason::DuplicateKey(pb::Unit {}) => Refusal::DuplicateKey,
+        pb::refusal::Reason::LeaseExists(pb::Unit {}) => Refusal::LeaseExists,
+        pb::refusal::Reason::LeaseTtlTooLarge(pb::Unit {}) => Refusal::LeaseTtlTooLarge,
+        pb::refusal::Reason::LeaseStale(pb::Unit {}) => Refusal::LeaseStale,
     })
 }

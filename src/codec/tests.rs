@@ -9,8 +9,9 @@ use crate::pb::internal as pb;
 use crate::types::limits::TXN_DEPTH_MAX;
 use crate::types::{
     Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue,
-    LeaseChoice, LeaseId, LogIndex, Outcome, Proposal, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal,
-    Revision, RevisionFilter, SortOrder, SortTarget, StoreEpoch, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
+    LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn,
+    LogIndex, Outcome, Proposal, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision,
+    RevisionFilter, SortOrder, SortTarget, StoreEpoch, Term, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
 fn put(value: ValueChoice, lease: LeaseChoice) -> Put {
@@ -89,6 +90,35 @@ fn golden_proposals() -> Vec<(Proposal, &'static str)> {
              1a09 1207 0a016b 1200 2000",
         ),
         (proposal(Command::Compact(Compact { revision: Revision(6) })), "01 0805 7202 0806"),
+        (proposal(Command::LeaseGrant(LeaseGrant { id: LeaseId(7), ttl_seconds: 60 })), "01 0805 7a04 0807 103c"),
+        (proposal(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(7) })), "01 0805 820102 0807"),
+        (
+            proposal(Command::LeaseExpire(LeaseExpire { id: LeaseId(7), granted: LogIndex(8), term: Term(9) })),
+            "01 0805 8a0106 0807 1008 1809",
+        ),
+        (
+            proposal(Command::LeaseCheckpoint(LeaseCheckpoint {
+                term: Term(2),
+                clock_ms: 300,
+                leases: vec![
+                    LeaseRemaining { id: LeaseId(7), granted: LogIndex(8), remaining_ms: Some(0) },
+                    LeaseRemaining { id: LeaseId(9), granted: LogIndex(10), remaining_ms: None },
+                ],
+            })),
+            "01 0805 920113 0802 10ac02 1a06 0807 1008 1800 1a04 0809 100a",
+        ),
+        (
+            proposal(Command::LeaseAttach(LeaseAttach { id: LeaseId(7), key: Bytes::from_static(b"k") })),
+            "01 0805 9a0105 0807 12016b",
+        ),
+        (
+            proposal(Command::LeaseTxn(LeaseTxn {
+                txn: Txn::default(),
+                success: vec![LeaseAttach { id: LeaseId(7), key: Bytes::from_static(b"k") }],
+                failure: vec![LeaseAttach { id: LeaseId(8), key: Bytes::from_static(b"l") }],
+            })),
+            "01 0805 a20110 0a00 1205 0807 12016b 1a05 0808 12016c",
+        ),
     ]
 }
 
@@ -135,6 +165,13 @@ fn golden_outcomes() -> Vec<(Applied, &'static str)> {
         (applied(Outcome::Refused(Refusal::KeyNotFound)), "01 0808 1004 820102 1a00"),
         (applied(Outcome::Refused(Refusal::LeaseNotFound)), "01 0808 1004 820102 2200"),
         (applied(Outcome::Refused(Refusal::DuplicateKey)), "01 0808 1004 820102 2a00"),
+        (applied(Outcome::Refused(Refusal::LeaseExists)), "01 0808 1004 820102 3200"),
+        (applied(Outcome::Refused(Refusal::LeaseTtlTooLarge)), "01 0808 1004 820102 3a00"),
+        (applied(Outcome::Refused(Refusal::LeaseStale)), "01 0808 1004 820102 4200"),
+        (applied(Outcome::LeaseGranted { ttl_seconds: 60 }), "01 0808 1004 8a0102 083c"),
+        (applied(Outcome::LeaseEnded { deleted: 3 }), "01 0808 1004 920102 0803"),
+        (applied(Outcome::LeaseCheckpointed), "01 0808 1004 9a0100"),
+        (applied(Outcome::LeaseAttached), "01 0808 1004 a20100"),
     ]
 }
 
@@ -355,8 +392,37 @@ fn txn() -> impl Strategy<Value = Txn> {
     })
 }
 
+fn attachments() -> impl Strategy<Value = Vec<LeaseAttach>> {
+    let attach = (any::<i64>(), bytes()).prop_map(|(id, key)| LeaseAttach { id: LeaseId(id), key });
+    prop::collection::vec(attach, 0..3)
+}
+
+fn lease_command() -> impl Strategy<Value = Command> {
+    let remaining = (any::<i64>(), any::<u64>(), any::<Option<u64>>()).prop_map(|(id, granted, remaining_ms)| {
+        LeaseRemaining { id: LeaseId(id), granted: LogIndex(granted), remaining_ms }
+    });
+    prop_oneof![
+        any::<[i64; 2]>()
+            .prop_map(|[id, ttl_seconds]| Command::LeaseGrant(LeaseGrant { id: LeaseId(id), ttl_seconds })),
+        any::<i64>().prop_map(|id| Command::LeaseRevoke(LeaseRevoke { id: LeaseId(id) })),
+        (any::<i64>(), any::<[u64; 2]>()).prop_map(|(id, [granted, term])| {
+            Command::LeaseExpire(LeaseExpire { id: LeaseId(id), granted: LogIndex(granted), term: Term(term) })
+        }),
+        (any::<[u64; 2]>(), prop::collection::vec(remaining, 0..4)).prop_map(|([term, clock_ms], leases)| {
+            Command::LeaseCheckpoint(LeaseCheckpoint { term: Term(term), clock_ms, leases })
+        }),
+        (any::<i64>(), bytes()).prop_map(|(id, key)| Command::LeaseAttach(LeaseAttach { id: LeaseId(id), key })),
+        (txn(), attachments(), attachments()).prop_map(|(txn, success, failure)| Command::LeaseTxn(LeaseTxn {
+            txn,
+            success,
+            failure
+        })),
+    ]
+}
+
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
+        lease_command(),
         any::<u64>().prop_map(|epoch| Command::Bootstrap(StoreEpoch(epoch))),
         any_put().prop_map(Command::Put),
         delete().prop_map(Command::DeleteRange),
@@ -416,6 +482,10 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Nothing),
         Just(Outcome::Bootstrapped),
         Just(Outcome::Compacted),
+        any::<i64>().prop_map(|ttl_seconds| Outcome::LeaseGranted { ttl_seconds }),
+        any::<u64>().prop_map(|deleted| Outcome::LeaseEnded { deleted }),
+        Just(Outcome::LeaseCheckpointed),
+        Just(Outcome::LeaseAttached),
         put_done().prop_map(Outcome::Put),
         deleted().prop_map(Outcome::DeleteRange),
         txn_done().prop_map(Outcome::Txn),

@@ -1,8 +1,8 @@
-//! What each command does: the one place where the rules of spec etcd §1 live. One command, one file.
+//! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
-//! index, command) alone; neither depends on whether somebody wants the outcome or on how far space was reclaimed.
+//! position in the log, command) alone; neither depends on whether somebody wants the outcome or on how far space was reclaimed.
 //!
 //! A refusal is an [`Outcome`] and leaves nothing behind; an `Err` means that the disk failed and the node must stop.
 
@@ -11,6 +11,11 @@
 mod bootstrap;
 mod compact;
 mod delete_range;
+mod lease_attach;
+mod lease_checkpoint;
+mod lease_end;
+mod lease_grant;
+mod lease_txn;
 mod put;
 mod range;
 mod range_cursor;
@@ -29,9 +34,9 @@ use writer::Writer;
 
 use crate::storage::StorageError;
 use crate::storage::state::WriteTxn;
-use crate::types::{Command, LogIndex, Outcome, Proposal};
+use crate::types::{Command, LogIndex, Outcome, Proposal, Term};
 
-/// Applies the command of the log entry at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
+/// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
 /// follow in it. With `want_outcome` false what only the proposer would read is not computed, and the outcome is
 /// [`Outcome::Nothing`]; the effect is the same.
 ///
@@ -40,17 +45,19 @@ use crate::types::{Command, LogIndex, Outcome, Proposal};
 /// If the disk failed. `txn` must be dropped then, and the node must stop.
 pub fn apply(
     txn: &mut WriteTxn<'_>,
+    term: Term,
     index: LogIndex,
     proposal: &Proposal,
     want_outcome: bool,
 ) -> Result<Outcome, StorageError> {
     txn.begin_command(index, proposal.unix_ms);
-    let outcome = settle(run(txn, &proposal.command, want_outcome))?.unwrap_or_else(Outcome::Refused);
+    let outcome = settle(run(txn, (term, index), &proposal.command, want_outcome))?.unwrap_or_else(Outcome::Refused);
     txn.end_command();
     Ok(if want_outcome { outcome } else { Outcome::Nothing })
 }
 
-fn run(txn: &mut WriteTxn<'_>, command: &Command, want: bool) -> Result<Outcome, Stop> {
+fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bool) -> Result<Outcome, Stop> {
+    let (term, index) = at;
     match command {
         Command::Bootstrap(epoch) => Ok(bootstrap::apply(txn, *epoch)),
         Command::Compact(compact) => compact::apply(txn, compact),
@@ -69,6 +76,32 @@ fn run(txn: &mut WriteTxn<'_>, command: &Command, want: bool) -> Result<Outcome,
         Command::Txn(request) => {
             let mut writer = Writer::new(txn);
             let done = txn::apply(&mut writer, request, want)?;
+            writer.finish();
+            Ok(Outcome::Txn(done))
+        }
+        Command::LeaseGrant(grant) => lease_grant::apply(txn, index, grant),
+        Command::LeaseCheckpoint(checkpoint) => lease_checkpoint::apply(txn, term, checkpoint),
+        Command::LeaseRevoke(revoke) => {
+            let mut writer = Writer::new(txn);
+            let done = lease_end::revoke(&mut writer, revoke)?;
+            writer.finish();
+            Ok(done)
+        }
+        Command::LeaseExpire(expire) => {
+            let mut writer = Writer::new(txn);
+            let done = lease_end::expire(&mut writer, term, expire)?;
+            writer.finish();
+            Ok(done)
+        }
+        Command::LeaseAttach(attach) => {
+            let mut writer = Writer::new(txn);
+            let done = lease_attach::apply(&mut writer, attach)?;
+            writer.finish();
+            Ok(done)
+        }
+        Command::LeaseTxn(request) => {
+            let mut writer = Writer::new(txn);
+            let done = lease_txn::apply(&mut writer, request, want)?;
             writer.finish();
             Ok(Outcome::Txn(done))
         }

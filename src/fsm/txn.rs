@@ -59,11 +59,7 @@ fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, Stop> {
 
 /// A transaction as a command.
 pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Result<TxnDone, Stop> {
-    // The proposer has checked this, but a key that changes twice in one revision would break streams for ever.
-    match check_duplicates(txn) {
-        Err(InvalidTxn::DuplicateKey) => return Err(Refusal::DuplicateKey.into()),
-        Err(InvalidTxn::TooManyOps | InvalidTxn::EmptyKey) | Ok(()) => {}
-    }
+    check_legal(txn)?;
     let path = decide(&*writer.txn, txn)?;
     check_puts(writer, txn, &path)?;
     check_ranges(&*writer.txn, txn, &path)?;
@@ -71,6 +67,25 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Resul
         Err(Stop::Refused(refusal)) => unreachable!("invariant: checked before anything was written: {refusal}"),
         result => result,
     }
+}
+
+/// The proposer has checked this, but a key that changes twice in one revision would break streams for ever.
+pub(super) fn check_legal(txn: &Txn) -> Result<(), Stop> {
+    match check_duplicates(txn) {
+        Err(InvalidTxn::DuplicateKey) => Err(Refusal::DuplicateKey.into()),
+        Err(InvalidTxn::TooManyOps | InvalidTxn::EmptyKey) | Ok(()) => Ok(()),
+    }
+}
+
+/// Whether the compares hold, and the operations that will run, in order, those of nested transactions in their place.
+pub(super) fn chosen(writer: &Writer<'_, '_>, txn: &Txn) -> Result<(bool, Vec<TxnOp>), Stop> {
+    let path = decide(&*writer.txn, txn)?;
+    let mut ops = Vec::new();
+    each_op(txn, &path, &mut |op| {
+        ops.push(op.clone());
+        Ok(())
+    })?;
+    Ok((path.succeeded, ops))
 }
 
 fn decide(state: &impl StateReader, txn: &Txn) -> Result<Path, Stop> {

@@ -111,6 +111,7 @@ impl Node {
 
     /// Ends all streams: their clients go on at another member.
     pub fn close_streams(&self) {
+        self.inner.stopping.send_replace(true);
         self.inner.events.close(CloseReason::Stopping);
     }
 

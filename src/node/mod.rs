@@ -8,6 +8,7 @@ mod barrier;
 mod context;
 mod error;
 mod key_watch;
+mod lease;
 mod proposer;
 mod reads;
 mod start;
@@ -15,8 +16,9 @@ mod tasks;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
@@ -24,6 +26,7 @@ pub use crate::stream::{CloseReason, Encoding, Item, Kv, Session, StatePoint};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
 pub use key_watch::{KeyWatch, WatchQuery};
+pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use start::{NodeOptions, NodeStartError};
 
 use barrier::ReadBarrier;
@@ -51,10 +54,12 @@ struct Inner {
     log: WeakLog,
     proposer: Proposer,
     barrier: ReadBarrier,
+    leases: lease::Leases,
     events: Arc<EventPublisher>,
     range_streams: Arc<Semaphore>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
+    stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
     // Holds the lock on the directory for as long as anything of the node is alive.
     _data_dir: DataDir,
@@ -231,15 +236,11 @@ impl Node {
         if encoded.len() > REQUEST_BYTES_MAX {
             return Err(NodeError::RequestTooLarge);
         }
-        let applied = match self.inner.proposer.propose(encoded, ctx.deadline).await {
+        match propose_encoded(&self.inner.proposer, encoded, ctx.deadline).await {
             // Never handed to anybody: say why.
-            Err(NodeError::Timeout) if self.live_leader().is_none() => return Err(NodeError::NoLeader),
-            result => result?,
-        };
-        if let Outcome::Refused(refusal) = applied.outcome {
-            return Err(refusal.into());
+            Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
+            result => result,
         }
-        Ok(applied)
     }
 
     /// Waits until the space below the current compaction point is reclaimed on this node (etcd's `physical`).
@@ -287,6 +288,12 @@ impl Node {
     /// Those of the read path.
     pub async fn check_linearizable(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         self.ready_to_read(ctx, Consistency::Linearizable).await
+    }
+
+    /// Resolves when streams shall end, because their clients had better go on at another member.
+    pub async fn streams_closing(&self) {
+        // The sender lives as long as the node.
+        let _gone = self.inner.stopping.subscribe().wait_for(|stopping| *stopping).await.is_err();
     }
 
     /// Hands leadership to another member, if this one leads.
@@ -343,6 +350,15 @@ impl Node {
             Err(_) => Err(NodeError::NoLeader),
         }
     }
+}
+
+/// Proposes an encoded command; a refusal is an error here.
+async fn propose_encoded(proposer: &Proposer, encoded: Bytes, deadline: Instant) -> Result<Applied, NodeError> {
+    let applied = proposer.propose(encoded, deadline).await?;
+    if let Outcome::Refused(refusal) = applied.outcome {
+        return Err(refusal.into());
+    }
+    Ok(applied)
 }
 
 /// How often [`Node::gone`] looks.

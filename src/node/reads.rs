@@ -113,7 +113,7 @@ impl Node {
         Ok(())
     }
 
-    async fn read<T: Send + 'static>(
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,
         deadline: Instant,

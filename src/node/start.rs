@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::barrier::ReadBarrier;
 use super::key_watch::KvHistory;
+use super::lease::{self, LeaseClock, Leases, Outlet};
 use super::proposer::Proposer;
 use super::tasks;
 use super::{Identity, Inner, Node};
@@ -47,6 +48,8 @@ pub struct NodeOptions {
     pub state: StateOptions,
     /// Bounds of what subscribers may pin.
     pub feed: FeedOptions,
+    /// What the time of leases is measured with, while this member leads.
+    pub lease_clock: LeaseClock,
     /// How long a graceful stop waits for another member to take over.
     pub hand_over_timeout: Duration,
 }
@@ -68,6 +71,8 @@ where
 /// What a node is put together from.
 struct Parts {
     consensus: Consensus,
+    proposer: Proposer,
+    leases: Leases,
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
     log: WeakLog,
@@ -101,6 +106,8 @@ impl Node {
         let head = store.current().head();
         let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
         let events = Arc::new(EventPublisher::new(point, options.feed));
+        let keeper = lease::keeper(options.lease_clock.clone(), &options.timing);
+        let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone() });
         let consensus = raft::start(
             ConsensusOptions {
                 cluster_id: options.cluster_id,
@@ -117,21 +124,24 @@ impl Node {
             },
             log,
             store.clone(),
-            events.clone(),
+            outlet,
         )
         .await?;
-        let parts = Parts { consensus, store, events, log: weak_log, data_dir };
+        let proposer = Proposer::start(consensus.clone());
+        let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
+        let parts = Parts { consensus, proposer, leases, store, events, log: weak_log, data_dir };
         Ok(Self::assemble(identity, &options, parts))
     }
 
     fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
-        let Parts { consensus, store, events, log, data_dir } = parts;
+        let Parts { consensus, proposer, leases, store, events, log, data_dir } = parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
         let node = Self {
             inner: Arc::new(Inner {
                 identity,
-                proposer: Proposer::start(consensus.clone()),
+                proposer,
+                leases,
                 barrier: ReadBarrier::start(consensus.clone()),
                 events: events.clone(),
                 consensus: consensus.clone(),
@@ -140,6 +150,7 @@ impl Node {
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
                 serving,
                 reclaimed,
+                stopping: watch::Sender::new(false),
                 hand_over_timeout: options.hand_over_timeout,
                 _data_dir: data_dir,
             }),

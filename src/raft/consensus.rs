@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,10 +16,11 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError,
 use openraft::{Instant as _, ReadPolicy};
 use tokio::sync::watch;
 
+use super::desk::Desk;
 use super::gather::{Batch, Gatherer, Queue};
 use super::network::Peers;
 use super::propose_lane::ProposeLanes;
-use super::types::{Command, MemberInfo, Raft, TypeConfig};
+use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
 /// How long the answer to a forwarded write waits for this member to apply it.
@@ -57,7 +58,7 @@ pub enum ReadIndexError {
 }
 
 /// Who leads, as far as this member knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leading {
     /// The member that leads.
     pub leader: Option<NodeId>,
@@ -112,6 +113,9 @@ pub(super) struct Inner {
     pub(super) leader: AtomicU64,
     pub(super) term: AtomicU64,
     pub(super) leader_changes: AtomicU64,
+    /// Leader and term together, for whoever must not mix them up.
+    pub(super) leading: watch::Sender<Leading>,
+    pub(super) desk: OnceLock<Arc<dyn Desk>>,
     pub(super) initial_members: BTreeMap<NodeId, MemberInfo>,
     pub(super) standing: AtomicU8,
     /// Last entry of the local log when this process started.
@@ -301,8 +305,12 @@ impl Consensus {
 
     /// The read index by this member, which must lead. Never a lease read: see ARCHITECTURE.md §6.
     pub(crate) async fn read_index_here(&self) -> Result<LogIndex, ReadIndexError> {
+        Ok(LogIndex(self.linearizer().await?.read_log_id().index()))
+    }
+
+    async fn linearizer(&self) -> Result<openraft::raft::linearizable_read::Linearizer<TypeConfig>, ReadIndexError> {
         match self.inner.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
-            Ok(linearizer) => Ok(LogIndex(linearizer.read_log_id().index())),
+            Ok(linearizer) => Ok(linearizer),
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
                 Err(ReadIndexError::NotLeader(forward.leader_id.map(NodeId)))
             }
@@ -311,7 +319,25 @@ impl Consensus {
         }
     }
 
-    fn member_info(&self, id: NodeId) -> Option<MemberInfo> {
+    /// Confirms with a quorum that this member leads, after the call; in which term, and how far it must apply to have all
+    /// that earlier leaders did.
+    ///
+    /// # Errors
+    ///
+    /// It does not lead, or nobody confirmed it.
+    pub async fn confirm_leading(&self) -> Result<(Term, LogIndex), ReadIndexError> {
+        let linearizer = self.linearizer().await?;
+        // A read's log id belongs to the leadership that produced it.
+        let id = linearizer.read_log_id();
+        Ok((Term(term_of(id.log_id())), LogIndex(id.index())))
+    }
+
+    /// Follows who leads; leader and term belong together.
+    pub fn follow_leading(&self) -> watch::Receiver<Leading> {
+        self.inner.leading.subscribe()
+    }
+
+    pub(super) fn member_info(&self, id: NodeId) -> Option<MemberInfo> {
         let metrics = self.inner.raft.server_metrics();
         let metrics = metrics.borrow_watched();
         metrics.membership_config.membership().get_node(&id.get()).cloned()
@@ -415,6 +441,8 @@ impl Consensus {
                 (now.current_leader.unwrap_or(0), now.vote.leader_id.term, now.state)
             };
             self.inner.term.store(term, Ordering::Relaxed);
+            let now = Leading { leader: (leader != 0).then_some(NodeId(leader)), term: Term(term) };
+            self.inner.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
             let before = self.inner.leader.swap(leader, Ordering::Relaxed);
             if before != leader {
                 if leader != 0 {

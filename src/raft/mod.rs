@@ -5,6 +5,7 @@
 
 mod consensus;
 mod convert;
+mod desk;
 mod form;
 mod gather;
 mod log_keeper;
@@ -21,5 +22,6 @@ mod types;
 mod tests;
 
 pub use consensus::{Consensus, Leading, LogPoints, MemberRecord, ReadIndexError, WriteError};
+pub use desk::{AskError, Desk};
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use types::MemberInfo;

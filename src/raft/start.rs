@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
@@ -127,6 +127,8 @@ pub async fn start(
         leader: AtomicU64::new(0),
         term: AtomicU64::new(0),
         leader_changes: AtomicU64::new(0),
+        leading: watch::Sender::default(),
+        desk: OnceLock::new(),
         initial_members: options.initial_members.clone(),
         standing: AtomicU8::new(standing as u8),
         had_a_leader: last_at_start.is_some_and(|last| last > 0),

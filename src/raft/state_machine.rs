@@ -103,7 +103,10 @@ impl StateMachine {
                 let proposal = codec::decode_proposal(command.0)
                     .map_err(|error| io::Error::other(format!("log entry {index}: {error}")))?;
                 match proposal {
-                    Some(proposal) => fsm::apply(txn, index, &proposal, responder.is_some()).map_err(io_error)?,
+                    Some(proposal) => {
+                        let term = Term(term_of(&id));
+                        fsm::apply(txn, term, index, &proposal, responder.is_some()).map_err(io_error)?
+                    }
                     // A newer version marked it as safe to skip.
                     None => Outcome::Nothing,
                 }
@@ -122,6 +125,9 @@ impl StateMachine {
     fn finish(&self, txn: WriteTxn<'_>, pending: &mut Vec<Pending>) -> Result<(), io::Error> {
         let Some(last) = pending.last().map(|entry| LogIndex(entry.index)) else { return Ok(()) };
         let committed = txn.commit().map_err(io_error)?;
+        if !committed.leases.is_empty() {
+            self.publisher.leases_changed(&committed.leases);
+        }
         self.publisher.publish(committed.events);
         // After that, so that whoever waited for an index finds its events published, too.
         self.applied.send_replace(last);

@@ -19,7 +19,7 @@ pub use config::Config;
 pub use instance::{Instance, InstanceOptions};
 
 use crate::api::ApiOptions;
-use crate::node::NodeOptions;
+use crate::node::{LeaseClock, NodeOptions};
 use crate::raft::{MemberInfo, Timing};
 use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
@@ -141,6 +141,7 @@ fn node_options(config: &Config) -> NodeOptions {
             },
             ..FeedOptions::default()
         },
+        lease_clock: LeaseClock::machine(),
         hand_over_timeout: HAND_OVER_TIMEOUT,
     }
 }

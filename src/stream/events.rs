@@ -8,7 +8,7 @@ use super::feed::{Feed, FeedOptions};
 use super::kv::Kv;
 use super::publisher::{Publisher, StatePoint};
 use super::subscription::CloseReason;
-use crate::types::CommitEvents;
+use crate::types::{CommitEvents, LeaseChange};
 
 /// Takes commits from the state machine and feeds all topics.
 pub struct EventPublisher {
@@ -36,6 +36,9 @@ impl Publisher for EventPublisher {
     fn publish(&self, commits: Vec<CommitEvents>) {
         self.kv.publish(&commits);
     }
+
+    /// Leases are no topic: what ends with them are keys.
+    fn leases_changed(&self, _changes: &[LeaseChange]) {}
 
     fn reset(&self, point: StatePoint) {
         self.kv.reset(point);

@@ -1,6 +1,6 @@
 //! Where committed changes go. Implemented above; the state machine only knows that publishing never waits.
 
-use crate::types::{CommitEvents, LogIndex, Revision, StoreEpoch};
+use crate::types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
 
 /// Takes the changes of every commit, in order.
 ///
@@ -14,6 +14,10 @@ use crate::types::{CommitEvents, LogIndex, Revision, StoreEpoch};
 pub trait Publisher: Send + Sync + 'static {
     /// The changes of one commit, command by command.
     fn publish(&self, commits: Vec<CommitEvents>);
+
+    /// What became of the leases that one commit touched; called before [`publish`](Self::publish), and only if there are
+    /// any.
+    fn leases_changed(&self, changes: &[LeaseChange]);
 
     /// The state was replaced as a whole (a snapshot was installed) and is now at `point`: what was published before no
     /// longer connects to what comes.
@@ -37,6 +41,8 @@ pub struct NoSubscribers;
 
 impl Publisher for NoSubscribers {
     fn publish(&self, _commits: Vec<CommitEvents>) {}
+
+    fn leases_changed(&self, _changes: &[LeaseChange]) {}
 
     fn reset(&self, _point: StatePoint) {}
 }

@@ -4,7 +4,10 @@
 
 use bytes::Bytes;
 
-use super::{KeyRange, LeaseId, RangeQuery, Revision, StoreEpoch};
+use super::{
+    KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, RangeQuery,
+    Revision, StoreEpoch,
+};
 
 /// A command with what the proposer stamped on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,18 @@ pub enum Command {
     Txn(Txn),
     /// Moves the compaction point.
     Compact(Compact),
+    /// Makes a lease.
+    LeaseGrant(LeaseGrant),
+    /// Ends a lease at a client's wish.
+    LeaseRevoke(LeaseRevoke),
+    /// Ends a lease that has run out.
+    LeaseExpire(LeaseExpire),
+    /// Lets later leaders know how much time leases have left.
+    LeaseCheckpoint(LeaseCheckpoint),
+    /// Attaches a key to a lease.
+    LeaseAttach(LeaseAttach),
+    /// Compares, does one of two lists, and attaches.
+    LeaseTxn(LeaseTxn),
 }
 
 /// Writes one key (spec: etcd §1.4).

@@ -30,7 +30,20 @@ pub const SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;
 pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
 /// Keys in the bounded cache of current-key metadata, count.
 pub const KEY_CACHE_ENTRIES: usize = 200_000;
+/// Longest time to live of a lease, seconds (etcd's limit; spec: etcd §3.1).
+pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
+/// Leases in one checkpoint, count; more go into the next one.
+pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
+/// Expiries that may be under way at once, count: few beside the proposals that may be pending, so that writes go on while
+/// very many leases end together.
+pub const LEASE_EXPIRIES_MAX: usize = 512;
+/// Questions about leases that may wait for the leader, count; one more is refused.
+pub const WAITING_LEASE_CALLS_MAX: usize = 20_000;
+/// Questions that one call to the leader carries, count.
+pub const LEADER_QUESTIONS_MAX: usize = 1024;
 
+const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries must leave room for writes");
+const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
 const _: () = assert!(REQUEST_BYTES_MAX < APPEND_BYTES_MAX, "one command must fit one append");
 const _: () =
     assert!(APPEND_BYTES_MAX + REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX, "a full append must fit one message");

@@ -11,6 +11,7 @@ pub mod command;
 pub mod event;
 pub mod ids;
 pub mod kv;
+pub mod lease;
 pub mod limits;
 pub mod outcome;
 
@@ -21,4 +22,8 @@ pub use command::{
 pub use event::{ChangeKind, CommitEvents, KvEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 pub use kv::{KeyRange, KeyValue, RangeQuery, RangeResult, ReadAt, RevisionFilter, SortOrder, SortTarget};
+pub use lease::{
+    Lease, LeaseAnswer, LeaseAttach, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseQuestion,
+    LeaseRemaining, LeaseRevoke, LeaseTxn,
+};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};

@@ -26,10 +26,25 @@ pub enum Outcome {
     Put(PutDone),
     /// Of [`Command::DeleteRange`](super::Command::DeleteRange).
     DeleteRange(Deleted),
-    /// Of [`Command::Txn`](super::Command::Txn).
+    /// Of [`Command::Txn`](super::Command::Txn) and [`Command::LeaseTxn`](super::Command::LeaseTxn), whose attachments have
+    /// nothing to tell but the revision.
     Txn(TxnDone),
     /// Of [`Command::Compact`](super::Command::Compact).
     Compacted,
+    /// Of [`Command::LeaseGrant`](super::Command::LeaseGrant).
+    LeaseGranted {
+        /// Time to live, whole seconds.
+        ttl_seconds: i64,
+    },
+    /// Of [`Command::LeaseRevoke`](super::Command::LeaseRevoke) and [`Command::LeaseExpire`](super::Command::LeaseExpire).
+    LeaseEnded {
+        /// Number of keys removed with it.
+        deleted: u64,
+    },
+    /// Of [`Command::LeaseCheckpoint`](super::Command::LeaseCheckpoint).
+    LeaseCheckpointed,
+    /// Of [`Command::LeaseAttach`](super::Command::LeaseAttach).
+    LeaseAttached,
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -103,10 +118,19 @@ pub enum Refusal {
     /// The put wanted to keep something of a key that does not exist.
     #[error("key not found")]
     KeyNotFound,
-    /// The put named a lease that does not exist.
+    /// The request named a lease that does not exist.
     #[error("lease not found")]
     LeaseNotFound,
     /// A key would change twice in one revision.
     #[error("duplicate key in one transaction")]
     DuplicateKey,
+    /// The id that was asked for is a lease's already.
+    #[error("lease already exists")]
+    LeaseExists,
+    /// The time to live that was asked for is longer than a lease may live.
+    #[error("time to live is too large")]
+    LeaseTtlTooLarge,
+    /// A decision about leases came too late: its leader no longer led, or the lease was another one by then.
+    #[error("decision about a lease is out of date")]
+    LeaseStale,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use headwater::api::ApiOptions;
-use headwater::node::{Node, NodeOptions};
+use headwater::node::{LeaseClock, Node, NodeOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::raft::{MemberInfo, Timing};
@@ -44,6 +44,7 @@ impl Default for Settings {
 /// A cluster; members are numbered from 0.
 pub struct Cluster {
     settings: Settings,
+    lease_clock: LeaseClock,
     root: TempDir,
     addresses: Vec<(SocketAddr, SocketAddr)>,
     instances: Vec<Option<Instance>>,
@@ -79,6 +80,11 @@ async fn bind(address: SocketAddr) -> TcpListener {
 impl Cluster {
     /// Starts a cluster and waits until it has a leader and every member serves.
     pub async fn start(settings: Settings) -> Self {
+        Self::start_with_clock(settings, LeaseClock::machine()).await
+    }
+
+    /// As `start`; all members measure the time of leases with one clock, which the test may move.
+    pub async fn start_with_clock(settings: Settings, lease_clock: LeaseClock) -> Self {
         // `RUST_LOG=headwater=debug` shows what the members do.
         let _already = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -94,7 +100,7 @@ impl Cluster {
             addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
             listeners.push((client, peer));
         }
-        let mut cluster = Self { settings, root, addresses, instances: Vec::new() };
+        let mut cluster = Self { settings, lease_clock, root, addresses, instances: Vec::new() };
         for (index, (client, peer)) in listeners.into_iter().enumerate() {
             let instance = cluster.instance(index, client, peer).await;
             cluster.instances.push(Some(instance));
@@ -139,6 +145,7 @@ impl Cluster {
             log: LogOptions::default(),
             state: StateOptions::default(),
             feed: self.settings.feed,
+            lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
         };
         let starting = Instance::start(InstanceOptions {

@@ -48,6 +48,13 @@ pub(super) trait Headed {
     fn refused(header: pb::ResponseHeader) -> Self;
 }
 
+impl Headed for pb::LeaseCreateResponse {
+    /// The reason is there twice.
+    fn refused(header: pb::ResponseHeader) -> Self {
+        Self { error: header.error.clone(), header: Some(header), ..Self::default() }
+    }
+}
+
 macro_rules! headed {
     ($($response:ident { $($rest:ident),* }),*) => {
         $(impl Headed for pb::$response {
@@ -62,7 +69,10 @@ headed!(
     PutResponse {},
     DeleteRangeResponse {},
     TxnResponse { succeeded, responses },
-    CompactionResponse {}
+    CompactionResponse {},
+    LeaseRevokeResponse {},
+    LeaseAttachResponse {},
+    LeaseTxnResponse { response, attach_responses }
 );
 
 #[cfg(test)]
@@ -86,6 +96,8 @@ mod tests {
             (refused(Refusal::KeyNotFound), "etcdserver: key not found"),
             (refused(Refusal::LeaseNotFound), "etcdserver: requested lease not found"),
             (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
+            (refused(Refusal::LeaseExists), "etcdserver: lease already exists"),
+            (refused(Refusal::LeaseTtlTooLarge), "etcdserver: too large lease TTL"),
             (Invalid::TooManyOperations.into(), "etcdserver: too many operations in txn request"),
             (Invalid::DuplicateKey.into(), "etcdserver: duplicate key given in txn request"),
         ];
@@ -132,6 +144,8 @@ mod tests {
     fn a_refused_response_holds_nothing_but_its_header() {
         let header = pb::ResponseHeader { error: "no".into(), revision: 4, ..Default::default() };
         let wanted = pb::TxnResponse { header: Some(header.clone()), succeeded: false, responses: vec![] };
-        assert_eq!(pb::TxnResponse::refused(header), wanted);
+        assert_eq!(pb::TxnResponse::refused(header.clone()), wanted);
+        let created = pb::LeaseCreateResponse::refused(header.clone());
+        assert_eq!((created.error.as_str(), created.header), ("no", Some(header)));
     }
 }

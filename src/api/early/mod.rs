@@ -5,6 +5,7 @@
 
 mod convert;
 mod errors;
+mod lease;
 mod watch;
 
 use futures::stream::BoxStream;
@@ -14,11 +15,12 @@ use super::ApiOptions;
 use super::context::{open, reply};
 use super::etcd::errors::Failure;
 use super::etcd::errors::Invalid;
+use super::keep_alive;
 use crate::node::{Consistency, Node, RequestContext, validate_txn};
 use crate::pb::early as pb;
 use crate::pb::early::etcd_server::Etcd;
 use crate::types::limits::TXN_OPS_MAX;
-use crate::types::{Applied, Command, Compact, LogIndex, Outcome, Revision};
+use crate::types::{Applied, Command, Compact, LeaseId, LogIndex, Outcome, Revision};
 
 pub(crate) use watch::EarlyWatchService;
 
@@ -27,8 +29,6 @@ pub(crate) struct EarlyService {
     node: Node,
     options: ApiOptions,
 }
-
-const LEASES_UNSERVED: Failure = Failure::Unserved("headwater: leases are not served yet");
 
 impl EarlyService {
     pub(crate) fn new(node: Node, options: ApiOptions) -> Self {
@@ -158,35 +158,43 @@ impl Etcd for EarlyService {
 
     async fn lease_create(
         &self,
-        _: Request<pb::LeaseCreateRequest>,
+        request: Request<pb::LeaseCreateRequest>,
     ) -> Result<Response<pb::LeaseCreateResponse>, Status> {
-        Err(LEASES_UNSERVED.into())
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(lease::create(self, &ctx, request).await)
     }
 
     async fn lease_revoke(
         &self,
-        _: Request<pb::LeaseRevokeRequest>,
+        request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
-        Err(LEASES_UNSERVED.into())
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(lease::revoke(self, &ctx, request).await)
     }
 
     async fn lease_attach(
         &self,
-        _: Request<pb::LeaseAttachRequest>,
+        request: Request<pb::LeaseAttachRequest>,
     ) -> Result<Response<pb::LeaseAttachResponse>, Status> {
-        Err(LEASES_UNSERVED.into())
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(lease::attach(self, &ctx, request).await)
     }
 
-    async fn lease_txn(&self, _: Request<pb::LeaseTxnRequest>) -> Result<Response<pb::LeaseTxnResponse>, Status> {
-        Err(LEASES_UNSERVED.into())
+    async fn lease_txn(&self, request: Request<pb::LeaseTxnRequest>) -> Result<Response<pb::LeaseTxnResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.answer(lease::txn(self, &ctx, request).await)
     }
 
     type LeaseKeepAliveStream = BoxStream<'static, Result<pb::LeaseKeepAliveResponse, Status>>;
 
     async fn lease_keep_alive(
         &self,
-        _: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+        request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        Err(LEASES_UNSERVED.into())
+        let (ctx, requests) = open(request, self.options.request_timeout)?;
+        let index = self.node.watch_point().index;
+        let id = |request: &pb::LeaseKeepAliveRequest| LeaseId(request.lease_id);
+        let answers = keep_alive::answers(self.node.clone(), self.options, ctx, requests, id, lease::kept_alive);
+        Ok(reply(index, answers))
     }
 }

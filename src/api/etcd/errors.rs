@@ -119,6 +119,7 @@ impl Invalid {
     }
 }
 
+const LEADER_CHANGED: &str = "etcdserver: leader changed";
 const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
 
 /// Code and text of a refusal by the state machine.
@@ -133,6 +134,10 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
         Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
         Refusal::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
+        Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
+        Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
+        // Only leaders decide about leases, and no client asks for it.
+        Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
     }
 }
 
@@ -142,7 +147,7 @@ fn node(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
         NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
         NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
-        NodeError::LeaderChanged => (Code::Unavailable, "etcdserver: leader changed"),
+        NodeError::LeaderChanged => (Code::Unavailable, LEADER_CHANGED),
         NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {
             (Code::Unavailable, "etcdserver: request timed out")
         }
@@ -219,6 +224,9 @@ mod tests {
             (refused(Refusal::KeyNotFound), 3, "etcdserver: key not found"),
             (refused(Refusal::LeaseNotFound), 5, "etcdserver: requested lease not found"),
             (refused(Refusal::DuplicateKey), 3, "etcdserver: duplicate key given in txn request"),
+            (refused(Refusal::LeaseExists), 9, "etcdserver: lease already exists"),
+            (refused(Refusal::LeaseTtlTooLarge), 11, "etcdserver: too large lease TTL"),
+            (refused(Refusal::LeaseStale), 14, "etcdserver: leader changed"),
             (NodeError::RequestTooLarge.into(), 3, "etcdserver: request is too large"),
             (NodeError::TooManyRequests.into(), 8, "etcdserver: too many requests"),
             (NodeError::NoLeader.into(), 14, "etcdserver: no leader"),

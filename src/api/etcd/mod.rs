@@ -10,6 +10,7 @@ mod delete_range;
 pub(crate) mod errors;
 mod header;
 mod kv;
+mod lease;
 mod maintenance;
 mod put;
 mod range;
@@ -20,5 +21,6 @@ mod watch;
 
 pub(super) use cluster::ClusterService;
 pub(super) use kv::KvService;
+pub(super) use lease::LeaseService;
 pub(super) use maintenance::MaintenanceService;
 pub(super) use watch::WatchService;

@@ -35,7 +35,7 @@ fn interval(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) ->
 }
 
 /// A lease id as etcdctl writes it: hexadecimal.
-fn parse_lease(text: &str) -> Result<i64, String> {
+pub(super) fn parse_lease(text: &str) -> Result<i64, String> {
     let digits = text.trim_start_matches("0x");
     u64::from_str_radix(digits, 16)
         .map(u64::cast_signed)

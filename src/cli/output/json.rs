@@ -221,6 +221,103 @@ impl<'a> From<&'a pb::WatchResponse> for Watch<'a> {
     }
 }
 
+/// `clientv3.LeaseGrantResponse`, whose header lies flat in it.
+#[derive(Serialize)]
+pub(crate) struct LeaseGrant<'a> {
+    #[serde(flatten)]
+    header: OptionalHeader,
+    #[serde(rename = "ID")]
+    id: i64,
+    #[serde(rename = "TTL")]
+    ttl: i64,
+    #[serde(rename = "Error")]
+    error: &'a str,
+}
+
+impl<'a> From<&'a pb::LeaseGrantResponse> for LeaseGrant<'a> {
+    fn from(r: &'a pb::LeaseGrantResponse) -> Self {
+        Self { header: header(&r.header), id: r.id, ttl: r.ttl, error: &r.error }
+    }
+}
+
+/// `LeaseRevokeResponse`.
+#[derive(Serialize)]
+pub(crate) struct LeaseRevoke {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+}
+
+impl From<&pb::LeaseRevokeResponse> for LeaseRevoke {
+    fn from(r: &pb::LeaseRevokeResponse) -> Self {
+        Self { header: header(&r.header) }
+    }
+}
+
+/// `clientv3.LeaseKeepAliveResponse`.
+#[derive(Serialize)]
+pub(crate) struct LeaseKeepAlive {
+    #[serde(flatten)]
+    header: OptionalHeader,
+    #[serde(rename = "ID")]
+    id: i64,
+    #[serde(rename = "TTL")]
+    ttl: i64,
+}
+
+impl From<&pb::LeaseKeepAliveResponse> for LeaseKeepAlive {
+    fn from(r: &pb::LeaseKeepAliveResponse) -> Self {
+        Self { header: header(&r.header), id: r.id, ttl: r.ttl }
+    }
+}
+
+/// Bytes in base64, in a list.
+struct Base64<'a>(&'a [u8]);
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        base64(self.0, serializer)
+    }
+}
+
+/// `clientv3.LeaseTimeToLiveResponse`.
+#[derive(Serialize)]
+pub(crate) struct LeaseTimeToLive<'a> {
+    #[serde(flatten)]
+    header: OptionalHeader,
+    id: i64,
+    ttl: i64,
+    #[serde(rename = "granted-ttl")]
+    granted_ttl: i64,
+    /// `null` if there are none, as Go has it.
+    keys: Option<Vec<Base64<'a>>>,
+}
+
+impl<'a> From<&'a pb::LeaseTimeToLiveResponse> for LeaseTimeToLive<'a> {
+    fn from(r: &'a pb::LeaseTimeToLiveResponse) -> Self {
+        let keys = (!r.keys.is_empty()).then(|| r.keys.iter().map(|key| Base64(key)).collect());
+        Self { header: header(&r.header), id: r.id, ttl: r.ttl, granted_ttl: r.granted_ttl, keys }
+    }
+}
+
+/// `clientv3.LeaseLeasesResponse`.
+#[derive(Serialize)]
+pub(crate) struct LeaseList {
+    #[serde(flatten)]
+    header: OptionalHeader,
+    leases: Vec<LeaseListed>,
+}
+
+#[derive(Serialize)]
+struct LeaseListed {
+    id: i64,
+}
+
+impl From<&pb::LeaseLeasesResponse> for LeaseList {
+    fn from(r: &pb::LeaseLeasesResponse) -> Self {
+        Self { header: header(&r.header), leases: r.leases.iter().map(|lease| LeaseListed { id: lease.id }).collect() }
+    }
+}
+
 /// `MemberListResponse`.
 #[derive(Serialize)]
 pub(crate) struct MemberList<'a> {
@@ -279,6 +376,28 @@ mod tests {
             serde_json::to_string(&Range::from(&response)).unwrap(),
             r#"{"header":{"cluster_id":7,"member_id":8,"revision":4,"raft_term":2},"kvs":[{"key":"YQ==","create_revision":2,"mod_revision":3,"version":2,"value":"Mg=="}],"count":1}"#
         );
+    }
+
+    #[test]
+    fn leases_look_as_etcdctl_prints_them() {
+        let header = Some(pb::ResponseHeader { cluster_id: 7, member_id: 8, revision: 4, raft_term: 2 });
+        let granted = pb::LeaseGrantResponse { header, id: 9, ttl: 60, error: String::new() };
+        assert_eq!(
+            serde_json::to_string(&LeaseGrant::from(&granted)).unwrap(),
+            r#"{"cluster_id":7,"member_id":8,"revision":4,"raft_term":2,"ID":9,"TTL":60,"Error":""}"#
+        );
+        let standing = pb::LeaseTimeToLiveResponse { header, id: 9, ttl: 5, granted_ttl: 60, keys: vec!["a".into()] };
+        assert_eq!(
+            serde_json::to_string(&LeaseTimeToLive::from(&standing)).unwrap(),
+            r#"{"cluster_id":7,"member_id":8,"revision":4,"raft_term":2,"id":9,"ttl":5,"granted-ttl":60,"keys":["YQ=="]}"#
+        );
+        let gone = pb::LeaseTimeToLiveResponse { id: 9, ttl: -1, ..Default::default() };
+        assert_eq!(
+            serde_json::to_string(&LeaseTimeToLive::from(&gone)).unwrap(),
+            r#"{"id":9,"ttl":-1,"granted-ttl":0,"keys":null}"#
+        );
+        let list = pb::LeaseLeasesResponse { header: None, leases: vec![pb::LeaseStatus { id: 9 }] };
+        assert_eq!(serde_json::to_string(&LeaseList::from(&list)).unwrap(), r#"{"leases":[{"id":9}]}"#);
     }
 
     #[test]

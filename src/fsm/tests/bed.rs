@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use crate::fsm;
 use crate::storage::state::{AppliedState, Committed, StateOptions, StateStore};
 use crate::types::{
-    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, LeaseChoice,
-    LeaseId, LogIndex, Outcome, Proposal, Put, RangeQuery, RangeResult, ReadAt, Refusal, Revision, Term, Txn, TxnDone,
-    TxnOp, ValueChoice,
+    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease, LeaseChoice,
+    LeaseGrant, LeaseId, LogIndex, Outcome, Proposal, Put, RangeQuery, RangeResult, ReadAt, Refusal, Revision, Term,
+    Txn, TxnDone, TxnOp, ValueChoice,
 };
 
 pub(super) struct Bed {
@@ -57,9 +57,19 @@ impl Bed {
         outcomes.pop().unwrap()
     }
 
-    /// Applies commands in one commit.
+    /// Applies commands in one commit, in the log of term 1.
     pub(super) fn apply_all(
         &mut self,
+        commands: impl IntoIterator<Item = Command>,
+        want: bool,
+    ) -> (Vec<Outcome>, Committed) {
+        self.apply_in(Term(1), commands, want)
+    }
+
+    /// Applies commands in one commit, in the log of some term.
+    pub(super) fn apply_in(
+        &mut self,
+        term: Term,
         commands: impl IntoIterator<Item = Command>,
         want: bool,
     ) -> (Vec<Outcome>, Committed) {
@@ -69,8 +79,8 @@ impl Bed {
         for command in commands {
             let index = LogIndex(self.next);
             let proposal = Proposal { unix_ms: 1_000_000 + self.next, command };
-            outcomes.push(fsm::apply(&mut txn, index, &proposal, want).unwrap());
-            txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+            outcomes.push(fsm::apply(&mut txn, term, index, &proposal, want).unwrap());
+            txn.set_applied(&AppliedState { term, index, membership: None });
             self.next += 1;
         }
         (outcomes, txn.commit().unwrap())
@@ -99,12 +109,16 @@ impl Bed {
         Ok(show_all(&self.range(&query)?.kvs))
     }
 
-    /// Makes a lease, as granting one will.
-    pub(super) fn grant(&mut self, lease: i64) {
-        let db = self.store.current();
-        let mut txn = self.store.begin(&db).unwrap();
-        txn.set_lease(LeaseId(lease), Some(bytes("lease")));
-        txn.commit().unwrap();
+    /// Makes a lease, and returns the log index of its grant.
+    pub(super) fn grant(&mut self, lease: i64) -> LogIndex {
+        let granted = LogIndex(self.next);
+        assert_eq!(self.apply(grant(lease, 60)), Outcome::LeaseGranted { ttl_seconds: 60 });
+        granted
+    }
+
+    /// A lease.
+    pub(super) fn lease(&self, lease: i64) -> Option<Lease> {
+        self.store.current().view().unwrap().lease(LeaseId(lease)).unwrap()
     }
 
     /// Keys that hang on a lease.
@@ -177,6 +191,10 @@ pub(super) fn del(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Command {
 
 pub(super) fn get(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> RangeQuery {
     RangeQuery::new(span(key, end))
+}
+
+pub(super) fn grant(lease: i64, ttl_seconds: i64) -> Command {
+    Command::LeaseGrant(LeaseGrant { id: LeaseId(lease), ttl_seconds })
 }
 
 pub(super) fn compact(revision: i64) -> Command {

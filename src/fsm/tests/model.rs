@@ -10,9 +10,10 @@ use proptest::prelude::*;
 
 use super::bed::*;
 use crate::types::{
-    Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, LeaseChoice, LeaseId,
-    Outcome, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision, RevisionFilter, SortOrder,
-    SortTarget, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
+    Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease, LeaseAttach,
+    LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Put,
+    PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget, Term,
+    Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
 type State = BTreeMap<Bytes, KeyValue>;
@@ -22,23 +23,44 @@ pub(super) struct Model {
     pub(super) revision: i64,
     pub(super) compacted: i64,
     pub(super) now: State,
+    pub(super) leases: BTreeMap<LeaseId, Lease>,
+    pub(super) clock_ms: u64,
+    index: u64,
     /// The state after each revision.
     pub(super) past: BTreeMap<i64, State>,
 }
 
 impl Model {
     pub(super) fn new() -> Self {
-        Self { revision: 1, compacted: -1, now: State::new(), past: BTreeMap::from([(1, State::new())]) }
+        Self {
+            revision: 1,
+            compacted: -1,
+            now: State::new(),
+            leases: BTreeMap::new(),
+            clock_ms: 0,
+            index: 0,
+            past: BTreeMap::from([(1, State::new())]),
+        }
     }
 
     pub(super) fn apply(&mut self, command: &Command) -> Outcome {
         let mut next = self.now.clone();
+        self.index += 1;
         let outcome = match command {
             Command::Bootstrap(_) => Ok(Outcome::Bootstrapped),
             Command::Compact(compact) => self.compact(compact.revision.get()),
             Command::Put(put) => self.put(&mut next, put).map(Outcome::Put),
             Command::DeleteRange(delete) => Ok(Outcome::DeleteRange(self.delete(&mut next, delete, false))),
             Command::Txn(txn) => self.txn(&mut next, txn).map(Outcome::Txn),
+            Command::LeaseGrant(grant) => self.grant(grant.id, grant.ttl_seconds),
+            Command::LeaseRevoke(revoke) => self.end(&mut next, revoke.id),
+            Command::LeaseExpire(expire) => match self.leases.get(&expire.id) {
+                Some(lease) if lease.granted != expire.granted || expire.term != Term(1) => Err(Refusal::LeaseStale),
+                _ => self.end(&mut next, expire.id),
+            },
+            Command::LeaseCheckpoint(checkpoint) => self.checkpoint(checkpoint),
+            Command::LeaseAttach(attach) => self.attach(&mut next, attach),
+            Command::LeaseTxn(request) => self.lease_txn(&mut next, request).map(Outcome::Txn),
         };
         if outcome.is_ok() && next != self.now {
             self.revision += 1;
@@ -59,8 +81,90 @@ impl Model {
         Ok(Outcome::Compacted)
     }
 
+    fn grant(&mut self, id: LeaseId, ttl_seconds: i64) -> Result<Outcome, Refusal> {
+        if self.leases.contains_key(&id) {
+            return Err(Refusal::LeaseExists);
+        }
+        self.leases.insert(id, Lease { granted: LogIndex(self.index), ttl_seconds, due_ms: None });
+        Ok(Outcome::LeaseGranted { ttl_seconds })
+    }
+
+    fn end(&mut self, next: &mut State, id: LeaseId) -> Result<Outcome, Refusal> {
+        self.leases.remove(&id).ok_or(Refusal::LeaseNotFound)?;
+        next.retain(|_, kv| kv.lease != id);
+        Ok(Outcome::LeaseEnded { deleted: (self.now.len() - next.len()) as u64 })
+    }
+
+    fn checkpoint(&mut self, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Refusal> {
+        if checkpoint.term != Term(1) {
+            return Err(Refusal::LeaseStale);
+        }
+        self.clock_ms = self.clock_ms.max(checkpoint.clock_ms);
+        for said in &checkpoint.leases {
+            let lease = self.leases.get_mut(&said.id).filter(|lease| lease.granted == said.granted);
+            if let Some(lease) = lease {
+                lease.due_ms = said.remaining_ms.map(|remaining_ms| self.clock_ms + remaining_ms);
+            }
+        }
+        Ok(Outcome::LeaseCheckpointed)
+    }
+
+    fn attach(&self, next: &mut State, attach: &LeaseAttach) -> Result<Outcome, Refusal> {
+        if !self.leases.contains_key(&attach.id) {
+            return Err(Refusal::LeaseNotFound);
+        }
+        let revision = Revision(self.revision + 1);
+        match next.get_mut(&attach.key) {
+            None => return Err(Refusal::KeyNotFound),
+            Some(kv) if kv.lease == attach.id => {}
+            Some(kv) => {
+                *kv = KeyValue { lease: attach.id, mod_revision: revision, version: kv.version + 1, ..kv.clone() }
+            }
+        }
+        Ok(Outcome::LeaseAttached)
+    }
+
+    fn lease_txn(&self, next: &mut State, request: &LeaseTxn) -> Result<TxnDone, Refusal> {
+        if has_duplicate(&request.txn.success) || has_duplicate(&request.txn.failure) {
+            return Err(Refusal::DuplicateKey);
+        }
+        let (succeeded, _) = self.list(&request.txn);
+        let mut path = Vec::new();
+        self.chosen(&request.txn, &mut path);
+        let attachments = if succeeded { &request.success } else { &request.failure };
+        if attachments.iter().any(|attach| !self.leases.contains_key(&attach.id)) {
+            return Err(Refusal::LeaseNotFound);
+        }
+        let mut ops: Vec<TxnOp> = path.into_iter().cloned().collect();
+        let answered = ops.len();
+        for LeaseAttach { id, key } in attachments {
+            let lease = LeaseChoice::Set(*id);
+            let put = ops.iter_mut().find_map(|op| match op {
+                TxnOp::Put(put) if put.key == key => Some(put),
+                _ => None,
+            });
+            if let Some(put) = put {
+                put.lease = lease;
+                continue;
+            }
+            let deleted = ops.iter().any(|op| matches!(op, TxnOp::DeleteRange(del) if del.range.contains(key)));
+            if deleted || self.now.get(key).is_none_or(|kv| kv.lease != *id) {
+                ops.push(TxnOp::Put(Put { key: key.clone(), value: ValueChoice::Keep, lease, prev_kv: false }));
+            }
+        }
+        let plain = Txn { compares: vec![], success: ops, failure: vec![] };
+        let mut done = self.txn(next, &plain)?;
+        done.responses.truncate(answered);
+        Ok(TxnDone { succeeded, ..done })
+    }
+
+    /// Whether the put names a lease that is not there.
+    fn names_no_lease(&self, put: &Put) -> bool {
+        matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some() && !self.leases.contains_key(&lease))
+    }
+
     fn put(&self, next: &mut State, put: &Put) -> Result<PutDone, Refusal> {
-        if matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some()) {
+        if self.names_no_lease(put) {
             return Err(Refusal::LeaseNotFound);
         }
         let old = next.get(&put.key).cloned();
@@ -70,7 +174,8 @@ impl Model {
             (ValueChoice::Keep, None) => return Err(Refusal::KeyNotFound),
         };
         let lease = match (put.lease, &old) {
-            (LeaseChoice::Set(_), _) | (LeaseChoice::KeepIfPresent, None) => LeaseId::NONE,
+            (LeaseChoice::Set(lease), _) => lease,
+            (LeaseChoice::KeepIfPresent, None) => LeaseId::NONE,
             (LeaseChoice::Keep, None) => return Err(Refusal::KeyNotFound),
             (LeaseChoice::Keep | LeaseChoice::KeepIfPresent, Some(old)) => old.lease,
         };
@@ -169,7 +274,7 @@ impl Model {
                 if keeps && !self.now.contains_key(&put.key) {
                     return Err(Refusal::KeyNotFound);
                 }
-                if matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some()) {
+                if self.names_no_lease(put) {
                     return Err(Refusal::LeaseNotFound);
                 }
             }
@@ -284,6 +389,41 @@ fn interval() -> impl Strategy<Value = KeyRange> {
     ]
 }
 
+/// Few, so that commands meet.
+fn lease_id() -> impl Strategy<Value = LeaseId> {
+    (1..4i64).prop_map(LeaseId)
+}
+
+/// Mostly the term in which everything is applied.
+fn term() -> impl Strategy<Value = Term> {
+    prop::sample::select(vec![Term(1), Term(1), Term(1), Term(2)])
+}
+
+fn attachments() -> impl Strategy<Value = Vec<LeaseAttach>> {
+    // Each key once: which of two attachments of one key counts has a test of its own.
+    prop::collection::btree_map(key(), lease_id(), 0..3)
+        .prop_map(|all| all.into_iter().map(|(key, id)| LeaseAttach { id, key: bytes(key) }).collect())
+}
+
+fn lease_command() -> impl Strategy<Value = Command> {
+    // Commands are counted from 1, and the grants that count are among the first.
+    let granted = || (1..8u64).prop_map(LogIndex);
+    let remaining = (lease_id(), granted(), prop::option::of(0..9000u64))
+        .prop_map(|(id, granted, remaining_ms)| LeaseRemaining { id, granted, remaining_ms });
+    prop_oneof![
+        4 => (1..4i64, 1..90i64).prop_map(|(id, ttl)| grant(id, ttl)),
+        1 => lease_id().prop_map(|id| Command::LeaseRevoke(LeaseRevoke { id })),
+        2 => (lease_id(), granted(), term())
+            .prop_map(|(id, granted, term)| Command::LeaseExpire(LeaseExpire { id, granted, term })),
+        2 => (term(), 0..9000u64, prop::collection::vec(remaining, 0..3)).prop_map(|(term, clock_ms, leases)| {
+            Command::LeaseCheckpoint(LeaseCheckpoint { term, clock_ms, leases })
+        }),
+        2 => (lease_id(), key()).prop_map(|(id, key)| Command::LeaseAttach(LeaseAttach { id, key: bytes(key) })),
+        3 => (txn_strategy(1), attachments(), attachments())
+            .prop_map(|(txn, success, failure)| Command::LeaseTxn(LeaseTxn { txn, success, failure })),
+    ]
+}
+
 fn put_strategy() -> impl Strategy<Value = Put> {
     let value = prop_oneof![
         6 => "[x-z]{0,3}".prop_map(|value| ValueChoice::Set(bytes(value))),
@@ -293,7 +433,7 @@ fn put_strategy() -> impl Strategy<Value = Put> {
         8 => Just(LeaseChoice::Set(LeaseId::NONE)),
         1 => Just(LeaseChoice::Keep),
         1 => Just(LeaseChoice::KeepIfPresent),
-        1 => Just(LeaseChoice::Set(LeaseId(404))),
+        2 => lease_id().prop_map(LeaseChoice::Set),
     ];
     (key(), value, lease, any::<bool>()).prop_map(|(key, value, lease, prev_kv)| Put {
         key: bytes(key),
@@ -345,7 +485,7 @@ fn compare_strategy() -> impl Strategy<Value = Compare> {
         (0..12i64).prop_map(CompareTarget::CreateRevision),
         (0..12i64).prop_map(CompareTarget::ModRevision),
         "[x-z]{0,2}".prop_map(|value| CompareTarget::Value(bytes(value))),
-        (0..2i64).prop_map(CompareTarget::Lease),
+        (0..4i64).prop_map(CompareTarget::Lease),
     ];
     (interval(), op, target).prop_map(|(range, op, target)| Compare { range, op, target })
 }
@@ -375,6 +515,7 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         6 => put_strategy().prop_map(Command::Put),
         3 => delete_strategy().prop_map(Command::DeleteRange),
         4 => txn_strategy(2).prop_map(Command::Txn),
+        5 => lease_command(),
         1 => (-1..30i64).prop_map(compact),
     ]
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::bed::*;
 use super::model::{self, Model};
 use crate::storage::state::StateStore;
-use crate::types::{Command, KeyRange, LogIndex, RangeQuery, ReadAt, Revision};
+use crate::types::{Command, KeyRange, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
 
 /// What happens after a commit.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,17 @@ fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
     for revision in -1..model.revision + 2 {
         let query = everything(revision);
         assert_eq!(bed.range(&query), model.range(&model.now, &query), "at {revision}");
+    }
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let mut leases = std::collections::BTreeMap::new();
+    view.leases(|id, lease| leases.extend([(id, lease)])).unwrap();
+    assert_eq!(leases, model.leases);
+    assert_eq!(view.lease_clock().unwrap(), model.clock_ms);
+    for id in (0..5).map(LeaseId) {
+        let attached: Vec<_> = model.now.values().filter(|kv| id.is_some() && kv.lease == id).collect();
+        let attached: Vec<_> = attached.into_iter().map(|kv| kv.key.clone()).collect();
+        assert_eq!(view.lease_keys(id).unwrap(), attached, "keys of {id}");
     }
     for query in queries {
         assert_eq!(bed.range(query), model.range(&model.now, query), "{query:?}");

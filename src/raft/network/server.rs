@@ -176,6 +176,15 @@ impl Peer for PeerService {
         Ok(Response::new(Box::pin(answers)))
     }
 
+    async fn ask(&self, request: Request<pb::AskRequest>) -> Result<Response<pb::AskResponse>, Status> {
+        self.check(&request)?;
+        let Some(desk) = self.consensus.desk() else {
+            return Err(Status::unavailable("this member is starting"));
+        };
+        let answers = desk.answer(request.into_inner().questions).await;
+        Ok(Response::new(pb::AskResponse { answers }))
+    }
+
     async fn read_index(
         &self,
         request: Request<pb::ReadIndexRequest>,

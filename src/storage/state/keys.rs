@@ -170,12 +170,33 @@ pub(super) const META_MEMBERSHIP: &[u8] = &[2];
 pub(super) const META_RECLAIM: &[u8] = &[3];
 /// First byte of a lease's record.
 const META_LEASE: u8 = 4;
+/// How far the lease clock has come.
+pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
+
+/// First possible `meta` entry of a lease, and the first key after all of them.
+pub(super) const META_LEASES: (&[u8], &[u8]) = (&[META_LEASE], &[META_LEASE + 1]);
 
 /// The `meta` entry of a lease.
 pub(super) fn lease(lease: LeaseId) -> [u8; 9] {
     let mut out = [META_LEASE; 9];
     out[1..].copy_from_slice(&lease.get().to_be_bytes());
     out
+}
+
+/// Reads back [`lease`].
+pub(super) fn parse_lease(key: &[u8]) -> Option<LeaseId> {
+    let id = key.strip_prefix(&[META_LEASE])?;
+    Some(LeaseId(i64::from_be_bytes(id.try_into().ok()?)))
+}
+
+/// First key after everything that begins with `prefix`, which does not end in `ff` alone.
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let kept = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
+    let mut end = prefix[..kept].to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 #[cfg(test)]
@@ -208,7 +229,7 @@ mod tests {
                 },
                 &[1, 0, 0, 0, 0, 0, 0, 0, 2, b'k', 0],
             ),
-            ("meta", [META_HEAD, META_MEMBERSHIP, META_RECLAIM].concat(), &[1, 2, 3]),
+            ("meta", [META_HEAD, META_MEMBERSHIP, META_RECLAIM, META_LEASE_CLOCK].concat(), &[1, 2, 3, 5]),
         ];
         for (name, got, want) in cases {
             assert_eq!(got, want, "{name}");
@@ -226,6 +247,22 @@ mod tests {
         assert_eq!(parse_history(&[0; 13]), None);
         assert_eq!(Table::from_byte(1), Some(Table::Kv));
         assert_eq!(Table::from_byte(0), None);
+    }
+
+    #[test]
+    fn the_end_of_a_lease_comes_before_the_next_one() {
+        for id in [0, 1, 255, 256, i64::MAX, -1, i64::MIN] {
+            let prefix = lease_keys_prefix(LeaseId(id));
+            let end = prefix_end(&prefix);
+            let mut last = prefix.to_vec();
+            last.extend_from_slice(&[0xff; 20]);
+            assert!(prefix.as_slice() < end.as_slice() && last < end, "{id}");
+            let next = lease_keys_prefix(LeaseId(id.wrapping_add(1)));
+            // The last lease of all is followed by another kind.
+            assert_eq!(end <= next.to_vec(), id != -1, "{id}");
+            assert_eq!(parse_lease(&lease(LeaseId(id))), Some(LeaseId(id)));
+        }
+        assert_eq!(parse_lease(META_LEASE_CLOCK), None);
     }
 
     fn keys() -> impl Strategy<Value = Vec<u8>> {

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use super::keys::Table;
-use crate::types::{ChangeKind, KeyValue, LeaseId, LogIndex, Revision, StoreEpoch, Term};
+use crate::types::{ChangeKind, KeyValue, Lease, LeaseId, LogIndex, Revision, StoreEpoch, Term};
 
 const FORMAT: u8 = 1;
 const FLAG_DELETED: u8 = 1;
@@ -269,6 +269,45 @@ pub(super) fn decode_history(bytes: &[u8]) -> Option<HistoryRecord> {
     Some(HistoryRecord { table, kind, kv: KeyValue { key, value, create_revision, mod_revision, version, lease } })
 }
 
+const FLAG_DUE: u8 = 1;
+
+/// Encodes a lease for `meta`.
+pub(super) fn encode_lease(lease: &Lease) -> Vec<u8> {
+    let mut out = vec![FORMAT, if lease.due_ms.is_some() { FLAG_DUE } else { 0 }];
+    put_varint(&mut out, lease.granted.get());
+    put_varint(&mut out, lease.ttl_seconds as u64);
+    if let Some(due_ms) = lease.due_ms {
+        put_varint(&mut out, due_ms);
+    }
+    out
+}
+
+/// Decodes [`encode_lease`].
+pub(super) fn decode_lease(bytes: &[u8]) -> Option<Lease> {
+    let mut cursor = Cursor::open(bytes)?;
+    let flags = cursor.byte()?;
+    if flags & !FLAG_DUE != 0 {
+        return None;
+    }
+    let (granted, ttl_seconds) = (LogIndex(cursor.varint()?), cursor.signed()?);
+    let due_ms = if flags & FLAG_DUE != 0 { Some(cursor.varint()?) } else { None };
+    cursor.end(Lease { granted, ttl_seconds, due_ms })
+}
+
+/// Encodes the lease clock, milliseconds.
+pub(super) fn encode_lease_clock(clock_ms: u64) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    put_varint(&mut out, clock_ms);
+    out
+}
+
+/// Decodes [`encode_lease_clock`].
+pub(super) fn decode_lease_clock(bytes: &[u8]) -> Option<u64> {
+    let mut cursor = Cursor::open(bytes)?;
+    let clock_ms = cursor.varint()?;
+    cursor.end(clock_ms)
+}
+
 const HEAD_APPLIED: u8 = 1;
 const HEAD_COMPACTED: u8 = 2;
 const HEAD_EPOCH: u8 = 4;
@@ -419,6 +458,15 @@ mod tests {
         let reclaim = ReclaimState { target: LogIndex(300), next: (LogIndex(2), 1) };
         assert_eq!(reclaim.encode(), [1, 172, 2, 2, 1]);
         assert_eq!(ReclaimState::decode(&reclaim.encode()), Some(reclaim));
+
+        let lease = Lease { granted: LogIndex(300), ttl_seconds: 60, due_ms: None };
+        assert_eq!(encode_lease(&lease), [1, 0, 172, 2, 60]);
+        assert_eq!(decode_lease(&encode_lease(&lease)), Some(lease));
+        let due = Lease { due_ms: Some(200), ..lease };
+        assert_eq!(encode_lease(&due), [1, 1, 172, 2, 60, 200, 1]);
+        assert_eq!(decode_lease(&encode_lease(&due)), Some(due));
+        assert_eq!(encode_lease_clock(300), [1, 172, 2]);
+        assert_eq!(decode_lease_clock(&[1, 172, 2]), Some(300));
     }
 
     #[test]
@@ -437,6 +485,9 @@ mod tests {
         assert_eq!(Version::decode(LogIndex(1), &[1, 2, 0, 0, 0, 0, 0, 0]), None, "unknown flag");
         assert_eq!(Version::decode(LogIndex(1), &[1, 0, 0, 0, 0, 0, 0, 0, 0]), None, "trailing byte");
         assert_eq!(StateHead::decode(&[1, 8, 1, 0, 0]), None, "unknown flag");
+        assert_eq!(decode_lease(&[1, 2, 1, 1]), None, "unknown flag");
+        assert_eq!(decode_lease(&[1, 1, 1, 1]), None, "cut short");
+        assert_eq!(decode_lease_clock(&[1, 1, 1]), None, "trailing byte");
         assert_eq!(
             ReclaimState::decode(&[1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2, 0, 0]),
             None,

@@ -18,12 +18,16 @@ use super::load;
 use super::options::write_options;
 use super::overlay::{Change, Overlay};
 use super::reader::{NEWEST, StateReader};
-use super::record::{CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_history};
+use super::record::{
+    CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_history, encode_lease, encode_lease_clock,
+};
 use super::scan::VersionScan;
 use super::seek::Seeker;
-use super::view::decode_index;
+use super::view::{decode_index, read_lease, read_lease_clock};
 use crate::storage::StorageError;
-use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LeaseId, LogIndex, Revision, StoreEpoch};
+use crate::types::{
+    ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex, Revision, StoreEpoch,
+};
 
 /// What a commit made visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub struct Committed {
     pub head: StateHead,
     /// What each command changed, in order; commands that changed nothing are not there.
     pub events: Vec<CommitEvents>,
+    /// What became of each lease that was touched, by id.
+    pub leases: Vec<LeaseChange>,
 }
 
 /// The command that is being applied.
@@ -57,7 +63,8 @@ pub struct WriteTxn<'db> {
     revisions: Vec<LogIndex>,
     /// Index entries and small records that are not committed; `None` is a removal.
     index: BTreeMap<Vec<u8>, bool>,
-    leases: BTreeMap<LeaseId, Option<Bytes>>,
+    leases: BTreeMap<LeaseId, Option<Lease>>,
+    lease_clock_ms: Option<u64>,
     membership: Option<Bytes>,
     command: Option<Command>,
     seeker: RefCell<Seeker<'db>>,
@@ -77,6 +84,7 @@ impl<'db> WriteTxn<'db> {
             revisions: Vec::new(),
             index: BTreeMap::new(),
             leases: BTreeMap::new(),
+            lease_clock_ms: None,
             membership: None,
             command: None,
             seeker: RefCell::default(),
@@ -194,21 +202,39 @@ impl<'db> WriteTxn<'db> {
         self.head.epoch = Some(epoch);
     }
 
-    /// Writes (or with `None` removes) the record of a lease, opaque here.
-    pub fn set_lease(&mut self, lease: LeaseId, record: Option<Bytes>) {
-        self.leases.insert(lease, record);
+    /// Writes (or with `None` removes) a lease. Keys that are attached to it are not touched.
+    pub fn set_lease(&mut self, id: LeaseId, lease: Option<Lease>) {
+        self.leases.insert(id, lease);
     }
 
-    /// The record of a lease, opaque here.
+    /// A lease.
     ///
     /// # Errors
     ///
     /// If the disk failed.
-    pub fn lease(&self, lease: LeaseId) -> Result<Option<Bytes>, StorageError> {
-        if let Some(record) = self.leases.get(&lease) {
-            return Ok(record.clone());
+    pub fn lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
+        if let Some(lease) = self.leases.get(&id) {
+            return Ok(*lease);
         }
-        Ok(self.db.db.get_cf(self.families.meta, keys::lease(lease))?.map(Bytes::from))
+        let key = keys::lease(id);
+        read_lease(&key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref())
+    }
+
+    /// Moves the lease clock, milliseconds.
+    pub fn set_lease_clock(&mut self, clock_ms: u64) {
+        self.lease_clock_ms = Some(clock_ms);
+    }
+
+    /// How far the lease clock has come, milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn lease_clock(&self) -> Result<u64, StorageError> {
+        match self.lease_clock_ms {
+            Some(clock_ms) => Ok(clock_ms),
+            None => read_lease_clock(self.db.db.get_pinned_cf(self.families.meta, keys::META_LEASE_CLOCK)?.as_deref()),
+        }
     }
 
     /// The KV keys that hang on a lease, in key order.
@@ -219,7 +245,10 @@ impl<'db> WriteTxn<'db> {
     pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
         let prefix = keys::lease_keys_prefix(lease);
         let mut found = BTreeMap::new();
-        let mut iter = self.db.db.raw_iterator_cf(self.families.index);
+        // Without an end the iterator would go through what is left of all the leases that have ended behind this one.
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(keys::prefix_end(&prefix));
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, options);
         iter.seek(prefix);
         while let Some(key) = iter.key().and_then(|key| key.strip_prefix(&prefix)) {
             found.insert(Bytes::copy_from_slice(key), true);
@@ -266,7 +295,9 @@ impl<'db> WriteTxn<'db> {
         self.db.health.watch(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
         let changes = std::mem::take(&mut self.overlay.changes);
-        Ok(Committed { head: self.head, events: events(changes) })
+        let leases = std::mem::take(&mut self.leases);
+        let leases = leases.into_iter().map(|(id, lease)| LeaseChange { id, lease }).collect();
+        Ok(Committed { head: self.head, events: events(changes), leases })
     }
 
     /// Puts into the batch what was held back: versions, in key order so that inserting them is cheap, and what is
@@ -298,11 +329,14 @@ impl<'db> WriteTxn<'db> {
                 false => batch.delete_cf(families.index, entry),
             }
         }
-        for (&lease, record) in &self.leases {
-            match record {
-                Some(record) => batch.put_cf(families.meta, keys::lease(lease), record),
-                None => batch.delete_cf(families.meta, keys::lease(lease)),
+        for (&id, lease) in &self.leases {
+            match lease {
+                Some(lease) => batch.put_cf(families.meta, keys::lease(id), encode_lease(lease)),
+                None => batch.delete_cf(families.meta, keys::lease(id)),
             }
+        }
+        if let Some(clock_ms) = self.lease_clock_ms {
+            batch.put_cf(families.meta, keys::META_LEASE_CLOCK, encode_lease_clock(clock_ms));
         }
         if let Some(membership) = &self.membership {
             batch.put_cf(families.meta, keys::META_MEMBERSHIP, membership);

@@ -11,13 +11,13 @@ use rocksdb::{ReadOptions, Snapshot};
 use super::db::{Families, StateDb, corrupt, decode_head};
 use super::keys::{self, Table};
 use super::load;
-use super::options::{HISTORY, REVISIONS};
+use super::options::{HISTORY, META, REVISIONS};
 use super::reader::{NEWEST, StateReader};
-use super::record::{HistoryHead, HistoryRecord, StateHead, Version, decode_history};
+use super::record::{HistoryHead, HistoryRecord, StateHead, Version, decode_history, decode_lease, decode_lease_clock};
 use super::scan::VersionScan;
 use super::seek::Seeker;
 use crate::storage::StorageError;
-use crate::types::{KeyRange, LeaseId, LogIndex, Revision};
+use crate::types::{KeyRange, Lease, LeaseId, LogIndex, Revision};
 
 /// A consistent view of committed state; see [`StateDb::view`]. It pins what it sees, so let go of it soon.
 pub struct ReadView<'db> {
@@ -78,13 +78,45 @@ impl<'db> ReadView<'db> {
         Ok(self.snapshot.get_cf(self.families.meta, keys::META_MEMBERSHIP)?.map(Bytes::from))
     }
 
-    /// The record of a lease, opaque here.
+    /// A lease.
     ///
     /// # Errors
     ///
     /// If the disk failed.
-    pub fn lease(&self, lease: LeaseId) -> Result<Option<Bytes>, StorageError> {
-        Ok(self.snapshot.get_cf(self.families.meta, keys::lease(lease))?.map(Bytes::from))
+    pub fn lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
+        let key = keys::lease(id);
+        read_lease(&key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
+    }
+
+    /// Goes through all leases.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn leases(&self, mut visit: impl FnMut(LeaseId, Lease)) -> Result<(), StorageError> {
+        let mut options = self.options();
+        options.set_iterate_lower_bound(keys::META_LEASES.0);
+        options.set_iterate_upper_bound(keys::META_LEASES.1);
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.meta, options);
+        iter.seek_to_first();
+        while let Some((key, value)) = iter.item() {
+            let id = keys::parse_lease(key).ok_or_else(|| corrupt(META, key, "not the key of a lease"))?;
+            if let Some(lease) = read_lease(key, Some(value))? {
+                visit(id, lease);
+            }
+            iter.next();
+        }
+        iter.status()?;
+        Ok(())
+    }
+
+    /// How far the lease clock has come, milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn lease_clock(&self) -> Result<u64, StorageError> {
+        read_lease_clock(self.snapshot.get_pinned_cf(self.families.meta, keys::META_LEASE_CLOCK)?.as_deref())
     }
 
     /// The KV keys that hang on a lease, in key order.
@@ -94,7 +126,10 @@ impl<'db> ReadView<'db> {
     /// If the disk failed.
     pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
         let prefix = keys::lease_keys_prefix(lease);
-        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, self.options());
+        // Without an end the iterator would go through what is left of all the leases that have ended behind this one.
+        let mut options = self.options();
+        options.set_iterate_upper_bound(keys::prefix_end(&prefix));
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, options);
         let mut found = Vec::new();
         iter.seek(prefix);
         while let Some(key) = iter.key().and_then(|key| key.strip_prefix(&prefix)) {
@@ -213,6 +248,18 @@ impl StateReader for ReadView<'_> {
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {
         load::records(self.db, || self.options(), versions)
     }
+}
+
+/// Reads the `meta` entry of a lease.
+pub(super) fn read_lease(key: &[u8], bytes: Option<&[u8]>) -> Result<Option<Lease>, StorageError> {
+    let Some(bytes) = bytes else { return Ok(None) };
+    decode_lease(bytes).map(Some).ok_or_else(|| corrupt(META, key, "a lease that cannot be decoded"))
+}
+
+/// Reads the lease clock, which stands at zero until it is first moved.
+pub(super) fn read_lease_clock(bytes: Option<&[u8]>) -> Result<u64, StorageError> {
+    let Some(bytes) = bytes else { return Ok(0) };
+    decode_lease_clock(bytes).ok_or_else(|| corrupt(META, keys::META_LEASE_CLOCK, "cannot be decoded"))
 }
 
 /// Reads an entry of `revisions`.

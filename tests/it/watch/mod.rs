@@ -1,7 +1,7 @@
 //! Watches: one library of cases, run on every kind of member; and what happens when there is trouble.
 
 mod cases;
-mod client;
+pub mod client;
 mod early;
 mod random;
 mod topologies;

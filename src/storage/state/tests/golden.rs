@@ -4,14 +4,15 @@ use bytes::Bytes;
 
 use super::bed::*;
 use crate::storage::state::{AppliedState, StateReader, Table};
-use crate::types::{KeyValue, LeaseId, LogIndex, Revision, StoreEpoch, Term};
+use crate::types::{KeyValue, Lease, LeaseId, LogIndex, Revision, StoreEpoch, Term};
 
 #[test]
 fn bytes_on_disk_are_pinned() {
     let bed = Bed::new();
     let db = bed.store.current();
     let mut txn = db.begin().unwrap();
-    txn.set_lease(LeaseId(7), Some(Bytes::from_static(b"L")));
+    txn.set_lease(LeaseId(7), Some(Lease { granted: LogIndex(1), ttl_seconds: 60, due_ms: Some(128) }));
+    txn.set_lease_clock(5);
     txn.begin_command(LogIndex(1), 128);
     let kv = KeyValue {
         key: Bytes::from_static(b"a\0"),
@@ -44,7 +45,7 @@ fn bytes_on_disk_are_pinned() {
             iter.next();
         }
     }
-    let want: [(u8, &[u8], &[u8]); 12] = [
+    let want: [(u8, &[u8], &[u8]); 13] = [
         (0, &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], &[1, 2, 1, 128, 1]),
         (0, &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1], b"\x01\x01\x01\x02\x02\x01\x07\x02a\0xyz"),
         (0, &[0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0], &[1, 3, 1, 234, 7]),
@@ -56,7 +57,8 @@ fn bytes_on_disk_are_pinned() {
         (4, &[1], &[1, 7, 1, 3, 3, 2, 1, 9, 0, 0]),
         (4, &[2], b"M"),
         (4, &[3], &[1, 1, 2, 0]),
-        (4, &[4, 0, 0, 0, 0, 0, 0, 0, 7], b"L"),
+        (4, &[4, 0, 0, 0, 0, 0, 0, 0, 7], &[1, 1, 1, 60, 128, 1]),
+        (4, &[5], &[1, 5]),
     ];
     let want: Vec<_> = want.into_iter().map(|(family, key, value)| (family, key.to_vec(), value.to_vec())).collect();
     assert_eq!(found, want);

@@ -1,0 +1,53 @@
+//! Streams that keep leases alive, of every face: one answer a request, in order (spec: etcd §3.1).
+
+use std::time::Instant;
+
+use futures::stream::{BoxStream, StreamExt};
+use tonic::{Status, Streaming};
+
+use super::ApiOptions;
+use super::etcd::errors::Failure;
+use crate::node::{Node, Read, RequestContext};
+use crate::types::LeaseId;
+
+/// Requests of one stream that may wait for their answers at once.
+const UNDER_WAY_MAX: usize = 256;
+
+/// Answers `requests` until they end, one fails, or the member is going down. `encode` is given what became of a lease: its
+/// time to live in seconds, or `None` if there is no such lease.
+pub(super) fn answers<Q, A>(
+    node: Node,
+    options: ApiOptions,
+    ctx: RequestContext,
+    requests: Streaming<Q>,
+    id: fn(&Q) -> LeaseId,
+    encode: fn(&Node, LeaseId, Read<Option<i64>>) -> A,
+) -> BoxStream<'static, Result<A, Status>>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+{
+    let closing = {
+        let node = node.clone();
+        async move { node.streams_closing().await }
+    };
+    let answer = move |request: Result<Q, Status>| {
+        let (node, ctx) = (node.clone(), ctx.clone());
+        async move {
+            let id = id(&request?);
+            // The deadline of a stream is that of each answer.
+            let ctx = RequestContext { deadline: Instant::now() + options.request_timeout, ..ctx };
+            let read = node.lease_keep_alive(&ctx, id).await.map_err(Failure::Node)?;
+            Ok(encode(&node, id, read))
+        }
+    };
+    let answers = requests.map(answer).buffered(UNDER_WAY_MAX);
+    let mut has_failed = false;
+    // The first failure is the last answer.
+    let answers = answers.take_while(move |answer: &Result<A, Status>| {
+        let goes_on = !has_failed;
+        has_failed = answer.is_err();
+        std::future::ready(goes_on)
+    });
+    answers.take_until(closing).boxed()
+}

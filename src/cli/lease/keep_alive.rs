@@ -1,0 +1,93 @@
+//! `headwater lease keep-alive`: keeps a lease alive at whatever endpoint answers, a third of its time after the other.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::cli::connect::{Attempt, Cluster};
+use crate::cli::error::{CliError, Tried};
+use crate::cli::output::{self, WriteOut, json};
+use crate::pb::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+
+/// Pause after every endpoint was tried in vain.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+pub(super) async fn run(id: i64, once: bool, cluster: &Cluster, format: WriteOut) -> Result<(), CliError> {
+    let mut was_alive = false;
+    loop {
+        let mut tried = Vec::new();
+        for (number, name) in cluster.names().enumerate() {
+            let kept = match cluster.attempt(number).await {
+                Ok(attempt) => keep(&attempt, id, once, &mut was_alive, format).await,
+                Err(reason) => Ok(Some(reason)),
+            };
+            match kept? {
+                None => return Ok(()),
+                Some(reason) => tried.push(Tried { endpoint: name.to_owned(), reason }),
+            }
+        }
+        if once || !was_alive {
+            return Err(CliError::Unreachable(tried));
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Keeps the lease alive at one endpoint; `None` once there is nothing more to do, else why another one may do better.
+async fn keep(
+    attempt: &Attempt,
+    id: i64,
+    once: bool,
+    was_alive: &mut bool,
+    format: WriteOut,
+) -> Result<Option<String>, CliError> {
+    loop {
+        // A stream for each request: there is one in many seconds, and a broken one is noticed at once.
+        let request = futures::stream::iter([LeaseKeepAliveRequest { id }]);
+        let answer = async {
+            let mut answers = attempt.lease().lease_keep_alive(attempt.request(request)).await?.into_inner();
+            answers.message().await
+        };
+        let response = match answer.await {
+            Ok(Some(response)) => response,
+            Ok(None) => return Ok(Some("the stream ended".to_owned())),
+            Err(status) => return Ok(Some(status.message().to_owned())),
+        };
+        if once && response.ttl <= 0 {
+            return Err(CliError::Finding("etcdserver: requested lease not found".to_owned()));
+        }
+        print(&mut std::io::stdout(), &response, format)?;
+        if response.ttl <= 0 || once {
+            return Ok(None);
+        }
+        *was_alive = true;
+        let ttl = Duration::from_secs(response.ttl.unsigned_abs());
+        tokio::time::sleep(ttl / 3).await;
+    }
+}
+
+fn print(out: &mut impl Write, response: &LeaseKeepAliveResponse, format: WriteOut) -> Result<(), CliError> {
+    let LeaseKeepAliveResponse { id, ttl, .. } = response;
+    match format {
+        WriteOut::Json => output::print_json(out, &json::LeaseKeepAlive::from(response))?,
+        WriteOut::Simple | WriteOut::Table if *ttl <= 0 => writeln!(out, "lease {id:016x} expired or revoked.")?,
+        WriteOut::Simple | WriteOut::Table => writeln!(out, "lease {id:016x} keepalived with TTL({ttl})")?,
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_look_as_etcdctl_prints_them() {
+        let printed = |ttl, format| {
+            let mut out = Vec::new();
+            print(&mut out, &LeaseKeepAliveResponse { header: None, id: 10, ttl }, format).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(printed(60, WriteOut::Simple), "lease 000000000000000a keepalived with TTL(60)\n");
+        assert_eq!(printed(0, WriteOut::Simple), "lease 000000000000000a expired or revoked.\n");
+        assert_eq!(printed(60, WriteOut::Json), "{\"ID\":10,\"TTL\":60}\n");
+    }
+}

@@ -1,0 +1,29 @@
+//! Attaches a key to a lease (spec: etcd §7.5): a new version of the key with the same value, so that whatever is said of
+//! a revision stays true. Nothing happens if the key is attached to that lease already.
+
+use super::put;
+use super::stop::Stop;
+use super::writer::Writer;
+use crate::storage::state::{NEWEST, StateReader, Table};
+use crate::types::{LeaseAttach, LeaseChoice, Outcome, Put, Refusal, ValueChoice};
+
+pub(super) fn apply(writer: &mut Writer<'_, '_>, attach: &LeaseAttach) -> Result<Outcome, Stop> {
+    if writer.txn.lease(attach.id)?.is_none() {
+        return Err(Refusal::LeaseNotFound.into());
+    }
+    if !is_attached(writer, attach)? {
+        put::apply(writer, &as_put(attach), false)?;
+    }
+    Ok(Outcome::LeaseAttached)
+}
+
+/// Whether the key hangs on that lease as of now.
+pub(super) fn is_attached(writer: &Writer<'_, '_>, attach: &LeaseAttach) -> Result<bool, Stop> {
+    let version = writer.txn.lookup(Table::Kv, &attach.key, NEWEST)?;
+    Ok(version.is_some_and(|version| version.lease == attach.id))
+}
+
+/// The attachment of a key that nothing else changes.
+pub(super) fn as_put(attach: &LeaseAttach) -> Put {
+    Put { key: attach.key.clone(), value: ValueChoice::Keep, lease: LeaseChoice::Set(attach.id), prev_kv: false }
+}

@@ -1,0 +1,25 @@
+//! Lets later leaders know how much time leases have left.
+
+use super::stop::Stop;
+use crate::storage::state::WriteTxn;
+use crate::types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
+
+/// `term` is that of the log entry.
+pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Stop> {
+    // What an earlier leader has measured says nothing about leases that a later one has kept alive.
+    if checkpoint.term != term {
+        return Err(Refusal::LeaseStale.into());
+    }
+    let clock_ms = checkpoint.clock_ms.max(txn.lease_clock()?);
+    txn.set_lease_clock(clock_ms);
+    for remaining in &checkpoint.leases {
+        // One that has ended meanwhile, or is another one by now, has nothing to do with the others.
+        if let Some(lease) = txn.lease(remaining.id)?
+            && lease.granted == remaining.granted
+        {
+            let due_ms = remaining.remaining_ms.map(|remaining_ms| clock_ms.saturating_add(remaining_ms));
+            txn.set_lease(remaining.id, Some(Lease { due_ms, ..lease }));
+        }
+    }
+    Ok(Outcome::LeaseCheckpointed)
+}

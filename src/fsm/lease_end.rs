@@ -1,0 +1,39 @@
+//! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1, §3.2): at a client's wish,
+//! or because it has run out. The two differ in what subscribers are told.
+
+use super::stop::Stop;
+use super::writer::Writer;
+use crate::storage::state::{NEWEST, StateReader, Table};
+use crate::types::{ChangeKind, LeaseExpire, LeaseId, LeaseRevoke, Outcome, Refusal, Term};
+
+pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Result<Outcome, Stop> {
+    if writer.txn.lease(revoke.id)?.is_none() {
+        return Err(Refusal::LeaseNotFound.into());
+    }
+    end(writer, revoke.id, ChangeKind::Delete)
+}
+
+/// `term` is that of the log entry.
+pub(super) fn expire(writer: &mut Writer<'_, '_>, term: Term, expire: &LeaseExpire) -> Result<Outcome, Stop> {
+    let Some(lease) = writer.txn.lease(expire.id)? else {
+        return Err(Refusal::LeaseNotFound.into());
+    };
+    // In another term another leader may have kept the lease alive without a word to the log, and an id may have been
+    // granted again.
+    if expire.term != term || expire.granted != lease.granted {
+        return Err(Refusal::LeaseStale.into());
+    }
+    end(writer, expire.id, ChangeKind::Expire)
+}
+
+fn end(writer: &mut Writer<'_, '_>, id: LeaseId, kind: ChangeKind) -> Result<Outcome, Stop> {
+    let mut deleted = 0;
+    for key in writer.txn.lease_keys(id)? {
+        let version = writer.txn.lookup(Table::Kv, &key, NEWEST)?;
+        let version = version.expect("invariant: a key that is deleted is detached with it");
+        writer.delete(key, kind, &version);
+        deleted += 1;
+    }
+    writer.txn.set_lease(id, None);
+    Ok(Outcome::LeaseEnded { deleted })
+}

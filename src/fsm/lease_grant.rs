@@ -1,0 +1,23 @@
+//! Makes a lease (spec: etcd §3.1). The KV revision does not move.
+
+use super::stop::Stop;
+use crate::storage::state::WriteTxn;
+use crate::types::limits::LEASE_TTL_SECONDS_MAX;
+use crate::types::{Lease, LeaseGrant, LogIndex, Outcome, Refusal};
+
+pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, Stop> {
+    // The least time to live follows from the clocks of consensus, which members may be told differently: the node that
+    // proposes has seen to it. What no clock could measure is refused by everybody.
+    let ttl_seconds = grant.ttl_seconds.max(1);
+    if ttl_seconds > LEASE_TTL_SECONDS_MAX {
+        return Err(Refusal::LeaseTtlTooLarge.into());
+    }
+    if !grant.id.is_some() {
+        return Err(Refusal::LeaseNotFound.into());
+    }
+    if txn.lease(grant.id)?.is_some() {
+        return Err(Refusal::LeaseExists.into());
+    }
+    txn.set_lease(grant.id, Some(Lease { granted: index, ttl_seconds, due_ms: None }));
+    Ok(Outcome::LeaseGranted { ttl_seconds })
+}

@@ -1,0 +1,50 @@
+//! A transaction that also attaches (spec: etcd §7.5), all in one revision.
+//!
+//! Attaching a key that the transaction puts becomes part of that put: a key changes once in a revision. Attaching any other
+//! key is a put that keeps its value. So the whole is one plain transaction, and has all its rules: in particular, it
+//! cannot attach what it deletes.
+
+use super::lease_attach::{as_put, is_attached};
+use super::stop::Stop;
+use super::txn;
+use super::writer::Writer;
+use crate::types::{LeaseAttach, LeaseChoice, LeaseTxn, Refusal, Txn, TxnDone, TxnOp};
+
+pub(super) fn apply(writer: &mut Writer<'_, '_>, request: &LeaseTxn, want: bool) -> Result<TxnDone, Stop> {
+    txn::check_legal(&request.txn)?;
+    let (succeeded, mut ops) = txn::chosen(writer, &request.txn)?;
+    let answered = ops.len();
+    for attach in if succeeded { &request.success } else { &request.failure } {
+        if writer.txn.lease(attach.id)?.is_none() {
+            return Err(Refusal::LeaseNotFound.into());
+        }
+        if !fold(&mut ops, attach) && !is_attached_for_good(writer, &ops, attach)? {
+            ops.push(TxnOp::Put(as_put(attach)));
+        }
+    }
+    let plain = Txn { compares: Vec::new(), success: ops, failure: Vec::new() };
+    let mut done = txn::apply(writer, &plain, want)?;
+    done.succeeded = succeeded;
+    // The attachments have no answers of their own.
+    done.responses.truncate(answered);
+    Ok(done)
+}
+
+/// Makes the attachment part of the put of that key, if there is one.
+fn fold(ops: &mut [TxnOp], attach: &LeaseAttach) -> bool {
+    for op in ops {
+        if let TxnOp::Put(put) = op
+            && put.key == attach.key
+        {
+            put.lease = LeaseChoice::Set(attach.id);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the key hangs on that lease already, and no operation takes it away.
+fn is_attached_for_good(writer: &Writer<'_, '_>, ops: &[TxnOp], attach: &LeaseAttach) -> Result<bool, Stop> {
+    let deletes = |op: &TxnOp| matches!(op, TxnOp::DeleteRange(delete) if delete.range.contains(&attach.key));
+    Ok(!ops.iter().any(deletes) && is_attached(writer, attach)?)
+}

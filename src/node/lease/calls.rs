@@ -1,0 +1,118 @@
+//! Questions about leases on their way to the leader, from whichever member was asked.
+//!
+//! What waits goes out together, in a few calls at a time. Invariant: a question that got no answer may be asked again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt, join_all};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::keeper::LeaseKeeper;
+use crate::codec;
+use crate::raft::{Consensus, Desk};
+use crate::types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
+use crate::types::{LeaseAnswer, LeaseQuestion, NodeId};
+
+/// Calls to leaders under way at once.
+const CALLS_MAX: usize = 8;
+/// How long a call may take before its questions are asked again. While a leader stands still its calls hold places that
+/// the next leader's need.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one question may hold up the answers to those that came with it: that about a lease whose end is on the way
+/// waits for that end.
+const DESK_PATIENCE: Duration = Duration::from_millis(200);
+
+struct Call {
+    leader: NodeId,
+    question: LeaseQuestion,
+    answer: oneshot::Sender<LeaseAnswer>,
+}
+
+/// A handle to the lane; cheap to clone.
+#[derive(Clone)]
+pub(super) struct LeaseCalls {
+    calls: mpsc::Sender<Call>,
+}
+
+impl LeaseCalls {
+    pub(super) fn start(consensus: Consensus) -> Self {
+        let (calls, waiting) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
+        tokio::spawn(serve(consensus, waiting));
+        Self { calls }
+    }
+
+    /// Asks `leader`, which is another member.
+    pub(super) async fn ask(&self, leader: NodeId, question: LeaseQuestion) -> LeaseAnswer {
+        let (answer, answered) = oneshot::channel();
+        if self.calls.try_send(Call { leader, question, answer }).is_err() {
+            return LeaseAnswer::Busy;
+        }
+        answered.await.unwrap_or(LeaseAnswer::NotLeader)
+    }
+}
+
+async fn serve(consensus: Consensus, mut waiting: mpsc::Receiver<Call>) {
+    let permits = Arc::new(Semaphore::new(CALLS_MAX));
+    let mut batch = Vec::new();
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        if waiting.recv_many(&mut batch, LEADER_QUESTIONS_MAX).await == 0 {
+            return;
+        }
+        let mut by_leader: BTreeMap<NodeId, Vec<Call>> = BTreeMap::new();
+        for call in batch.drain(..) {
+            by_leader.entry(call.leader).or_default().push(call);
+        }
+        let consensus = consensus.clone();
+        tokio::spawn(async move {
+            join_all(by_leader.into_iter().map(|(leader, calls)| carry(&consensus, leader, calls))).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn carry(consensus: &Consensus, leader: NodeId, calls: Vec<Call>) {
+    let questions = calls.iter().map(|call| codec::encode_lease_question(call.question)).collect();
+    let answers = match tokio::time::timeout(CALL_TIMEOUT, consensus.ask(leader, questions)).await {
+        Ok(Ok(answers)) => answers,
+        Ok(Err(error)) => return tracing::debug!(%error, "questions about leases stay open"),
+        Err(_) => return tracing::debug!(%leader, "questions about leases stay open: no answer in time"),
+    };
+    for (call, answer) in calls.into_iter().zip(answers) {
+        let answer = codec::decode_lease_answer(answer).unwrap_or_else(|error| {
+            tracing::warn!(%leader, %error, "an answer about a lease could not be read");
+            LeaseAnswer::NotLeader
+        });
+        let _asker_gone = call.answer.send(answer).is_err();
+    }
+}
+
+/// Where other members ask this one.
+pub(super) struct LeaseDesk(pub(super) Arc<LeaseKeeper>);
+
+impl Desk for LeaseDesk {
+    fn answer(&self, questions: Vec<Bytes>) -> BoxFuture<'static, Vec<Bytes>> {
+        let keeper = Arc::clone(&self.0);
+        async move {
+            let answer = |question: Bytes| async {
+                let answer = match codec::decode_lease_question(question) {
+                    // Unanswered, it is asked again.
+                    Ok(question) => tokio::time::timeout(DESK_PATIENCE, keeper.answer(question))
+                        .await
+                        .unwrap_or(LeaseAnswer::NotLeader),
+                    // From a newer version, which will ask somebody else.
+                    Err(error) => {
+                        tracing::warn!(%error, "a question about a lease could not be read");
+                        LeaseAnswer::NotLeader
+                    }
+                };
+                codec::encode_lease_answer(answer)
+            };
+            join_all(questions.into_iter().map(answer)).await
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,82 @@
+//! The clock that leases are measured with: the machine's, or one that a test moves by hand.
+//!
+//! Invariant: it never goes back. It tells nothing about the time of day, and two members' clocks have nothing in common.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+/// A clock; cheap to clone.
+#[derive(Clone)]
+pub struct LeaseClock {
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Machine(Instant),
+    Hand(watch::Receiver<Duration>),
+}
+
+/// Moves a clock by hand.
+pub struct HandClock {
+    now: watch::Sender<Duration>,
+}
+
+impl HandClock {
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.now.send_modify(|now| *now += by);
+    }
+}
+
+impl LeaseClock {
+    /// The machine's clock.
+    pub fn machine() -> Self {
+        Self { source: Source::Machine(Instant::now()) }
+    }
+
+    /// A clock that stands still until it is moved by hand; and the hand.
+    pub fn by_hand() -> (Self, HandClock) {
+        let (now, clock) = watch::channel(Duration::ZERO);
+        (Self { source: Source::Hand(clock) }, HandClock { now })
+    }
+
+    /// The time since the clock was made.
+    pub(super) fn now(&self) -> Duration {
+        match &self.source {
+            Source::Machine(origin) => origin.elapsed(),
+            Source::Hand(clock) => *clock.borrow(),
+        }
+    }
+
+    /// Waits until it is `at`, for ever if that is `None`.
+    pub(super) async fn wait_until(&self, at: Option<Duration>) {
+        let Some(at) = at else { return std::future::pending().await };
+        match &self.source {
+            Source::Machine(origin) => match origin.checked_add(at) {
+                Some(instant) => tokio::time::sleep_until(instant.into()).await,
+                None => std::future::pending().await,
+            },
+            Source::Hand(clock) => {
+                let mut clock = clock.clone();
+                let reached = clock.wait_for(|now| *now >= at).await.is_ok();
+                if !reached {
+                    // The hand is gone: it will never be later than now.
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LeaseClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match &self.source {
+            Source::Machine(_) => "machine",
+            Source::Hand(_) => "hand",
+        };
+        f.debug_tuple("LeaseClock").field(&source).finish()
+    }
+}

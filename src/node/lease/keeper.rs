@@ -1,0 +1,346 @@
+//! The leader's side of leases: measures their time, ends those that have run out, and tells the log what a later leader
+//! has to know.
+//!
+//! Owns the table of the current reign and the three loops that serve it. Knows no client and no other member. Invariants:
+//! nothing is promised, and no end is proposed, before a quorum has confirmed that this member leads in the table's term;
+//! whatever a member proposed in one term does nothing in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::FutureExt;
+use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::clock::LeaseClock;
+use super::quorum::Quorum;
+use super::table::{KeptAlive, LeaseTable, QUIET_AFTER};
+use crate::node::NodeError;
+use crate::raft::Leading;
+use crate::types::limits::{LEADER_QUESTIONS_MAX, LEASE_CHECKPOINTS_MAX, LEASE_EXPIRIES_MAX, WAITING_LEASE_CALLS_MAX};
+use crate::types::{
+    Command, Lease, LeaseAnswer, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseId, LeaseQuestion, LeaseRemaining,
+    LogIndex, NodeId, Refusal, Term,
+};
+
+/// How often the log may be told something about leases that nobody waits for.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+/// After how much time an end that failed, or of which nobody knows, is proposed again.
+const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long a loop rests after a quorum could not be reached.
+const PAUSE: Duration = Duration::from_millis(50);
+
+type Answer = oneshot::Sender<LeaseAnswer>;
+
+/// Keeps the leases while this member leads, and nothing while it does not.
+pub(in crate::node) struct LeaseKeeper {
+    clock: LeaseClock,
+    /// What leases get on top when a reign begins.
+    grace: Duration,
+    state: Mutex<State>,
+    /// Something may have to end sooner than it seemed.
+    sooner: Notify,
+}
+
+enum State {
+    Following,
+    /// The table is being made; what commits do meanwhile is kept for it.
+    Loading(BTreeMap<LeaseId, Option<Lease>>),
+    Leading(Reign),
+}
+
+struct Reign {
+    table: LeaseTable,
+    questions: mpsc::Sender<(LeaseQuestion, Answer)>,
+    /// Who wants to know when a lease that has run out is gone.
+    ending: HashMap<LeaseId, Vec<Answer>>,
+}
+
+/// A lease that shall be kept alive as soon as the log knows.
+struct TellFirst {
+    id: LeaseId,
+    granted: LogIndex,
+    answer: Answer,
+}
+
+impl LeaseKeeper {
+    pub(super) fn new(clock: LeaseClock, grace: Duration) -> Arc<Self> {
+        Arc::new(Self { clock, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
+    }
+
+    /// Follows what a commit did; called while it is being applied, so it never waits.
+    pub(super) fn leases_changed(&self, changes: &[LeaseChange]) {
+        match &mut *self.state.lock() {
+            State::Following => {}
+            State::Loading(kept) => kept.extend(changes.iter().map(|change| (change.id, change.lease))),
+            State::Leading(reign) => {
+                let now = self.clock.now();
+                let before = reign.table.next_deadline();
+                for change in changes {
+                    if reign.table.follow(change, now) {
+                        for answer in reign.ending.remove(&change.id).into_iter().flatten() {
+                            tell(answer, LeaseAnswer::Unknown);
+                        }
+                    }
+                }
+                if reign.table.next_deadline() < before || before.is_none() {
+                    self.sooner.notify_one();
+                }
+            }
+        }
+    }
+
+    /// The state was replaced as a whole, which happens to followers only.
+    pub(super) fn forget(&self) {
+        *self.state.lock() = State::Following;
+    }
+
+    /// Answers a question, if this member leads.
+    pub(super) async fn answer(&self, question: LeaseQuestion) -> LeaseAnswer {
+        let questions = match &*self.state.lock() {
+            State::Leading(reign) => reign.questions.clone(),
+            State::Following | State::Loading(_) => return LeaseAnswer::NotLeader,
+        };
+        let (answer, answered) = oneshot::channel();
+        match questions.try_send((question, answer)) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => return LeaseAnswer::Busy,
+            Err(mpsc::error::TrySendError::Closed(_)) => return LeaseAnswer::NotLeader,
+        }
+        drop(questions);
+        // Dropped unanswered means that the reign has ended.
+        answered.await.unwrap_or(LeaseAnswer::NotLeader)
+    }
+
+    /// Works on the table of the reign in `term`; `None` if that reign is over.
+    fn with<T>(&self, term: Term, work: impl FnOnce(&mut Reign, Duration) -> T) -> Option<T> {
+        match &mut *self.state.lock() {
+            State::Leading(reign) if reign.table.term() == term => Some(work(reign, self.clock.now())),
+            State::Leading(_) | State::Loading(_) | State::Following => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> Option<usize> {
+        match &*self.state.lock() {
+            State::Leading(reign) => Some(reign.table.len()),
+            State::Following | State::Loading(_) => None,
+        }
+    }
+}
+
+/// Serves one reign after the other, for as long as `leading` has news.
+pub(super) async fn run(
+    keeper: Arc<LeaseKeeper>,
+    quorum: Arc<impl Quorum>,
+    me: NodeId,
+    mut leading: watch::Receiver<Leading>,
+) {
+    loop {
+        let now = *leading.borrow_and_update();
+        let changed = async { leading.wait_for(|leading| *leading != now).await.is_ok() };
+        let goes_on = if now.leader == Some(me) {
+            tokio::select! {
+                () = reign(&keeper, &*quorum, now.term) => unreachable!("a reign is ended from outside"),
+                goes_on = changed => goes_on,
+            }
+        } else {
+            changed.await
+        };
+        keeper.forget();
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
+    // In this order: what is committed after the view was taken must be kept for the table.
+    *keeper.state.lock() = State::Loading(BTreeMap::new());
+    let Some(loaded) = quorum.load(term).await else {
+        // Another reign has begun; whoever follows who leads will hear of it.
+        return std::future::pending().await;
+    };
+    let now = keeper.clock.now();
+    let count = loaded.leases.len();
+    let table = LeaseTable::new(term, loaded.clock_ms, loaded.leases, keeper.grace, now);
+    let (questions, asked) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
+    {
+        let mut state = keeper.state.lock();
+        let mut reign = Reign { table, questions, ending: HashMap::new() };
+        if let State::Loading(kept) = std::mem::replace(&mut *state, State::Following) {
+            for (id, lease) in kept {
+                reign.table.follow(&LeaseChange { id, lease }, now);
+            }
+        }
+        *state = State::Leading(reign);
+    }
+    tracing::info!(%term, leases = count, "keeping the time of leases");
+    let (tell_first, to_tell) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
+    let expiring = expire(keeper, quorum, term);
+    let answering = answer_questions(keeper, quorum, term, asked, tell_first);
+    let checkpointing = checkpoint(keeper, quorum, term, to_tell);
+    tokio::join!(expiring, answering, checkpointing);
+    std::future::pending().await
+}
+
+fn tell(answer: Answer, what: LeaseAnswer) {
+    let _asker_gone = answer.send(what).is_err();
+}
+
+fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
+    let granted_seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+    LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
+}
+
+/// Ends leases that have run out, each by a command of its own, many at a time.
+async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        // Outcomes come in batches, as the log takes them; and room in batches is what is worth a confirmation.
+        tokio::task::yield_now().await;
+        while let Some(Some((end, result))) = under_way.next().now_or_never() {
+            settle(keeper, term, &end, result);
+        }
+        let room = LEASE_EXPIRIES_MAX - under_way.len();
+        let has_room = room >= LEASE_EXPIRIES_MAX / 2;
+        let max = if has_room { room } else { 0 };
+        let Some((expired, next)) = keeper.with(term, |reign, now| {
+            let expired = reign.table.take_expired(now, max);
+            (expired, reign.table.next_deadline())
+        }) else {
+            return;
+        };
+        if !expired.is_empty() {
+            // Time may have passed since this member last heard that it leads: it may have been stopped.
+            if quorum.confirm().await != Some(term) {
+                keeper.with(term, |reign, now| {
+                    expired.iter().for_each(|end| reign.table.end_again(end, now));
+                });
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            let propose = |end: LeaseExpire| async move { (end, quorum.propose(Command::LeaseExpire(end)).await) };
+            under_way.extend(expired.into_iter().map(propose));
+            continue;
+        }
+        tokio::select! {
+            Some((end, result)) = under_way.next(), if !under_way.is_empty() => settle(keeper, term, &end, result),
+            () = keeper.clock.wait_until(next), if has_room => {}
+            () = keeper.sooner.notified(), if has_room => {}
+        }
+    }
+}
+
+fn settle(keeper: &LeaseKeeper, term: Term, end: &LeaseExpire, result: Result<(), NodeError>) {
+    let why = match result {
+        // The commit itself has taken the lease out of the table, if it was there.
+        Ok(()) | Err(NodeError::Refused(Refusal::LeaseNotFound | Refusal::LeaseStale)) => return,
+        Err(error) => error,
+    };
+    tracing::debug!(lease = %end.id, %why, "a lease that has run out is not gone yet");
+    keeper.with(term, |reign, now| reign.table.end_again(end, now + END_AGAIN_AFTER));
+}
+
+/// Answers questions, all that wait with one confirmation.
+async fn answer_questions(
+    keeper: &LeaseKeeper,
+    quorum: &impl Quorum,
+    term: Term,
+    mut asked: mpsc::Receiver<(LeaseQuestion, Answer)>,
+    tell_first: mpsc::Sender<TellFirst>,
+) {
+    let mut waiting = Vec::new();
+    while asked.recv_many(&mut waiting, LEADER_QUESTIONS_MAX).await > 0 {
+        let mut ready = Vec::with_capacity(waiting.len());
+        keeper.with(term, |reign, now| {
+            for (question, answer) in waiting.drain(..) {
+                match question {
+                    LeaseQuestion::Remaining(id) => {
+                        let found = reign.table.remaining(id, now);
+                        let found = found.map_or(LeaseAnswer::Unknown, |(ttl, left)| alive(ttl, left));
+                        ready.push((answer, found));
+                    }
+                    LeaseQuestion::KeepAlive(id) => match reign.table.keep_alive(id, now) {
+                        KeptAlive::Yes { ttl } => ready.push((answer, alive(ttl, ttl))),
+                        KeptAlive::Unknown => ready.push((answer, LeaseAnswer::Unknown)),
+                        KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
+                        KeptAlive::TellFirst { granted } => {
+                            if let Err(full) = tell_first.try_send(TellFirst { id, granted, answer }) {
+                                ready.push((full.into_inner().answer, LeaseAnswer::Busy));
+                            }
+                        }
+                    },
+                }
+            }
+        });
+        waiting.clear();
+        // What was kept alive counts only if no other leader can have begun meanwhile.
+        let confirmed = ready.is_empty() || quorum.confirm().await == Some(term);
+        for (answer, found) in ready {
+            tell(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
+        }
+    }
+}
+
+/// Tells the log when quiet leases run out, that others are kept alive after all, and how far the clock has come.
+async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut to_tell: mpsc::Receiver<TellFirst>) {
+    let mut told_at = keeper.clock.now();
+    let mut revived = Vec::new();
+    loop {
+        let next = Some(keeper.clock.now() + CHECKPOINT_EVERY);
+        tokio::select! {
+            count = to_tell.recv_many(&mut revived, LEASE_CHECKPOINTS_MAX) => if count == 0 { return },
+            () = keeper.clock.wait_until(next) => {}
+        }
+        loop {
+            let work = keeper.with(term, |reign, now| {
+                let mut leases: Vec<LeaseRemaining> = revived
+                    .iter()
+                    .map(|lease: &TellFirst| LeaseRemaining {
+                        id: lease.id,
+                        granted: lease.granted,
+                        remaining_ms: None,
+                    })
+                    .collect();
+                let room = LEASE_CHECKPOINTS_MAX - leases.len();
+                leases.extend(reign.table.take_quiet(now, room));
+                let is_clock_due = reign.table.needs_clock() && now >= told_at + QUIET_AFTER;
+                let is_needed = !leases.is_empty() || is_clock_due;
+                is_needed.then(|| LeaseCheckpoint { term, clock_ms: reign.table.clock_ms(now), leases })
+            });
+            let checkpoint = match work {
+                None => return,
+                Some(None) => break,
+                Some(Some(checkpoint)) => checkpoint,
+            };
+            let is_full = checkpoint.leases.len() == LEASE_CHECKPOINTS_MAX;
+            told_at = keeper.clock.now();
+            // Until it is known what became of it nothing else is said.
+            while let Err(error) = quorum.propose(Command::LeaseCheckpoint(checkpoint.clone())).await {
+                tracing::debug!(%error, "the log was not told about leases yet");
+                if matches!(error, NodeError::Refused(_)) {
+                    return;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            keeper.with(term, |reign, now| {
+                for TellFirst { id, answer, .. } in revived.drain(..) {
+                    match reign.table.keep_alive(id, now) {
+                        KeptAlive::Yes { ttl } => tell(answer, alive(ttl, ttl)),
+                        KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
+                        KeptAlive::Unknown => tell(answer, LeaseAnswer::Unknown),
+                        // Another lease has the id by now.
+                        KeptAlive::TellFirst { .. } => tell(answer, LeaseAnswer::NotLeader),
+                    }
+                }
+            });
+            revived.clear();
+            if !is_full {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Leases as the faces see them: make, keep alive, look at, list (spec: etcd §3; ARCHITECTURE.md §8).
+//!
+//! Owns the ids that a client leaves to the node, the least time to live, and the way of a question to the leader. What a
+//! lease is, and what ends with it, is the state machine's. Invariant: whoever is told that a lease lives on was told so
+//! by a member that led, as a quorum confirmed, after the lease was kept alive.
+
+mod calls;
+mod clock;
+mod keeper;
+mod outlet;
+mod quorum;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use clock::{HandClock, LeaseClock};
+pub(super) use outlet::Outlet;
+
+use calls::{LeaseCalls, LeaseDesk};
+use keeper::LeaseKeeper;
+use quorum::ClusterQuorum;
+
+use super::proposer::Proposer;
+use super::{Consistency, Node, NodeError, Read, RequestContext};
+use crate::raft::{Consensus, Timing};
+use crate::storage::StateStore;
+use crate::types::{
+    Applied, Command, LeaseAnswer, LeaseGrant, LeaseId, LeaseQuestion, LogIndex, NodeId, Outcome, Refusal, Revision,
+};
+
+use bytes::Bytes;
+
+/// How long a question that nobody could answer waits before it is asked again, unless the leader changes first.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// A lease that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseGranted {
+    /// Log index of the grant.
+    pub index: LogIndex,
+    /// The store's revision then.
+    pub revision: Revision,
+    /// The lease.
+    pub id: LeaseId,
+    /// Its time to live, whole seconds.
+    pub ttl_seconds: i64,
+}
+
+/// How a lease stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseStanding {
+    /// Its time to live, whole seconds.
+    pub granted_seconds: i64,
+    /// What is left of it.
+    pub remaining: Duration,
+    /// The keys attached to it in key order, if they were asked for.
+    pub keys: Vec<Bytes>,
+}
+
+/// The leases' part of a node.
+pub(super) struct Leases {
+    keeper: Arc<LeaseKeeper>,
+    calls: LeaseCalls,
+    ttl_seconds_min: i64,
+}
+
+/// The longest time in which healthy members have no leader: they trust a silent one, then stand for election.
+fn leaderless_max(timing: &Timing) -> Duration {
+    timing.election_max * 2
+}
+
+/// One and a half times as long as members may be without a leader: a lease must outlive that. Two seconds by default,
+/// which is etcd's least too.
+fn ttl_seconds_min(timing: &Timing) -> i64 {
+    let least_ms = leaderless_max(timing).as_millis() * 3 / 2;
+    i64::try_from(least_ms.div_ceil(1000)).unwrap_or(i64::MAX).max(1)
+}
+
+/// What has to exist before consensus does: the keeper, which is told of every commit.
+pub(super) fn keeper(clock: LeaseClock, timing: &Timing) -> Arc<LeaseKeeper> {
+    LeaseKeeper::new(clock, leaderless_max(timing))
+}
+
+impl Leases {
+    /// Begins to keep leases whenever this member leads, and to answer what others ask.
+    pub(super) fn start(
+        keeper: Arc<LeaseKeeper>,
+        timing: &Timing,
+        consensus: Consensus,
+        proposer: Proposer,
+        store: Arc<StateStore>,
+    ) -> Self {
+        consensus.open_desk(Arc::new(LeaseDesk(Arc::clone(&keeper))));
+        let leases = Self {
+            keeper: Arc::clone(&keeper),
+            calls: LeaseCalls::start(consensus.clone()),
+            ttl_seconds_min: ttl_seconds_min(timing),
+        };
+        let quorum = Arc::new(ClusterQuorum { consensus: consensus.clone(), proposer, store });
+        tokio::spawn(async move {
+            let (me, leading) = (consensus.node_id(), consensus.follow_leading());
+            tokio::select! {
+                () = keeper::run(keeper, quorum, me, leading) => {}
+                _ = consensus.ended() => {}
+            }
+        });
+        leases
+    }
+
+    async fn ask(&self, me: NodeId, leader: Option<NodeId>, question: LeaseQuestion) -> LeaseAnswer {
+        match leader {
+            None => LeaseAnswer::NotLeader,
+            Some(leader) if leader == me => self.keeper.answer(question).await,
+            Some(leader) => self.calls.ask(leader, question).await,
+        }
+    }
+}
+
+impl Node {
+    /// Grants a lease; picks its id if `id` is [`LeaseId::NONE`], and raises its time to live to the least there is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::propose`]; [`Refusal::LeaseExists`] and [`Refusal::LeaseTtlTooLarge`] among the refusals.
+    pub async fn lease_grant(
+        &self,
+        ctx: &RequestContext,
+        id: LeaseId,
+        ttl_seconds: i64,
+    ) -> Result<LeaseGranted, NodeError> {
+        let ttl_seconds = ttl_seconds.max(self.inner.leases.ttl_seconds_min);
+        loop {
+            let picked = if id.is_some() { id } else { LeaseId(rand::random::<i64>() & i64::MAX) };
+            match self.propose(ctx, Command::LeaseGrant(LeaseGrant { id: picked, ttl_seconds })).await {
+                // Picked by chance, and taken, or zero: another one will do.
+                Err(NodeError::Refused(Refusal::LeaseExists | Refusal::LeaseNotFound)) if !id.is_some() => {}
+                Ok(Applied { index, revision, outcome: Outcome::LeaseGranted { ttl_seconds } }) => {
+                    return Ok(LeaseGranted { index, revision, id: picked, ttl_seconds });
+                }
+                Ok(applied) => {
+                    tracing::error!(?applied, "a grant came to something else");
+                    return Err(NodeError::Indeterminate(super::Unanswered::LeaderFailed));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Starts the time of a lease anew. Its time to live in whole seconds; `None` if there is no such lease, or it has run
+    /// out. The revision is that of before.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::NoLeader`] or [`NodeError::Timeout`] if no leader answered before the deadline; asking again is safe.
+    pub async fn lease_keep_alive(&self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
+        self.admit(ctx).await?;
+        let head = self.inner.store.current().head();
+        let answer = self.ask_about_lease(LeaseQuestion::KeepAlive(id), ctx.deadline).await?;
+        let value = answer.map(|(granted_seconds, _)| granted_seconds);
+        Ok(Read { index: head.applied_index(), revision: head.revision, value })
+    }
+
+    /// How a lease stands; `None` if there is no such lease.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::lease_keep_alive`]; those of a linearizable read if keys are asked for.
+    pub async fn lease_standing(
+        &self,
+        ctx: &RequestContext,
+        id: LeaseId,
+        wants_keys: bool,
+    ) -> Result<Read<Option<LeaseStanding>>, NodeError> {
+        // The leader's answer counts only if it is not older than the question.
+        self.ready_to_read(ctx, Consistency::Linearizable).await?;
+        let answer = self.ask_about_lease(LeaseQuestion::Remaining(id), ctx.deadline).await?;
+        let keys = if wants_keys && answer.is_some() {
+            self.read(false, ctx.deadline, move |view| view.lease_keys(id).map(Ok)).await?
+        } else {
+            self.read(true, ctx.deadline, |_| Ok(Ok(Vec::new()))).await?
+        };
+        let standing =
+            answer.map(|(granted_seconds, remaining)| LeaseStanding { granted_seconds, remaining, keys: keys.value });
+        Ok(Read { index: keys.index, revision: keys.revision, value: standing })
+    }
+
+    /// Every lease there is, by id.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn lease_list(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Result<Read<Vec<LeaseId>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        let all = |view: &crate::storage::ReadView<'_>| {
+            let mut ids = Vec::new();
+            view.leases(|id, _| ids.push(id))?;
+            Ok(Ok(ids))
+        };
+        self.read(false, ctx.deadline, all).await
+    }
+
+    /// Asks whoever leads until there is an answer: granted seconds and what is left.
+    async fn ask_about_lease(
+        &self,
+        question: LeaseQuestion,
+        deadline: Instant,
+    ) -> Result<Option<(i64, Duration)>, NodeError> {
+        let (leases, consensus) = (&self.inner.leases, &self.inner.consensus);
+        let me = self.inner.identity.node_id;
+        let asking = async {
+            let mut leading = consensus.follow_leading();
+            loop {
+                let leader = leading.borrow_and_update().leader;
+                let answer = tokio::select! {
+                    answer = leases.ask(me, leader, question) => answer,
+                    // A leader that was stopped may take long to say nothing. To ask twice does no harm.
+                    Ok(()) = leading.changed() => continue,
+                };
+                match answer {
+                    LeaseAnswer::Alive { granted_seconds, remaining_ms } => {
+                        return Ok(Some((granted_seconds, Duration::from_millis(remaining_ms))));
+                    }
+                    LeaseAnswer::Unknown => return Ok(None),
+                    LeaseAnswer::Busy => return Err(NodeError::TooManyRequests),
+                    LeaseAnswer::NotLeader => consensus.leader_may_have_changed(RETRY_PAUSE).await,
+                }
+            }
+        };
+        match tokio::time::timeout_at(deadline.into(), asking).await {
+            Ok(answer) => answer,
+            Err(_) if self.live_leader().is_none() => Err(NodeError::NoLeader),
+            Err(_) => Err(NodeError::Timeout),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the keeper of leases needs of the cluster, so that it can be tested without one.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::codec;
+use crate::node::NodeError;
+use crate::node::proposer::Proposer;
+use crate::node::{propose_encoded, unix_ms};
+use crate::raft::{Consensus, ReadIndexError};
+use crate::storage::StateStore;
+use crate::types::{Command, Lease, LeaseId, LogIndex, Proposal, Term};
+
+/// A confirmation that hangs (a quorum that went silent) is given up after this.
+const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a quorum that was not reached is left alone.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a proposal about leases may take before it is asked again.
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the log knows of leases.
+pub(super) struct Loaded {
+    /// How far the lease clock has come.
+    pub(super) clock_ms: u64,
+    /// Every lease.
+    pub(super) leases: Vec<(LeaseId, Lease)>,
+}
+
+/// The cluster as the keeper of leases sees it.
+pub(super) trait Quorum: Send + Sync + 'static {
+    /// The term in which this member leads, as a quorum has confirmed after the call; `None` if it does not, or nobody
+    /// confirmed it in time.
+    fn confirm(&self) -> impl Future<Output = Option<Term>> + Send;
+
+    /// What the log knew when this member began to lead in `term`, or later; `None` if it no longer leads in it.
+    fn load(&self, term: Term) -> impl Future<Output = Option<Loaded>> + Send;
+
+    /// Proposes a command whose outcome says no more than that it was carried out.
+    fn propose(&self, command: Command) -> impl Future<Output = Result<(), NodeError>> + Send;
+}
+
+/// The real one.
+pub(super) struct ClusterQuorum {
+    pub(super) consensus: Consensus,
+    pub(super) proposer: Proposer,
+    pub(super) store: Arc<StateStore>,
+}
+
+impl ClusterQuorum {
+    async fn confirm_with_index(&self) -> Result<(Term, LogIndex), ReadIndexError> {
+        match tokio::time::timeout(CONFIRM_TIMEOUT, self.consensus.confirm_leading()).await {
+            Ok(confirmed) => confirmed,
+            Err(_) => Err(ReadIndexError::NoQuorum),
+        }
+    }
+}
+
+impl Quorum for ClusterQuorum {
+    async fn confirm(&self) -> Option<Term> {
+        self.confirm_with_index().await.ok().map(|(term, _)| term)
+    }
+
+    async fn load(&self, term: Term) -> Option<Loaded> {
+        loop {
+            let index = match self.confirm_with_index().await {
+                Ok((now, index)) if now == term => index,
+                Ok(_) | Err(ReadIndexError::Stopped(_)) => return None,
+                Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            self.consensus.applied().wait_for(|applied| *applied >= index).await.ok()?;
+            let store = Arc::clone(&self.store);
+            match tokio::task::spawn_blocking(move || load(&store)).await {
+                Ok(Ok(loaded)) => return Some(loaded),
+                Ok(Err(error)) => tracing::error!(%error, "leases could not be read"),
+                Err(error) => tracing::error!(%error, "leases could not be read"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn propose(&self, command: Command) -> Result<(), NodeError> {
+        let encoded = codec::encode_proposal(&Proposal { unix_ms: unix_ms(), command });
+        let encoded = encoded.map_err(|_| NodeError::RequestTooLarge)?;
+        propose_encoded(&self.proposer, encoded, Instant::now() + PROPOSE_TIMEOUT).await.map(drop)
+    }
+}
+
+fn load(store: &StateStore) -> Result<Loaded, crate::storage::StorageError> {
+    let db = store.current();
+    let view = db.view()?;
+    let mut leases = Vec::new();
+    view.leases(|id, lease| leases.push((id, lease)))?;
+    Ok(Loaded { clock_ms: view.lease_clock()?, leases })
+}

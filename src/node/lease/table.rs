@@ -1,0 +1,269 @@
+//! The leases of one reign with their deadlines: plain data, told the time by its caller.
+//!
+//! Owns when a lease runs out and what the log still has to be told of it. Knows no log, no tasks and no keys. Invariant: a
+//! lease that was found to have run out is never alive again; a lease of which the log says when it runs out is not kept
+//! alive before the log has been told otherwise, or a new leader would end it too early.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::types::{Lease, LeaseChange, LeaseExpire, LeaseId, LeaseRemaining, LogIndex, Term};
+
+/// After how much time without a sign of life the log is told when a lease runs out, and how often it is told how far the
+/// lease clock has come: what a new leader adds to a lease is about this at most. A lease that is kept alive more often
+/// costs the log nothing.
+pub(super) const QUIET_AFTER: Duration = Duration::from_secs(5);
+
+/// What the log says of a lease's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Nothing.
+    Nothing,
+    /// It is being told: nobody knows whether it has heard.
+    Perhaps,
+    /// When it runs out.
+    Due,
+}
+
+#[derive(Debug)]
+struct Entry {
+    granted: LogIndex,
+    ttl: Duration,
+    deadline: Duration,
+    /// When it was granted or kept alive last, as far as this leader knows.
+    seen: Duration,
+    said: Said,
+    /// It was found to have run out.
+    ending: bool,
+}
+
+/// What keeping a lease alive came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeptAlive {
+    /// Its time starts anew.
+    Yes {
+        /// Its time to live.
+        ttl: Duration,
+    },
+    /// The log has to be told first that it is kept alive.
+    TellFirst {
+        /// The grant that is meant.
+        granted: LogIndex,
+    },
+    /// It has run out, and its end is on the way.
+    Ending,
+    /// There is no such lease.
+    Unknown,
+}
+
+/// The leases of one reign.
+#[derive(Debug)]
+pub(super) struct LeaseTable {
+    term: Term,
+    /// The lease clock, and the time, when the reign began.
+    clock_ms: u64,
+    began: Duration,
+    leases: HashMap<LeaseId, Entry>,
+    /// Every lease once: when it runs out, or when its end is proposed again; not while that is under way.
+    deadlines: BTreeSet<(Duration, LeaseId)>,
+    /// Leases of which the log says nothing, by the last sign of life.
+    quiet: BTreeSet<(Duration, LeaseId)>,
+    /// Number of leases of which the log says when they run out, or may do so.
+    told: usize,
+}
+
+impl LeaseTable {
+    /// What the log knows, at the beginning of a reign: each lease gets what remains of its time, or all of it if it may have
+    /// been kept alive; and `grace` on top, because nobody could keep it alive while there was no leader.
+    pub(super) fn new(
+        term: Term,
+        clock_ms: u64,
+        leases: impl IntoIterator<Item = (LeaseId, Lease)>,
+        grace: Duration,
+        now: Duration,
+    ) -> Self {
+        let mut table = Self {
+            term,
+            clock_ms,
+            began: now,
+            leases: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            quiet: BTreeSet::new(),
+            told: 0,
+        };
+        for (id, lease) in leases {
+            let left = match lease.due_ms {
+                Some(due_ms) => Duration::from_millis(due_ms.saturating_sub(clock_ms)).min(ttl_of(&lease)),
+                None => ttl_of(&lease),
+            };
+            table.insert(id, &lease, now + left + grace, now);
+        }
+        table
+    }
+
+    /// The term of the reign.
+    pub(super) fn term(&self) -> Term {
+        self.term
+    }
+
+    /// How far the lease clock has come.
+    pub(super) fn clock_ms(&self, now: Duration) -> u64 {
+        self.clock_ms.saturating_add(millis(now.saturating_sub(self.began)))
+    }
+
+    /// Follows what a commit did to a lease. Whether the lease it was before has ended.
+    pub(super) fn follow(&mut self, change: &LeaseChange, now: Duration) -> bool {
+        let known = self.leases.get(&change.id).map(|entry| entry.granted);
+        match (known, change.lease) {
+            (Some(granted), Some(lease)) if granted == lease.granted => {
+                let said = if lease.due_ms.is_some() { Said::Due } else { Said::Nothing };
+                self.say(change.id, said);
+                false
+            }
+            (_, lease) => {
+                self.remove(change.id);
+                if let Some(lease) = lease {
+                    self.insert(change.id, &lease, now + ttl_of(&lease), now);
+                }
+                known.is_some()
+            }
+        }
+    }
+
+    fn insert(&mut self, id: LeaseId, lease: &Lease, deadline: Duration, now: Duration) {
+        let said = if lease.due_ms.is_some() { Said::Due } else { Said::Nothing };
+        let entry = Entry {
+            granted: lease.granted,
+            ttl: ttl_of(lease),
+            deadline,
+            seen: now,
+            said: Said::Nothing,
+            ending: false,
+        };
+        self.deadlines.insert((deadline, id));
+        self.quiet.insert((now, id));
+        self.leases.insert(id, entry);
+        self.say(id, said);
+    }
+
+    fn remove(&mut self, id: LeaseId) {
+        if let Some(entry) = self.leases.remove(&id) {
+            self.deadlines.remove(&(entry.deadline, id));
+            self.quiet.remove(&(entry.seen, id));
+            self.told -= usize::from(entry.said != Said::Nothing);
+        }
+    }
+
+    fn say(&mut self, id: LeaseId, said: Said) {
+        let Some(entry) = self.leases.get_mut(&id) else { return };
+        self.told -= usize::from(entry.said != Said::Nothing);
+        self.told += usize::from(said != Said::Nothing);
+        entry.said = said;
+        if said == Said::Nothing && !entry.ending {
+            self.quiet.insert((entry.seen, id));
+        } else {
+            self.quiet.remove(&(entry.seen, id));
+        }
+    }
+
+    /// Starts a lease's time anew, if the log need not be told first.
+    pub(super) fn keep_alive(&mut self, id: LeaseId, now: Duration) -> KeptAlive {
+        match self.leases.get(&id) {
+            None => KeptAlive::Unknown,
+            Some(entry) if entry.ending || entry.deadline <= now => KeptAlive::Ending,
+            Some(entry) if entry.said != Said::Nothing => KeptAlive::TellFirst { granted: entry.granted },
+            Some(_) => KeptAlive::Yes { ttl: self.revive(id, now) },
+        }
+    }
+
+    fn revive(&mut self, id: LeaseId, now: Duration) -> Duration {
+        let entry = self.leases.get_mut(&id).expect("invariant: the caller has found it");
+        self.deadlines.remove(&(entry.deadline, id));
+        self.quiet.remove(&(entry.seen, id));
+        // A grace that it was given is not taken back.
+        entry.deadline = entry.deadline.max(now + entry.ttl);
+        entry.seen = now;
+        self.deadlines.insert((entry.deadline, id));
+        self.quiet.insert((now, id));
+        entry.ttl
+    }
+
+    /// Time to live and what is left of it.
+    pub(super) fn remaining(&self, id: LeaseId, now: Duration) -> Option<(Duration, Duration)> {
+        let entry = self.leases.get(&id)?;
+        let left = if entry.ending { Duration::ZERO } else { entry.deadline.saturating_sub(now) };
+        Some((entry.ttl, left))
+    }
+
+    /// When something has to end next.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Takes up to `max` leases that have run out. From now on they are ending.
+    pub(super) fn take_expired(&mut self, now: Duration, max: usize) -> Vec<LeaseExpire> {
+        let mut expired = Vec::new();
+        while expired.len() < max
+            && let Some(&(at, id)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            let entry = self.leases.get_mut(&id).expect("invariant: what has a deadline is a lease");
+            entry.ending = true;
+            self.quiet.remove(&(entry.seen, id));
+            expired.push(LeaseExpire { id, granted: entry.granted, term: self.term });
+        }
+        expired
+    }
+
+    /// An end that was not carried out, or of which nobody knows, is due again at `at`.
+    pub(super) fn end_again(&mut self, expire: &LeaseExpire, at: Duration) {
+        if let Some(entry) = self.leases.get_mut(&expire.id)
+            && entry.granted == expire.granted
+            && entry.ending
+        {
+            self.deadlines.remove(&(entry.deadline, expire.id));
+            entry.deadline = at;
+            self.deadlines.insert((at, expire.id));
+        }
+    }
+
+    /// Takes up to `max` leases without a sign of life, to tell the log when they run out.
+    pub(super) fn take_quiet(&mut self, now: Duration, max: usize) -> Vec<LeaseRemaining> {
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(&(seen, id)) = self.quiet.first()
+            && seen + QUIET_AFTER <= now
+        {
+            let entry = &self.leases[&id];
+            if entry.deadline <= now {
+                // Its end is near: nothing is left to tell.
+                self.quiet.pop_first();
+                continue;
+            }
+            let remaining_ms = Some(millis(entry.deadline.saturating_sub(now)));
+            taken.push(LeaseRemaining { id, granted: entry.granted, remaining_ms });
+            self.say(id, Said::Perhaps);
+        }
+        taken
+    }
+
+    /// Whether the log says of any lease when it runs out, so that the clock must go on there.
+    pub(super) fn needs_clock(&self) -> bool {
+        self.told > 0
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.told, self.leases.values().filter(|entry| entry.said != Said::Nothing).count());
+        self.leases.len()
+    }
+}
+
+fn ttl_of(lease: &Lease) -> Duration {
+    Duration::from_secs(u64::try_from(lease.ttl_seconds).unwrap_or(0))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
