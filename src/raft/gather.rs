@@ -154,9 +154,10 @@ impl Gatherer {
                 self.note_ended(count);
             }
             let count = filling.commands.len();
-            let crowd = filling.is_full() || self.is_crowd(count);
-            let may_overlap = crowd && count >= COMMANDS_MIN_WHILE_BUSY && self.in_flight < BATCHES_IN_FLIGHT_MAX;
-            if may_overlap || (self.in_flight == 0 && (crowd || !lingers)) {
+            let crowd = self.is_crowd(count);
+            let large = filling.is_full() || (crowd && count >= COMMANDS_MIN_WHILE_BUSY);
+            let may_overlap = large && self.in_flight < BATCHES_IN_FLIGHT_MAX;
+            if may_overlap || (self.in_flight == 0 && (large || crowd || !lingers)) {
                 break;
             }
             tokio::select! {
@@ -167,7 +168,8 @@ impl Gatherer {
                     self.drain(&mut filling);
                 }
                 () = tokio::time::sleep_until(now + LINGER), if lingers => lingers = false,
-                // What is under way may never end (a leader without a quorum). Whoever takes the batch then refuses it.
+                // What is under way may never end (a leader without a quorum). Waiting longer would not help, and what is
+                // taken on is bounded by what may be pending.
                 () = tokio::time::sleep_until(patience) => break,
                 more = self.waiting.recv(), if !filling.is_full() => match more {
                     Some(job) => {
@@ -277,6 +279,19 @@ mod tests {
         let _under_way = gatherer.next().await.unwrap();
         let _second = spawn(COMMANDS_MIN_WHILE_BUSY);
         assert_eq!(gatherer.next().await.unwrap().commands.len(), COMMANDS_MIN_WHILE_BUSY);
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_full_of_bytes_does_not_wait_either() {
+        let (queue, mut gatherer) = Queue::new();
+        let spawn = |command: Bytes| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(vec![command], WriteError::Discarded).await })
+        };
+        let _first = spawn(Bytes::from_static(b"c"));
+        let _under_way = gatherer.next().await.unwrap();
+        let _large = spawn(vec![0; APPEND_BYTES_MAX].into());
+        assert_eq!(gatherer.next().await.unwrap().commands.len(), 1);
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use crate::codec;
 use crate::pb::peer as pb;
 use crate::types::{Applied, NodeId};
 
-/// Messages that may wait for the connection; more than are ever under way.
+/// Messages that may wait for the connection; more than are under way while the leader answers.
 const MESSAGES_QUEUED: usize = 16;
 
 /// The lanes of one follower, by leader and address.
