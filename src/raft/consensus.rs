@@ -23,8 +23,9 @@ use super::propose_lane::ProposeLanes;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
-/// How long the answer to a forwarded write waits for this member to apply it.
-const CATCH_UP_MAX: Duration = Duration::from_secs(1);
+/// How long the answer to a forwarded write waits for this member to apply it. Far longer than that takes, and far shorter
+/// than a client waits.
+const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 
 /// Why a proposed command has no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -28,12 +28,19 @@ impl SnapshotFiles {
 
 impl Drop for OwnedDir {
     fn drop(&mut self) {
-        match std::fs::remove_dir_all(&self.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "could not remove a snapshot directory");
-            }
+        let path = std::mem::take(&mut self.path);
+        // Files that nobody else holds are freed here, which takes its time: not on a thread that serves requests.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || remove(&path))),
+            Err(_) => remove(&path),
         }
+    }
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_dir_all(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(path = %path.display(), %error, "could not remove a snapshot directory"),
     }
 }

@@ -213,9 +213,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 meta.last_log_id
             )));
         }
-        self.applied.send_replace(LogIndex(applied.map_or(0, |id| id.index)));
         let head = store.current().head();
         self.publisher.reset(StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch });
+        // In the order of `finish`.
+        self.applied.send_replace(head.applied_index());
         Ok(())
     }
 
