@@ -9,6 +9,7 @@ mod context;
 mod error;
 mod key_watch;
 mod lease;
+mod long_reads;
 mod proposer;
 mod reads;
 mod start;
@@ -30,6 +31,7 @@ pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use start::{NodeOptions, NodeStartError};
 
 use barrier::ReadBarrier;
+use long_reads::LongReads;
 use proposer::Proposer;
 
 use crate::codec;
@@ -56,6 +58,7 @@ struct Inner {
     barrier: ReadBarrier,
     leases: lease::Leases,
     events: Arc<EventPublisher>,
+    long_reads: LongReads,
     range_streams: Arc<Semaphore>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
