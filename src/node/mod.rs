@@ -294,9 +294,12 @@ impl Node {
     }
 
     /// Resolves when streams shall end, because their clients had better go on at another member.
-    pub async fn streams_closing(&self) {
-        // The sender lives as long as the node.
-        let _gone = self.inner.stopping.subscribe().wait_for(|stopping| *stopping).await.is_err();
+    pub fn streams_closing(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.inner.stopping.subscribe();
+        async move {
+            // A node that is gone has stopped as well.
+            let _gone = stopping.wait_for(|stopping| *stopping).await.is_err();
+        }
     }
 
     /// Hands leadership to another member, if this one leads.

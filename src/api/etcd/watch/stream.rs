@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use tonic::{Status, Streaming};
@@ -51,6 +52,8 @@ pub(super) struct WatchStream {
     /// Ticks once a watcher wants to hear of progress.
     ticker: Option<Interval>,
     leader: Option<LeaderProbe>,
+    /// Resolves when the node stops: a stream without watchers hears of it in no other way.
+    closing: BoxFuture<'static, ()>,
     has_ended: bool,
 }
 
@@ -120,6 +123,7 @@ impl WatchStream {
         requests: Streaming<pb::WatchRequest>,
     ) -> Self {
         let leader = context.require_leader.then(LeaderProbe::new);
+        let closing = Box::pin(node.streams_closing());
         Self {
             node,
             options,
@@ -137,6 +141,7 @@ impl WatchStream {
             progress: None,
             ticker: None,
             leader,
+            closing,
             has_ended: false,
         }
     }
@@ -192,6 +197,7 @@ impl WatchStream {
                     None => return Ok(None),
                 },
                 () = tick(&mut self.ticker) => self.notify_progress(),
+                () = &mut self.closing => return Err(Failure::Node(NodeError::Stopped).into()),
                 () = lost(&mut self.leader, &self.node, self.options.leader_loss_timeout) => {
                     return Err(Failure::Node(NodeError::NoLeader).into());
                 }
