@@ -27,10 +27,7 @@ where
     Q: Send + 'static,
     A: Send + 'static,
 {
-    let closing = {
-        let node = node.clone();
-        async move { node.streams_closing().await }
-    };
+    let closing = node.streams_closing();
     let answer = move |request: Result<Q, Status>| {
         let (node, ctx) = (node.clone(), ctx.clone());
         async move {

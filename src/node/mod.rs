@@ -9,6 +9,7 @@ mod context;
 mod error;
 mod key_watch;
 mod lease;
+mod long_reads;
 mod proposer;
 mod reads;
 mod start;
@@ -30,6 +31,7 @@ pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use start::{NodeOptions, NodeStartError};
 
 use barrier::ReadBarrier;
+use long_reads::LongReads;
 use proposer::Proposer;
 
 use crate::codec;
@@ -56,6 +58,7 @@ struct Inner {
     barrier: ReadBarrier,
     leases: lease::Leases,
     events: Arc<EventPublisher>,
+    long_reads: LongReads,
     range_streams: Arc<Semaphore>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
@@ -291,9 +294,12 @@ impl Node {
     }
 
     /// Resolves when streams shall end, because their clients had better go on at another member.
-    pub async fn streams_closing(&self) {
-        // The sender lives as long as the node.
-        let _gone = self.inner.stopping.subscribe().wait_for(|stopping| *stopping).await.is_err();
+    pub fn streams_closing(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.inner.stopping.subscribe();
+        async move {
+            // A node that is gone has stopped as well.
+            let _gone = stopping.wait_for(|stopping| *stopping).await.is_err();
+        }
     }
 
     /// Hands leadership to another member, if this one leads.

@@ -123,12 +123,7 @@ impl Node {
             return read_now(&self.inner, work);
         }
         let inner = self.inner.clone();
-        let reading = tokio::task::spawn_blocking(move || read_now(&inner, work));
-        match tokio::time::timeout_at(deadline.into(), reading).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(_)) => Err(NodeError::Stopped),
-            Err(_) => Err(NodeError::Timeout),
-        }
+        self.inner.long_reads.run(deadline, move || read_now(&inner, work)).await
     }
 }
 

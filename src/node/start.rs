@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use super::barrier::ReadBarrier;
 use super::key_watch::KvHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
+use super::long_reads::LongReads;
 use super::proposer::Proposer;
 use super::tasks;
 use super::{Identity, Inner, Node};
@@ -18,7 +19,7 @@ use crate::storage::log::{LogDb, LogOptions, WeakLog};
 use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::{StateOptions, StateStore};
 use crate::stream::{EventPublisher, FeedOptions, StatePoint};
-use crate::types::limits::RANGE_STREAMS_MAX;
+use crate::types::limits::{LONG_READS_MAX, RANGE_STREAMS_MAX};
 use crate::types::{ClusterId, NodeId};
 
 /// What a node needs to know to start.
@@ -147,6 +148,7 @@ impl Node {
                 consensus: consensus.clone(),
                 store: store.clone(),
                 log,
+                long_reads: LongReads::new(LONG_READS_MAX),
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
                 serving,
                 reclaimed,

@@ -20,6 +20,9 @@ pub const PENDING_PROPOSALS_MAX: usize = 5000;
 pub const PENDING_PROPOSAL_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Reads that may wait for the confirmation of the leader, count; one more is refused.
 pub const WAITING_READS_MAX: usize = 20_000;
+/// Reads of more than one key that may run or wait for a thread, count; one more is refused. As many as one confirmation of
+/// the leader may release at once.
+pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
 /// Streamed ranges that may be open at once, count; one more is refused.
 pub const RANGE_STREAMS_MAX: usize = 32;
 /// Commands that go into one append, bytes; one command always fits.

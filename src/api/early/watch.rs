@@ -87,6 +87,7 @@ impl StreamingService<pb::WatchRequest> for Watch {
                 heads: BTreeMap::new(),
                 complete_through: LogIndex::ZERO,
                 ready: VecDeque::new(),
+                closing: Box::pin(self.node.streams_closing()),
                 has_ended: false,
             };
             context::reply(index, stream.into_frames())
@@ -111,6 +112,8 @@ struct EarlyStream {
     /// Up to here, whatever is next of any live watcher is in `heads`.
     complete_through: LogIndex,
     ready: VecDeque<Frame>,
+    /// Resolves when the node stops: a stream without watchers hears of it in no other way.
+    closing: BoxFuture<'static, ()>,
     has_ended: bool,
 }
 
@@ -185,6 +188,7 @@ impl EarlyStream {
                     Some(request) => self.add(request).await?,
                     None => return Ok(None),
                 },
+                () = &mut self.closing => return Err(Failure::Node(NodeError::Stopped).into()),
             }
         }
     }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use headwater::pb::early;
+use headwater::pb::early::watch_client::WatchClient as EarlyClient;
 use headwater::pb::etcdserverpb as pb;
 use headwater::stream::FeedOptions;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use super::cases::Member;
-use super::client::{Stream, everything, key, prefix, show};
+use super::client::{PATIENCE, Stream, everything, key, prefix, show};
 use crate::cluster::{Cluster, Settings, put, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,9 +20,23 @@ async fn a_member_that_stops_ends_its_streams() {
     let index = cluster.follower().await;
     let mut stream = Stream::open(&cluster.client_url(index)).await.unwrap();
     stream.create(key("k")).await;
+    // Those that have no watchers end as well: not yet, not any more, in either API.
+    let mut empty = Stream::open(&cluster.client_url(index)).await.unwrap();
+    let mut emptied = Stream::open(&cluster.client_url(index)).await.unwrap();
+    let watch_id = emptied.create(key("k")).await.watch_id;
+    emptied.cancel(watch_id).await;
+    assert!(emptied.next().await.canceled);
+    let (_requests, queued) = mpsc::channel::<early::WatchRequest>(1);
+    let mut client = EarlyClient::connect(cluster.client_url(index)).await.unwrap();
+    let mut early = client.watch(ReceiverStream::new(queued)).await.unwrap().into_inner();
+    // Before the member waits for its open requests to finish, which would end them too.
+    cluster.node(index).close_streams();
+    let ended = [stream.try_next().await, empty.try_next().await, emptied.try_next().await];
+    let early = tokio::time::timeout(PATIENCE, early.message()).await.expect("it ends in time");
+    for status in ended.into_iter().map(Result::unwrap_err).chain([early.unwrap_err()]) {
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
+    }
     cluster.stop(index).await;
-    let status = stream.try_next().await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

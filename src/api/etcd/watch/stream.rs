@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use tonic::{Status, Streaming};
@@ -51,6 +52,8 @@ pub(super) struct WatchStream {
     /// Ticks once a watcher wants to hear of progress.
     ticker: Option<Interval>,
     leader: Option<LeaderProbe>,
+    /// Resolves when the node stops: a stream without watchers hears of it in no other way.
+    closing: BoxFuture<'static, ()>,
     has_ended: bool,
 }
 
@@ -66,20 +69,48 @@ struct Progress {
 /// Looks for a leader from time to time.
 struct LeaderProbe {
     ticker: Interval,
-    seen: Instant,
+    sight: Sight,
 }
 
 impl LeaderProbe {
+    fn new() -> Self {
+        let mut ticker = tokio::time::interval(LEADER_POLL);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { ticker, sight: Sight::new(Instant::now()) }
+    }
+
     /// Returns when there was no leader for `patience`.
     async fn lost(&mut self, node: &Node, patience: Duration) {
         loop {
             self.ticker.tick().await;
-            if node.live_leader().is_some() {
-                self.seen = Instant::now();
-            } else if self.seen.elapsed() >= patience {
+            if self.sight.is_lost(Instant::now(), node.live_leader().is_some(), patience) {
                 return;
             }
         }
+    }
+}
+
+/// What is known of the leader.
+struct Sight {
+    looked: Instant,
+    seen: Instant,
+}
+
+impl Sight {
+    fn new(now: Instant) -> Self {
+        Self { looked: now, seen: now }
+    }
+
+    /// Looks, and tells whether there was no leader for `patience`. Nobody looks while the client does not read: of that
+    /// time nothing is known, and it does not count against the leader.
+    fn is_lost(&mut self, now: Instant, has_leader: bool, patience: Duration) -> bool {
+        let looked_away = now.saturating_duration_since(self.looked) > 2 * LEADER_POLL;
+        self.looked = now;
+        if has_leader || looked_away {
+            self.seen = now;
+            return false;
+        }
+        now.saturating_duration_since(self.seen) >= patience
     }
 }
 
@@ -91,9 +122,8 @@ impl WatchStream {
         context: RequestContext,
         requests: Streaming<pb::WatchRequest>,
     ) -> Self {
-        let leader = context
-            .require_leader
-            .then(|| LeaderProbe { ticker: tokio::time::interval(LEADER_POLL), seen: Instant::now() });
+        let leader = context.require_leader.then(LeaderProbe::new);
+        let closing = Box::pin(node.streams_closing());
         Self {
             node,
             options,
@@ -111,6 +141,7 @@ impl WatchStream {
             progress: None,
             ticker: None,
             leader,
+            closing,
             has_ended: false,
         }
     }
@@ -146,6 +177,12 @@ impl WatchStream {
                 }
                 continue;
             }
+            // Nor may the events of one watcher keep the others from hearing of progress. What answers a request for
+            // progress comes before.
+            if self.progress.is_none() && tick(&mut self.ticker).now_or_never().is_some() {
+                self.notify_progress();
+                continue;
+            }
             if let Some(token) = self.raised.pop_front() {
                 self.advance(token).await?;
                 continue;
@@ -160,6 +197,7 @@ impl WatchStream {
                     None => return Ok(None),
                 },
                 () = tick(&mut self.ticker) => self.notify_progress(),
+                () = &mut self.closing => return Err(Failure::Node(NodeError::Stopped).into()),
                 () = lost(&mut self.leader, &self.node, self.options.leader_loss_timeout) => {
                     return Err(Failure::Node(NodeError::NoLeader).into());
                 }
@@ -376,5 +414,38 @@ async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) 
     match probe {
         Some(probe) => probe.lost(node, patience).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn a_leader_is_lost_after_patience_and_not_before() {
+        let begin = Instant::now();
+        let mut sight = Sight::new(begin);
+        assert!(!sight.is_lost(begin + LEADER_POLL, true, PATIENCE));
+        for look in 2..13 {
+            assert!(!sight.is_lost(begin + LEADER_POLL * look, false, PATIENCE), "look {look}");
+        }
+        assert!(sight.is_lost(begin + LEADER_POLL + PATIENCE, false, PATIENCE));
+    }
+
+    #[test]
+    fn while_nobody_looked_nothing_is_known() {
+        let begin = Instant::now();
+        let mut sight = Sight::new(begin);
+        // The client stood still, and goes on in the middle of an election.
+        let back = begin + 2 * PATIENCE;
+        assert!(!sight.is_lost(back, false, PATIENCE));
+        assert!(!sight.is_lost(back + LEADER_POLL, false, PATIENCE));
+        // From there on it counts, even if a look comes a little late.
+        for look in 1..6 {
+            assert!(!sight.is_lost(back + LEADER_POLL * 2 * look, false, PATIENCE), "look {look}");
+        }
+        assert!(sight.is_lost(back + PATIENCE, false, PATIENCE));
     }
 }

@@ -1,0 +1,129 @@
+//! Reads that may take long, on threads that may block.
+//!
+//! Owns how many there may be and what becomes of those that nobody waits for. Invariant: a read holds its permit until
+//! its thread is through with it, so that the queue in front of the threads is bounded, not only the callers.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::error::NodeError;
+
+/// The way to the threads.
+pub(super) struct LongReads {
+    permits: Arc<Semaphore>,
+}
+
+impl LongReads {
+    /// At most `reads_max` run or wait for a thread.
+    pub(super) fn new(reads_max: usize) -> Self {
+        Self { permits: Arc::new(Semaphore::new(reads_max)) }
+    }
+
+    /// Runs `work` on a thread that may block. If it has not begun when the caller gives up or `deadline` passes, it never
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after `deadline`; those of `work`.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError> {
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let mut reading = Reading(tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        }));
+        match tokio::time::timeout_at(deadline.into(), &mut reading.0).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            Err(_) => Err(NodeError::Timeout),
+        }
+    }
+}
+
+/// A read that somebody waits for. What has begun cannot be called back; what still waits for a thread can.
+struct Reading<T>(JoinHandle<T>);
+
+impl<T> Drop for Reading<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Runs `test` where one thread serves all reads.
+    fn with_one_thread(test: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap()
+            .block_on(test);
+    }
+
+    /// A read that stands still until the sender goes.
+    fn stuck() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), NodeError> + Send + 'static) {
+        let (release, released) = mpsc::channel::<()>();
+        (release, move || {
+            assert!(released.recv().is_err());
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn one_beyond_the_limit_is_refused_at_once() {
+        with_one_thread(async {
+            let reads = LongReads::new(2);
+            let deadline = Instant::now() + LONG;
+            let (release, work) = stuck();
+            let third = async {
+                let refused = reads.run(deadline, || Ok(())).await;
+                drop(release);
+                refused
+            };
+            let results = tokio::join!(biased; reads.run(deadline, work), reads.run(deadline, || Ok(())), third);
+            assert_eq!(results, (Ok(()), Ok(()), Err(NodeError::TooManyRequests)));
+            assert_eq!(reads.run(deadline, || Ok(7)).await, Ok(7), "there is room again");
+        });
+    }
+
+    #[test]
+    fn what_has_not_begun_when_nobody_waits_any_more_never_does() {
+        with_one_thread(async {
+            let reads = LongReads::new(8);
+            let deadline = Instant::now() + LONG;
+            let begun = Arc::new(AtomicUsize::new(0));
+            let count = || {
+                let begun = Arc::clone(&begun);
+                move || Ok(begun.fetch_add(1, Ordering::Relaxed))
+            };
+            let (release, work) = stuck();
+            let others = async {
+                let late = reads.run(Instant::now() + Duration::from_millis(1), count()).await;
+                assert_eq!(late, Err(NodeError::Timeout));
+                let gave_up = tokio::time::timeout(Duration::from_millis(1), reads.run(deadline, count())).await;
+                assert!(gave_up.is_err());
+                drop(release);
+            };
+            let (first, ()) = tokio::join!(biased; reads.run(deadline, work), others);
+            assert_eq!(first, Ok(()));
+            // The thread takes what waits in order: the others had their turn before this one.
+            assert_eq!(reads.run(deadline, count()).await, Ok(0));
+            assert_eq!(reads.permits.available_permits(), 8);
+        });
+    }
+}
