@@ -19,6 +19,8 @@ use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogInd
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
 const INLINE_LOOKUPS_MAX: usize = 32;
+/// Revisions whose predecessors are looked up together at most, count: as many records as the storage fetches together.
+const PIECE_ITEMS_MAX: usize = 32;
 
 /// What to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,32 +118,23 @@ impl Node {
     }
 
     /// Looks up the pairs before the changes in `items`, for all who will ask; exact while a change is in history. What
-    /// was compacted is remembered as absent.
+    /// was compacted is remembered as absent. Ends with the first item by which they take `bytes_max` together with what was
+    /// found, because a small change may stand for a large pair; how many items are done.
     ///
     /// # Errors
     ///
     /// [`NodeError::Storage`] if the disk failed.
-    pub async fn resolve_predecessors(&self, items: &[Item<Kv>]) -> Result<(), NodeError> {
-        let mut wanted = Vec::new();
-        for item in items {
-            for position in item.positions() {
-                let memo = item.commit().memo(position);
-                if memo.prev().is_some() {
-                    continue;
-                }
-                if is_creation(&item.commit().events()[position]) {
-                    memo.set_prev(None);
-                } else {
-                    wanted.push((Arc::clone(item.commit()), position));
-                }
-            }
+    pub async fn resolve_predecessors(&self, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, NodeError> {
+        let wanted: usize = items.iter().map(|item| unresolved(item).count()).sum();
+        if wanted == 0 {
+            return Ok(resolve(items, bytes_max, |_| Ok(()))?);
         }
-        if wanted.len() <= INLINE_LOOKUPS_MAX {
-            return Ok(look_up(&self.inner.store, &wanted)?);
+        if wanted <= INLINE_LOOKUPS_MAX {
+            return Ok(resolve_from(&self.inner.store, items, bytes_max)?);
         }
-        let store = Arc::clone(&self.inner.store);
-        let looked_up = tokio::task::spawn_blocking(move || look_up(&store, &wanted)).await;
-        Ok(looked_up.map_err(|_| NodeError::Stopped)??)
+        let (store, items) = (Arc::clone(&self.inner.store), items.to_vec());
+        let resolved = tokio::task::spawn_blocking(move || resolve_from(&store, &items, bytes_max)).await;
+        Ok(resolved.map_err(|_| NodeError::Stopped)??)
     }
 
     /// Where in the log a watch from `revision` begins.
@@ -177,12 +170,48 @@ fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
 }
 
-fn look_up(store: &StateStore, wanted: &[(Arc<Commit<Kv>>, usize)]) -> Result<(), StorageError> {
-    if wanted.is_empty() {
-        return Ok(());
-    }
+/// The changes in `item` whose pair before must be looked up; those before which there was nothing are done at once.
+fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
+    item.positions().filter(|position| {
+        let commit = item.commit();
+        if commit.prev(*position).is_none() && is_creation(&commit.events()[*position]) {
+            commit.set_prev(*position, None);
+        }
+        commit.prev(*position).is_none()
+    })
+}
+
+fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
     let db = store.current();
     let view = db.view()?;
+    resolve(items, bytes_max, |piece| look_up(&view, piece))
+}
+
+/// Looks up piece by piece, the first ones small: how large the pairs are is known afterwards.
+fn resolve(
+    items: &[Item<Kv>],
+    bytes_max: usize,
+    mut look_up: impl FnMut(&[Item<Kv>]) -> Result<(), StorageError>,
+) -> Result<usize, StorageError> {
+    let (mut done, mut bytes, mut piece_items) = (0, 0, 1);
+    while done < items.len() {
+        let piece = &items[done..items.len().min(done + piece_items)];
+        look_up(piece)?;
+        for item in piece {
+            done += 1;
+            bytes += item.bytes();
+            if bytes >= bytes_max {
+                return Ok(done);
+            }
+        }
+        piece_items = (2 * piece_items).min(PIECE_ITEMS_MAX);
+    }
+    Ok(done)
+}
+
+fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> {
+    let wanted: Vec<_> =
+        items.iter().flat_map(|item| unresolved(item).map(move |position| (item.commit(), position))).collect();
     let mut found = Vec::with_capacity(wanted.len());
     for (place, (commit, position)) in wanted.iter().enumerate() {
         let before = LogIndex(commit.index().get().saturating_sub(1));
@@ -196,7 +225,7 @@ fn look_up(store: &StateStore, wanted: &[(Arc<Commit<Kv>>, usize)]) -> Result<()
         pairs[*place] = Some(record.kv);
     }
     for ((commit, position), pair) in wanted.iter().zip(pairs) {
-        commit.memo(*position).set_prev(pair);
+        commit.set_prev(*position, pair);
     }
     Ok(())
 }
@@ -264,4 +293,46 @@ fn scan(
         goes_on
     })?;
     Ok(Ok(chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{Feed, FeedOptions};
+
+    /// Changes of a key that was there before.
+    fn items(count: u64) -> Vec<Item<Kv>> {
+        let feed = Feed::<Kv>::new(StatePoint::default(), FeedOptions::default());
+        let mut reader = feed.subscribe(KeyRange::One("k".into()), Start::Now, &Session::new(), 0).unwrap();
+        let kv = KeyValue { key: "k".into(), version: 2, ..KeyValue::default() };
+        let event = KvEvent { kind: ChangeKind::Put, kv };
+        let commit = |index| CommitEvents { index: LogIndex(index), revision: None, kv: [event.clone()].into() };
+        feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
+        std::iter::from_fn(|| reader.try_next().unwrap()).collect()
+    }
+
+    #[test]
+    fn predecessors_count_and_end_a_batch() {
+        let items = items(100);
+        let found = std::cell::Cell::new(0);
+        let look_up = |value_len: usize| {
+            let found = &found;
+            move |piece: &[Item<Kv>]| {
+                found.set(found.get() + piece.len());
+                for item in piece {
+                    let prev = KeyValue { value: vec![0; value_len].into(), ..KeyValue::default() };
+                    item.commit().set_prev(0, Some(prev));
+                }
+                Ok(())
+            }
+        };
+        // A pair counts twice, once for its encoding: the second one reaches the limit.
+        assert_eq!(resolve(&items, 3_000_000, look_up(1_000_000)).unwrap(), 2);
+        assert_eq!(found.get(), 3, "few were looked up for nothing");
+        // Those that are known count as well.
+        assert_eq!(resolve(&items, 3_000_000, |_| Ok(())).unwrap(), 2);
+        // One always fits, and small ones do not end a batch.
+        assert_eq!(resolve(&items, 0, |_| Ok(())).unwrap(), 1);
+        assert_eq!(resolve(&items[3..], 3_000_000, look_up(10)).unwrap(), 97);
+    }
 }

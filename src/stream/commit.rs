@@ -3,7 +3,10 @@
 //! Invariant: a commit is made once and shared by reference by everyone who delivers it, with what is derived from it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::topic::Topic;
 use crate::types::{CommitEvents, LogIndex, Revision};
@@ -15,6 +18,15 @@ pub struct Commit<T: Topic> {
     events: Arc<[T::Event]>,
     memos: OnceLock<Box<[T::Memo]>>,
     bytes: usize,
+    added: Mutex<Added>,
+}
+
+/// What the memos of a commit hold beyond its cost.
+#[derive(Default)]
+struct Added {
+    bytes: usize,
+    /// Where it is counted while somebody keeps the commit.
+    tally: Option<Arc<AtomicUsize>>,
 }
 
 impl<T: Topic> Commit<T> {
@@ -25,7 +37,14 @@ impl<T: Topic> Commit<T> {
             return None;
         }
         let bytes = events.iter().map(T::cost_bytes).sum();
-        Some(Self { index: commit.index, revision: commit.revision, events, memos: OnceLock::new(), bytes })
+        Some(Self {
+            index: commit.index,
+            revision: commit.revision,
+            events,
+            memos: OnceLock::new(),
+            bytes,
+            added: Mutex::default(),
+        })
     }
 
     /// Log index of the command.
@@ -43,15 +62,39 @@ impl<T: Topic> Commit<T> {
         &self.events
     }
 
-    /// About how much memory it takes, bytes.
+    /// About how much memory it takes, bytes, without what its memos came to hold beyond [`Topic::cost_bytes`].
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// What is derived from the event at `position` once for all.
-    pub fn memo(&self, position: usize) -> &T::Memo {
+    pub(super) fn memo(&self, position: usize) -> &T::Memo {
         let memos = self.memos.get_or_init(|| self.events.iter().map(|_| T::Memo::default()).collect());
         &memos[position]
+    }
+
+    /// A memo came to hold so much beyond the cost of its event.
+    pub(super) fn add_bytes(&self, bytes: usize) {
+        let mut added = self.added.lock();
+        added.bytes += bytes;
+        if let Some(tally) = &added.tally {
+            tally.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts in `tally` what the memos hold beyond the cost, now and from here on.
+    pub(super) fn count_in(&self, tally: &Arc<AtomicUsize>) {
+        let mut added = self.added.lock();
+        tally.fetch_add(added.bytes, Ordering::Relaxed);
+        added.tally = Some(Arc::clone(tally));
+    }
+
+    /// Takes out of the tally what it counted there.
+    pub(super) fn count_out(&self) {
+        let mut added = self.added.lock();
+        if let Some(tally) = added.tally.take() {
+            tally.fetch_sub(added.bytes, Ordering::Relaxed);
+        }
     }
 }
 

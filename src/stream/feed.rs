@@ -32,7 +32,7 @@ const WAKE_BATCH: usize = 256;
 pub struct FeedOptions {
     /// Commits in the window, count: what slow readers of all subjects together may pin.
     pub window_items_max: usize,
-    /// Commits in the window, bytes.
+    /// Commits in the window, bytes, with what is derived from them.
     pub window_bytes_max: usize,
     /// What one step of catching up reads: a reader that stands still in the middle of it pins that much.
     pub scan: ScanLimits,
@@ -321,10 +321,13 @@ impl<T: Topic> Feed<T> {
 
     /// What a reader at `position` missed, as far as the window has it.
     pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> Rejoin<T> {
-        let core = self.core.lock();
+        // Dropped after the lock is let go.
+        let mut evicted = Vec::new();
+        let mut core = self.core.lock();
         if let Some(reason) = &core.closed {
             return Rejoin::Closed(reason.clone());
         }
+        core.window.trim(&mut evicted);
         if !core.window.covers(position) {
             return Rejoin::OutOfReach;
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use super::commit::{Commit, Item};
 use super::intervals::Intervals;
 use super::topic::{SubjectIndex, Topic};
 use crate::types::{CommitEvents, KeyRange, KeyValue, KvEvent};
@@ -35,25 +36,57 @@ pub struct KvMemo {
     encoded: [OnceLock<Bytes>; ENCODINGS],
 }
 
-impl KvMemo {
+/// Memory around a change: its place in lists, its memo.
+const OVERHEAD_BYTES: usize = 256;
+
+/// What a pair takes: once as it is, once encoded.
+fn pair_bytes(kv: &KeyValue) -> usize {
+    2 * (kv.key.len() + kv.value.len())
+}
+
+/// What is known of the change at a position, and counted.
+impl Commit<Kv> {
     /// The pair before the change, if there was one: `None` if nobody has looked yet.
-    pub fn prev(&self) -> Option<Option<&KeyValue>> {
-        self.prev.get().map(Option::as_deref)
+    pub fn prev(&self, position: usize) -> Option<Option<&KeyValue>> {
+        self.memo(position).prev.get().map(Option::as_deref)
     }
 
     /// Remembers the pair before the change. Everybody who looks finds the same.
-    pub fn set_prev(&self, prev: Option<KeyValue>) {
-        self.prev.get_or_init(|| prev.map(Box::new));
+    pub fn set_prev(&self, position: usize, prev: Option<KeyValue>) {
+        let mut bytes = 0;
+        self.memo(position).prev.get_or_init(|| {
+            bytes = prev.as_ref().map_or(0, |prev| size_of::<KeyValue>() + pair_bytes(prev));
+            prev.map(Box::new)
+        });
+        if bytes > 0 {
+            self.add_bytes(bytes);
+        }
     }
 
     /// The change as `encoding` has it, made by `encode` on first use.
-    pub fn encoded(&self, encoding: Encoding, encode: impl FnOnce() -> Bytes) -> &Bytes {
-        self.encoded[encoding as usize].get_or_init(encode)
+    pub fn encoded(&self, position: usize, encoding: Encoding, encode: impl FnOnce() -> Bytes) -> &Bytes {
+        let memo = self.memo(position);
+        let mut is_new = false;
+        let encoded = memo.encoded[encoding as usize].get_or_init(|| {
+            is_new = true;
+            encode()
+        });
+        // The cost of the change includes one encoding.
+        if is_new && memo.encoded.iter().filter(|encoded| encoded.get().is_some()).count() > 1 {
+            self.add_bytes(encoded.len());
+        }
+        encoded
     }
 }
 
-/// Memory around a change: its place in lists, its memo.
-const OVERHEAD_BYTES: usize = 256;
+impl Item<Kv> {
+    /// About how much memory it takes, bytes: the commit, and the pairs before the changes that are wanted, as far as they
+    /// are known.
+    pub fn bytes(&self) -> usize {
+        let prev = |position| self.commit().prev(position).flatten().map_or(0, pair_bytes);
+        self.commit().bytes() + self.positions().map(prev).sum::<usize>()
+    }
+}
 
 impl Topic for Kv {
     type Event = KvEvent;
@@ -72,8 +105,7 @@ impl Topic for Kv {
     }
 
     fn cost_bytes(event: &KvEvent) -> usize {
-        // Once as it is, once encoded.
-        2 * (event.kv.key.len() + event.kv.value.len()) + OVERHEAD_BYTES
+        pair_bytes(&event.kv) + OVERHEAD_BYTES
     }
 }
 

@@ -29,7 +29,7 @@ pub trait Topic: Sized + Send + Sync + 'static {
     /// Whether a subscription to `subject` wants `event`.
     fn matches(subject: &Self::Subject, event: &Self::Event) -> bool;
 
-    /// About how much memory keeping the change takes, with its memo, bytes.
+    /// About how much memory keeping the change takes, bytes. What memos come to hold beyond it is counted as it is added.
     fn cost_bytes(event: &Self::Event) -> usize;
 }
 

@@ -1,9 +1,11 @@
 //! The last commits of a topic, bounded in items and bytes: the live lists' nodes, and the first place to catch up from.
 //!
+//! What memos of its commits come to hold counts as well; a new commit makes room for it, and so does a reader who rejoins.
 //! Invariant: every commit of the topic above `floor` that was published is in here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
@@ -22,6 +24,8 @@ pub(super) struct Entry<T: Topic> {
 pub(super) struct Window<T: Topic> {
     entries: VecDeque<Entry<T>>,
     bytes: usize,
+    /// What the memos of the commits hold beyond their cost, bytes.
+    added: Arc<AtomicUsize>,
     floor: LogIndex,
     items_max: usize,
     bytes_max: usize,
@@ -29,16 +33,23 @@ pub(super) struct Window<T: Topic> {
 
 impl<T: Topic> Window<T> {
     pub(super) fn new(floor: LogIndex, items_max: usize, bytes_max: usize) -> Self {
-        Self { entries: VecDeque::new(), bytes: 0, floor, items_max, bytes_max }
+        Self { entries: VecDeque::new(), bytes: 0, added: Arc::default(), floor, items_max, bytes_max }
     }
 
     /// Adds the newest commit. What falls out goes to `evicted`, to be dropped where it disturbs nobody.
     pub(super) fn push(&mut self, entry: Entry<T>, evicted: &mut Vec<Entry<T>>) {
         self.bytes += entry.commit.bytes();
+        entry.commit.count_in(&self.added);
         self.entries.push_back(entry);
-        while self.entries.len() > self.items_max || self.bytes > self.bytes_max {
+        self.trim(evicted);
+    }
+
+    /// Lets the oldest go while there is too much.
+    pub(super) fn trim(&mut self, evicted: &mut Vec<Entry<T>>) {
+        while self.entries.len() > self.items_max || self.bytes() > self.bytes_max {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.commit.bytes();
+            oldest.commit.count_out();
             self.floor = oldest.commit.index();
             evicted.push(oldest);
         }
@@ -48,6 +59,8 @@ impl<T: Topic> Window<T> {
     pub(super) fn clear(&mut self, floor: LogIndex) -> VecDeque<Entry<T>> {
         self.floor = floor;
         self.bytes = 0;
+        // Those that go on counting in the old one disturb nobody.
+        self.added = Arc::default();
         std::mem::take(&mut self.entries)
     }
 
@@ -77,6 +90,6 @@ impl<T: Topic> Window<T> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.added.load(Ordering::Relaxed)
     }
 }

@@ -135,18 +135,18 @@ fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
 
 /// One change as the event of a response, encoded once for all streams.
 fn event(item: &Item<Kv>, position: usize) -> Bytes {
-    let memo = item.commit().memo(position);
-    let change = &item.commit().events()[position];
+    let commit = item.commit();
+    let change = &commit.events()[position];
     let encode = || {
         let (kind, kv) = match change.kind {
             ChangeKind::Put => (EventType::Put, None),
-            ChangeKind::Delete => (EventType::Delete, memo.prev().flatten()),
-            ChangeKind::Expire => (EventType::Expire, memo.prev().flatten()),
+            ChangeKind::Delete => (EventType::Delete, commit.prev(position).flatten()),
+            ChangeKind::Expire => (EventType::Expire, commit.prev(position).flatten()),
         };
         let kv = key_value(kv.unwrap_or(&change.kv).clone());
         field(EVENT, &pb::Event { event_type: kind.into(), kv: Some(kv) })
     };
-    memo.encoded(Encoding::Early, encode).clone()
+    commit.encoded(position, Encoding::Early, encode).clone()
 }
 
 impl EarlyStream {
@@ -227,7 +227,7 @@ impl EarlyStream {
         }
         let Some(((_, token), item)) = self.heads.pop_first() else { return Ok(!self.ready.is_empty()) };
         self.pull(token)?;
-        self.node.resolve_predecessors(std::slice::from_ref(&item)).await?;
+        self.node.resolve_predecessors(std::slice::from_ref(&item), 0).await?;
         self.metrics.events_sent(item.len());
         let header = self.header(item.commit().revision().unwrap_or_default());
         let head = pb::WatchResponse { header: Some(header), event: None };

@@ -1,8 +1,8 @@
 //! Slow readers: bounded memory, the way back, and what ends a subscription.
 
 use super::super::*;
-use super::bed::{Bed, one, options, prefix};
-use crate::types::{LogIndex, Revision, StoreEpoch};
+use super::bed::{Bed, commit, one, options, prefix};
+use crate::types::{KeyValue, LogIndex, Revision, StoreEpoch};
 
 #[test]
 fn a_slow_reader_pins_the_window_and_no_more() {
@@ -38,6 +38,46 @@ fn bytes_bound_the_window_too() {
     }
     let stats = bed.feed.stats();
     assert!(stats.window_items > 1 && stats.window_bytes <= 1000, "{stats:?}");
+}
+
+#[test]
+fn what_is_derived_counts_too_while_the_window_keeps_it() {
+    let bed = Bed::new(FeedOptions { window_bytes_max: 10_000, ..FeedOptions::default() });
+    let mut reader = bed.feed.subscribe(prefix("k"), Start::Now, &Session::new(), 7).unwrap();
+    let late = bed.feed.subscribe(prefix("k"), Start::Now, &Session::new(), 8).unwrap();
+    let bytes = || bed.feed.stats().window_bytes;
+    bed.feed.publish(&[commit(1, &["k"])]);
+    let first = reader.try_next().unwrap().unwrap();
+    let cost = bytes();
+    assert_eq!(cost, first.commit().bytes() as u64);
+    // One encoding is included, a second one and the pair before are not.
+    first.commit().encoded(0, Encoding::Etcd, || vec![0; 100].into());
+    assert_eq!(bytes(), cost);
+    first.commit().encoded(0, Encoding::Early, || vec![0; 100].into());
+    assert_eq!(bytes(), cost + 100);
+    first.commit().set_prev(0, Some(KeyValue { value: vec![0; 2000].into(), ..KeyValue::default() }));
+    first.commit().set_prev(0, None);
+    let with_prev = bytes();
+    assert!((cost + 4100..cost + 4500).contains(&with_prev), "{with_prev}");
+    // What is added makes room when the next one comes, and what has gone does not count, whoever holds it.
+    bed.feed.publish(&[commit(2, &["k"])]);
+    let second = reader.try_next().unwrap().unwrap();
+    second.commit().set_prev(0, Some(KeyValue { value: vec![0; 3000].into(), ..KeyValue::default() }));
+    assert!(bytes() > 10_000 && bed.feed.stats().window_items == 2);
+    bed.feed.publish(&[commit(3, &["k"])]);
+    assert_eq!(bed.feed.stats().window_items, 2);
+    let rest = bytes();
+    assert!((6000..7000).contains(&rest), "{rest}");
+    first.commit().encoded(0, Encoding::EtcdWithPrev, || vec![0; 50_000].into());
+    assert_eq!(bytes(), rest);
+    // A reader who rejoins makes room, too.
+    second.commit().encoded(0, Encoding::Etcd, || vec![0; 10].into());
+    second.commit().encoded(0, Encoding::Early, || vec![0; 20_000].into());
+    let mut late = late;
+    assert!(late.try_next().unwrap().is_none(), "it waits for history");
+    assert_eq!((bed.feed.stats().window_items, bytes()), (1, cost));
+    bed.feed.reset(StatePoint { index: LogIndex(3), ..StatePoint::default() });
+    assert_eq!(bytes(), 0);
 }
 
 #[test]

@@ -15,13 +15,13 @@ const EVENTS: u32 = 11;
 
 /// One change as a field of a response, encoded once for all streams that want it the same way.
 pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
-    let memo = item.commit().memo(position);
-    let event = &item.commit().events()[position];
+    let commit = item.commit();
+    let event = &commit.events()[position];
     if prev_kv {
-        let prev = memo.prev().flatten();
-        memo.encoded(Encoding::EtcdWithPrev, || field(EVENTS, &message(event, prev))).clone()
+        let prev = commit.prev(position).flatten();
+        commit.encoded(position, Encoding::EtcdWithPrev, || field(EVENTS, &message(event, prev))).clone()
     } else {
-        memo.encoded(Encoding::Etcd, || field(EVENTS, &message(event, None))).clone()
+        commit.encoded(position, Encoding::Etcd, || field(EVENTS, &message(event, None))).clone()
     }
 }
 

@@ -258,7 +258,7 @@ impl WatchStream {
                     self.start_ticker();
                 }
                 self.tokens.insert(id, token);
-                self.watchers.insert(token, Watcher { id, wish, watch, is_idle: true });
+                self.watchers.insert(token, Watcher::new(id, wish, watch));
                 self.raised.push_back(token);
             }
             Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => {
@@ -344,8 +344,8 @@ impl WatchStream {
         let mut gives_up = self.watchers.is_empty();
         for (token, watcher) in &self.watchers {
             let begins_later = watcher.wish.start.is_some_and(|start| start > point.revision);
-            let is_through = watcher.watch.is_through(point.index);
-            gives_up |= begins_later || (!is_through && watcher.watch.is_lagging());
+            let is_through = watcher.is_through(point.index);
+            gives_up |= begins_later || (!is_through && watcher.is_lagging());
             if !is_through {
                 pending.push(*token);
             }
@@ -369,7 +369,7 @@ impl WatchStream {
         let mut idle = Vec::new();
         for watcher in self.watchers.values_mut().filter(|watcher| watcher.wish.progress_notify) {
             let has_begun = watcher.wish.start.is_none_or(|start| start <= point.revision);
-            if std::mem::replace(&mut watcher.is_idle, true) && has_begun && watcher.watch.is_through(point.index) {
+            if std::mem::replace(&mut watcher.is_idle, true) && has_begun && watcher.is_through(point.index) {
                 idle.push(watcher.id);
             }
         }

@@ -1,5 +1,7 @@
 //! One watcher on a stream: what it asked for, and what becomes of a batch on its way to the client.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 
 use super::super::errors::Failure;
@@ -10,7 +12,7 @@ use crate::types::{ChangeKind, KeyRange, LogIndex, Revision};
 
 /// Revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
-/// Changes in one response, bytes as the feed counts them; one revision always fits.
+/// Changes in one response with the pairs before them, bytes as the feed counts them; one revision always fits.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The words of a rejection (spec: etcd §2.1).
@@ -67,7 +69,10 @@ impl Wish {
 pub(super) struct Watcher {
     pub(super) id: i64,
     pub(super) wish: Wish,
-    pub(super) watch: KeyWatch,
+    watch: KeyWatch,
+    /// Read and not yet sent, because what came before them filled a response; at most what fits one without the pairs
+    /// before.
+    held: VecDeque<Item<Kv>>,
     /// Whether nothing was sent since the last tick of progress.
     pub(super) is_idle: bool,
 }
@@ -85,13 +90,37 @@ pub(super) struct Batch {
 }
 
 impl Watcher {
+    pub(super) fn new(id: i64, wish: Wish, watch: KeyWatch) -> Self {
+        Self { id, wish, watch, held: VecDeque::new(), is_idle: true }
+    }
+
+    /// Whether everything up to `index`, which was asked for before, was sent.
+    pub(super) fn is_through(&self, index: LogIndex) -> bool {
+        match self.held.front() {
+            Some(item) => item.index() > index,
+            None => self.watch.is_through(index),
+        }
+    }
+
+    /// Whether it is catching up from history.
+    pub(super) fn is_lagging(&self) -> bool {
+        self.watch.is_lagging()
+    }
+
+    fn next_through(&mut self, through: LogIndex) -> Result<Option<Item<Kv>>, CloseReason> {
+        if self.held.is_empty() {
+            return self.watch.try_next_through(through);
+        }
+        Ok(self.held.pop_front_if(|item| item.index() <= through))
+    }
+
     /// Reads whole revisions up to the log index `through`, as many as fit a response.
     pub(super) async fn read(&mut self, node: &Node, through: LogIndex) -> Result<Batch, Failure> {
-        let mut items: Vec<Item<Kv>> = Vec::new();
+        let mut items = Vec::new();
         let (mut bytes, mut more, mut ended) = (0, false, None);
-        let catching_up = self.watch.is_lagging();
+        let catching_up = self.is_lagging();
         loop {
-            match self.watch.try_next_through(through) {
+            match self.next_through(through) {
                 Ok(Some(item)) => {
                     bytes += item.commit().bytes();
                     items.push(item);
@@ -108,7 +137,15 @@ impl Watcher {
             }
         }
         if self.wish.prev_kv {
-            node.resolve_predecessors(&items).await?;
+            let fitting = node.resolve_predecessors(&items, BATCH_BYTES_MAX).await?;
+            let rest = items.split_off(fitting);
+            if !rest.is_empty() {
+                // It stays ended, and says so again after them.
+                (more, ended) = (true, None);
+            }
+            for item in rest.into_iter().rev() {
+                self.held.push_front(item);
+            }
         }
         let mut events = Vec::new();
         for item in &items {
