@@ -213,8 +213,10 @@ impl Consensus {
         let leader = self.leading().leader?;
         let alive = if leader == self.inner.me {
             let metrics = self.inner.raft.metrics();
-            let acked = metrics.borrow_watched().last_quorum_acked;
-            acked.is_some_and(|at| at.elapsed() <= self.inner.leader_silence_max)
+            let metrics = metrics.borrow_watched();
+            // Nobody else is asked where there is nobody else: that time then stands still.
+            let is_alone = metrics.membership_config.membership().voter_ids().count() == 1;
+            is_alone || metrics.last_quorum_acked.is_some_and(|at| at.elapsed() <= self.inner.leader_silence_max)
         } else {
             self.inner.contact.within(self.inner.leader_silence_max)
         };
