@@ -28,6 +28,7 @@ pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
+pub use reads::KvHash;
 pub use start::{NodeOptions, NodeStartError};
 
 use barrier::ReadBarrier;

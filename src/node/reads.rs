@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::{Consistency, Inner, Node, NodeError, RangePiece, Read, RequestContext};
 use crate::fsm;
 use crate::storage::{ReadView, StorageError};
-use crate::types::{KeyRange, RangeQuery, RangeResult, Refusal, Txn, TxnDone};
+use crate::types::{KeyRange, RangeQuery, RangeResult, Refusal, Revision, Txn, TxnDone};
 
 /// Pairs in one piece of a streamed range, count.
 const PIECE_KEYS_MAX: usize = 1000;
@@ -25,6 +25,17 @@ impl From<StorageError> for NodeError {
     fn from(error: StorageError) -> Self {
         Self::Storage(error.to_string())
     }
+}
+
+/// What a hash of the keys covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvHash {
+    /// The hash.
+    pub hash: u64,
+    /// The last revision in it.
+    pub revision: Revision,
+    /// The compaction point, below which nothing is in it; 0 if never compacted.
+    pub compacted: Revision,
 }
 
 impl Node {
@@ -95,6 +106,29 @@ impl Node {
     pub async fn state_hash(&self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
+    }
+
+    /// The hash of the keys up to `revision`, or up to the current one: equal on all members that have the same compaction
+    /// point, whatever else they have applied. With the revision that was hashed and the compaction point.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`] with serializable consistency; [`Refusal::FutureRevision`] and [`Refusal::Compacted`].
+    pub async fn kv_hash(&self, ctx: &RequestContext, revision: Option<Revision>) -> Result<Read<KvHash>, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.read(false, ctx.deadline, move |view| {
+            let current = view.revision();
+            let compacted = view.head().compaction.map_or(Revision(0), |point| point.revision);
+            let revision = revision.unwrap_or(current);
+            if revision > current {
+                return Ok(Err(Refusal::FutureRevision { current }));
+            }
+            if revision < compacted || revision < Revision(0) {
+                return Ok(Err(Refusal::Compacted { compact_revision: compacted }));
+            }
+            Ok(Ok(KvHash { hash: view.kv_hash(revision)?, revision, compacted }))
+        })
+        .await
     }
 
     /// Everything that has to hold before a local view answers for this context.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use headwater::node::{Consistency, NodeError, RequestContext};
 use headwater::types::{Command, KeyRange, LeaseChoice, LeaseId, Put, RangeQuery, ValueChoice};
 
-use crate::cluster::{Cluster, get, get_local, put, wait_until};
+use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until};
 
 fn command(key: &'static str) -> Command {
     Command::Put(Put {
@@ -100,4 +100,36 @@ async fn a_request_that_is_too_large_changes_nothing() {
     cluster.kv(0).put(put("k", "v".repeat(limit - 200))).await.unwrap();
     let found = cluster.kv(1).range(get("k")).await.unwrap().into_inner();
     assert_eq!((found.kvs[0].version, found.kvs[0].value.len()), (1, limit - 200));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_alone_goes_on_leading() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    // Longer than a leader of several is trusted without hearing from the others.
+    let silence = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < silence {
+        assert!(cluster.node(0).live_leader().is_some());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hash_of_a_revision_stays_what_it_is() {
+    let cluster = Cluster::three().await;
+    let ctx = || RequestContext::within(Duration::from_secs(10));
+    let mut kv = cluster.kv(0);
+    for number in 0..10 {
+        kv.put(put(format!("k{}", number % 3), number.to_string())).await.unwrap();
+    }
+    let first = cluster.node(0).kv_hash(&ctx(), None).await.unwrap().value;
+    kv.put(put("k1", "later")).await.unwrap();
+    for member in 0..3 {
+        cluster.hashes().await;
+        let again = cluster.node(member).kv_hash(&ctx(), Some(first.revision)).await.unwrap().value;
+        assert_eq!(again, first, "member {member}");
+        let newest = cluster.node(member).kv_hash(&ctx(), None).await.unwrap().value;
+        assert_ne!(newest.hash, first.hash);
+    }
+    let future = headwater::types::Revision(first.revision.get() + 2);
+    assert!(cluster.node(0).kv_hash(&ctx(), Some(future)).await.is_err());
 }

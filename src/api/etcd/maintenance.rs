@@ -7,10 +7,10 @@ use super::super::context::{open, reply};
 use super::super::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use super::errors::Failure;
 use super::{convert, header};
-use crate::node::{self, Node, NodeError};
+use crate::node::{self, Node};
 use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::maintenance_server::Maintenance;
-use crate::types::{Refusal, Revision};
+use crate::types::Revision;
 
 /// Serves `etcdserverpb.Maintenance`.
 pub(crate) struct MaintenanceService {
@@ -58,14 +58,13 @@ impl Maintenance for MaintenanceService {
     /// The hash is over the whole state, so that only the current revision can be asked for.
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        let read = self.node.state_hash(&ctx).await.map_err(Failure::Node)?;
-        let compact = self.node.status().map_err(Failure::Node)?.compact_revision;
-        hashable(request.revision, compact, read.revision)?;
+        let wanted = (request.revision != 0).then_some(Revision(request.revision));
+        let read = self.node.kv_hash(&ctx, wanted).await.map_err(Failure::Node)?;
         let response = pb::HashKvResponse {
             header: Some(header::full(&self.node, read.revision)),
-            hash: fold(read.value),
-            compact_revision: compact.get(),
-            hash_revision: read.revision.get(),
+            hash: fold(read.value.hash),
+            compact_revision: read.value.compacted.get(),
+            hash_revision: read.value.revision.get(),
         };
         Ok(reply(read.index, response))
     }
@@ -111,20 +110,6 @@ fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::Status
         storage_version: ETCD_CLUSTER_VERSION.to_owned(),
         db_size_quota: 0,
         downgrade_info: Some(pb::DowngradeInfo::default()),
-    }
-}
-
-/// Whether the hash of `revision` can be told.
-fn hashable(revision: i64, compact: Revision, current: Revision) -> Result<(), Failure> {
-    let refused = |refusal| Err(NodeError::Refused(refusal).into());
-    match Revision(revision) {
-        Revision(0) => Ok(()),
-        revision if revision == current => Ok(()),
-        revision if revision > current => refused(Refusal::FutureRevision { current }),
-        revision if revision < compact || revision < Revision(0) => {
-            refused(Refusal::Compacted { compact_revision: compact })
-        }
-        _ => Err(Failure::Unserved("headwater: only the current revision can be hashed; ask for revision 0")),
     }
 }
 
@@ -187,23 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_current_revision_has_a_hash() {
-        let (compact, current) = (Revision(3), Revision(8));
-        let refused = |refusal| Err(Failure::Node(NodeError::Refused(refusal)));
-        let compacted = || refused(Refusal::Compacted { compact_revision: compact });
-        let table = [
-            (0, Ok(())),
-            (8, Ok(())),
-            (9, refused(Refusal::FutureRevision { current })),
-            (2, compacted()),
-            (-1, compacted()),
-        ];
-        for (revision, wanted) in table {
-            assert_eq!(hashable(revision, compact, current), wanted, "{revision}");
-        }
-        for revision in [3, 7] {
-            assert!(matches!(hashable(revision, compact, current), Err(Failure::Unserved(_))), "{revision}");
-        }
+    fn a_hash_is_folded_to_what_the_wire_has_room_for() {
         assert_eq!(fold(0x1234_5678_0000_0001), 0x1234_5679);
     }
 }

@@ -1,4 +1,5 @@
-//! One number for everything that a state says, so that members can be compared at an equal applied index.
+//! One number for everything that a state says, so that members can be compared at an equal applied index; and one for
+//! its keys at a revision, so that they can be compared while they move on.
 //!
 //! Owns the canonical order and the mixing. Invariant: equal for equal logical content from the compaction point on,
 //! whatever the files look like and however far this node has reclaimed; it leaves out what is not replicated.
@@ -10,7 +11,7 @@ use super::reader::StateReader;
 use super::record::{HistoryRecord, Version};
 use super::view::ReadView;
 use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::types::{LogIndex, Revision};
 
 /// Records whose values are fetched together.
 const BATCH: usize = 4096;
@@ -26,7 +27,7 @@ impl ReadView<'_> {
     pub fn state_hash(&self) -> Result<u64, StorageError> {
         let mut hash = Mixer::default();
         for table in Table::ALL {
-            self.hash_table(table, &mut hash)?;
+            self.hash_table(table, LogIndex(u64::MAX), &mut hash)?;
         }
         let point = self.head().compaction.map(|point| keys::revision(point.revision));
         self.hash_family(REVISIONS, point.as_ref().map_or(&[][..], |key| &key[..]), &mut hash)?;
@@ -35,7 +36,20 @@ impl ReadView<'_> {
         Ok(hash.finish())
     }
 
-    fn hash_table(&self, table: Table, hash: &mut Mixer) -> Result<(), StorageError> {
+    /// The hash of the key-value table up to `revision`, which must not lie below the compaction point or in the future:
+    /// equal wherever the compaction point is the same, whatever came later. Reads everything.
+    ///
+    /// # Errors
+    ///
+    /// As [`state_hash`](Self::state_hash).
+    pub fn kv_hash(&self, revision: Revision) -> Result<u64, StorageError> {
+        let mut hash = Mixer::default();
+        self.hash_table(Table::Kv, self.index_of(revision)?, &mut hash)?;
+        hash.number(revision.get() as u64);
+        Ok(hash.finish())
+    }
+
+    fn hash_table(&self, table: Table, through: LogIndex, hash: &mut Mixer) -> Result<(), StorageError> {
         let compacted = self.head().compacted_index();
         let mut batch = Vec::with_capacity(BATCH);
         let flush = |batch: &mut Vec<Version>, hash: &mut Mixer| {
@@ -46,6 +60,9 @@ impl ReadView<'_> {
             Ok::<_, StorageError>(())
         };
         self.every_version(table, compacted, |version| {
+            if version.index > through {
+                return Ok(());
+            }
             batch.push(version);
             if batch.len() == BATCH { flush(&mut batch, hash) } else { Ok(()) }
         })?;
