@@ -55,7 +55,7 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, pb::HashResponse { header, hash: fold(read.value) }))
     }
 
-    /// The hash is over the whole state, so that only the current revision can be asked for.
+    /// The hash is over the keys up to the revision asked for, so that members can be compared while they move on.
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let wanted = (request.revision != 0).then_some(Revision(request.revision));
