@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::consensus::WriteError;
 use crate::types::Applied;
@@ -31,6 +32,9 @@ const SHARE_PERCENT: usize = 75;
 const CROWD_MIN: usize = 16;
 /// How long a batch waits for them at most.
 const LINGER: Duration = Duration::from_millis(2);
+/// A crowd that has been away for so long is not expected back: clients that wait for their answers return within a
+/// millisecond or two, and whoever writes seldom must not wait for those who wrote before.
+const AWAY: Duration = Duration::from_millis(5);
 /// How long a batch waits for those under way at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Jobs that may wait.
@@ -68,7 +72,18 @@ impl Queue {
     pub(super) fn new() -> (Self, Gatherer) {
         let (jobs, waiting) = mpsc::channel(JOBS_QUEUED);
         let (done, ended) = mpsc::unbounded_channel();
-        (Self { jobs }, Gatherer { waiting, done, ended, in_flight: 0, commands_in_flight: 0, recent_peak: 0 })
+        (
+            Self { jobs },
+            Gatherer {
+                waiting,
+                done,
+                ended,
+                in_flight: 0,
+                commands_in_flight: 0,
+                recent_peak: 0,
+                last_end: Instant::now(),
+            },
+        )
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -88,27 +103,35 @@ impl Queue {
 
 /// Tells the gatherer that a batch has ended, however it ended.
 pub(super) struct InFlight {
-    done: mpsc::UnboundedSender<usize>,
+    done: mpsc::UnboundedSender<Ended>,
     commands: usize,
+}
+
+/// That a batch has ended.
+struct Ended {
+    commands: usize,
+    at: Instant,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         // The gatherer may have ended before.
-        let _gatherer_gone = self.done.send(self.commands).is_err();
+        let _gatherer_gone = self.done.send(Ended { commands: self.commands, at: Instant::now() }).is_err();
     }
 }
 
 /// The other end of a [`Queue`].
 pub(super) struct Gatherer {
     waiting: mpsc::Receiver<Job>,
-    done: mpsc::UnboundedSender<usize>,
-    ended: mpsc::UnboundedReceiver<usize>,
+    done: mpsc::UnboundedSender<Ended>,
+    ended: mpsc::UnboundedReceiver<Ended>,
     in_flight: usize,
     /// Commands of the batches under way.
     commands_in_flight: usize,
     /// The most commands that were under way together lately; fades from batch to batch.
     recent_peak: usize,
+    /// When the last batch ended.
+    last_end: Instant,
 }
 
 /// A batch that is ready to go.
@@ -146,13 +169,12 @@ impl Gatherer {
         // Whatever was woken together with the first one gets its chance to join.
         tokio::task::yield_now().await;
         self.drain(&mut filling);
-        let now = tokio::time::Instant::now();
+        let now = Instant::now();
+        self.forget_the_absent(now);
         let patience = now + PATIENCE;
         let mut lingers = true;
         loop {
-            while let Ok(count) = self.ended.try_recv() {
-                self.note_ended(count);
-            }
+            self.note_all_ended();
             let count = filling.commands.len();
             let crowd = self.is_crowd(count);
             let large = filling.is_full() || (crowd && count >= COMMANDS_MIN_WHILE_BUSY);
@@ -162,12 +184,16 @@ impl Gatherer {
             }
             tokio::select! {
                 ended = self.ended.recv() => {
-                    self.note_ended(ended?);
+                    self.note_ended(&ended?);
                     // Those who got an answer may ask for more at once.
                     tokio::task::yield_now().await;
                     self.drain(&mut filling);
                 }
-                () = tokio::time::sleep_until(now + LINGER), if lingers => lingers = false,
+                () = tokio::time::sleep_until(now + LINGER), if lingers => {
+                    lingers = false;
+                    // Most of them have gone; the next batch need not find out again.
+                    self.recent_peak /= 2;
+                }
                 // What is under way may never end (a leader without a quorum). Waiting longer would not help, and what is
                 // taken on is bounded by what may be pending.
                 () = tokio::time::sleep_until(patience) => break,
@@ -197,9 +223,24 @@ impl Gatherer {
         self.recent_peak < CROWD_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
     }
 
-    fn note_ended(&mut self, commands: usize) {
+    /// Expects nobody back after a pause.
+    fn forget_the_absent(&mut self, now: Instant) {
+        self.note_all_ended();
+        if self.in_flight == 0 && now.saturating_duration_since(self.last_end) > AWAY {
+            self.recent_peak = 0;
+        }
+    }
+
+    fn note_all_ended(&mut self) {
+        while let Ok(ended) = self.ended.try_recv() {
+            self.note_ended(&ended);
+        }
+    }
+
+    fn note_ended(&mut self, ended: &Ended) {
         self.in_flight -= 1;
-        self.commands_in_flight -= commands;
+        self.commands_in_flight -= ended.commands;
+        self.last_end = self.last_end.max(ended.at);
     }
 
     fn drain(&mut self, filling: &mut Filling) {
@@ -315,6 +356,35 @@ mod tests {
 
         let _few = spawn(1);
         assert_eq!(gatherer.next().await.unwrap().commands.len(), 1, "those who do not come are not waited for");
+    }
+
+    #[tokio::test]
+    async fn after_a_pause_nobody_is_waited_for() {
+        let (queue, mut gatherer) = Queue::new();
+        let _crowd = tokio::spawn(async move { queue.run(commands(100), WriteError::Discarded).await });
+        drop(gatherer.next().await.unwrap());
+        gatherer.note_all_ended();
+        let ended = gatherer.last_end;
+        gatherer.forget_the_absent(ended + AWAY);
+        assert!(!gatherer.is_crowd(1), "they may still come back");
+        gatherer.forget_the_absent(ended + AWAY + Duration::from_micros(1));
+        assert!(gatherer.is_crowd(1));
+    }
+
+    #[tokio::test]
+    async fn a_crowd_that_does_not_come_is_waited_for_a_few_times_only() {
+        let (queue, mut gatherer) = Queue::new();
+        let spawn = |count| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
+        };
+        let _crowd = spawn(CROWD_MIN * 8);
+        drop(gatherer.next().await.unwrap());
+        for _ in 0..4 {
+            let _lone = spawn(1);
+            drop(gatherer.next().await.unwrap());
+        }
+        assert!(gatherer.is_crowd(1), "half as many are expected after each that was waited for in vain");
     }
 
     #[tokio::test]
