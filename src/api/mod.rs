@@ -16,6 +16,7 @@ mod keep_alive;
 mod metrics;
 mod service;
 mod watch_metrics;
+mod watch_service;
 
 use std::time::Duration;
 

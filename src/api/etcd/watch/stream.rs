@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use tonic::{Status, Streaming};
 
 use super::super::super::ApiOptions;
 use super::super::super::frames::Frame;
 use super::super::super::watch_metrics::{StreamGuard, WatchMetrics};
+use super::super::super::watch_service::{Frames, WatchParts};
 use super::super::errors::Failure;
 use super::super::header;
 use super::encode;
@@ -115,13 +116,8 @@ impl Sight {
 }
 
 impl WatchStream {
-    pub(super) fn new(
-        node: Node,
-        options: ApiOptions,
-        metrics: WatchMetrics,
-        context: RequestContext,
-        requests: Streaming<pb::WatchRequest>,
-    ) -> Self {
+    pub(super) fn new(parts: WatchParts, context: RequestContext, requests: Streaming<pb::WatchRequest>) -> Self {
+        let WatchParts { node, options, metrics } = parts;
         let leader = context.require_leader.then(LeaderProbe::new);
         let closing = Box::pin(node.streams_closing());
         Self {
@@ -146,7 +142,7 @@ impl WatchStream {
         }
     }
 
-    pub(super) fn into_frames(self) -> BoxStream<'static, Result<Frame, Status>> {
+    pub(super) fn into_frames(self) -> Frames {
         stream::unfold(self, |mut this| async move {
             if this.has_ended {
                 return None;
