@@ -10,15 +10,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     collect(root, &mut files)?;
     files.sort();
 
-    let descriptors = protox::compile(&files, [root])?;
-    let out = PathBuf::from(env::var("OUT_DIR")?);
     // Internal records are not part of any public API, so reflection does not show them.
-    let mut public = descriptors.clone();
-    public.file.retain(|file| !file.name().starts_with("internal/"));
-    fs::write(out.join("public_descriptors.bin"), prost::Message::encode_to_vec(&public))?;
+    let public = compile(files.iter().filter(|file| !file.starts_with(root.join("internal"))))?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // Encoded by the compiler: with prost's own types the HTTP annotations would be lost.
+    fs::write(out.join("public_descriptors.bin"), public.encode_file_descriptor_set())?;
 
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").compile_fds(compile(&files)?.file_descriptor_set())?;
     Ok(())
+}
+
+fn compile<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<protox::Compiler, protox::Error> {
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_source_info(true).include_imports(true).open_files(files)?;
+    Ok(compiler)
 }
 
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

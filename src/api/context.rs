@@ -47,7 +47,7 @@ pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<Reques
 }
 
 /// Reads gRPC's timeout: at most eight digits and a unit.
-fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
+pub(crate) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

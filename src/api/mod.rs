@@ -4,18 +4,21 @@
 //! waiting, retries or storage. Invariant: every request reaches [`Node`](crate::node::Node) with a `RequestContext`
 //! that was read from its metadata, and every successful gRPC answer carries `headwater-index`.
 //!
-//! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`.
+//! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
+//! methods are served over HTTP too where their protos have an HTTP annotation (see [`gateway`]).
 
 mod context;
 mod early;
 mod etcd;
 mod frames;
+mod gateway;
 mod health;
 mod http;
 mod keep_alive;
 mod metrics;
 mod service;
 mod watch_metrics;
+mod watch_service;
 
 use std::time::Duration;
 

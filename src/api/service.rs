@@ -1,4 +1,5 @@
-//! The one service of the client port: gRPC calls go by their path straight to the generated server, the rest to HTTP.
+//! The one service of the client port: gRPC calls go by their path straight to the generated server, `/v3/*` to the
+//! gateway, which calls the same servers, the rest to HTTP.
 //!
 //! Owns the list of what is served ([`Face`]) and the counting of calls. Knows nothing of connections; the server hands it
 //! requests of HTTP/1 and HTTP/2. Every method has an entry, made at the start from the descriptors of the served
@@ -14,6 +15,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, Version, header};
 use prometheus::Registry;
 use prost::Message;
@@ -25,12 +27,14 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use super::ApiOptions;
 use super::early::{EarlyService, EarlyWatchService};
 use super::etcd::{ClusterService, KvService, LeaseService, MaintenanceService, WatchService};
+use super::gateway::Gateway;
 use super::health::HealthService;
+use super::http::{self as plain, cors};
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::watch_metrics::WatchMetrics;
-use super::{ApiOptions, http as plain};
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::early::etcd_server::EtcdServer;
@@ -52,10 +56,12 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let maintenance = MaintenanceServer::new(MaintenanceService::new(node.clone(), options));
     let early = EtcdServer::new(EarlyService::new(node.clone(), options));
     let watch_metrics = WatchMetrics::register(&node, &registry)?;
+    let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics),
-        methods: methods(&GrpcMetrics::register(&registry)?),
+        gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
+        methods,
         kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         cluster: cluster.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -88,6 +94,7 @@ impl fmt::Debug for ClientService {
 struct Inner {
     /// By path.
     methods: HashMap<String, Method>,
+    gateway: Gateway,
     kv: KvServer<KvService>,
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
@@ -192,9 +199,39 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     Face::ALL.into_iter().fold(builder, |builder, face| builder.with_service_name(face.name()))
 }
 
+/// The gRPC side alone, for the gateway.
+struct GrpcCalls(Arc<Inner>);
+
+impl Service<Request<Body>> for GrpcCalls {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
+        ResponseFuture(self.0.grpc(request))
+    }
+}
+
 type GrpcFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Inner {
+    fn grpc<B>(&self, request: Request<B>) -> Kind
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let Some(method) = self.methods.get(request.uri().path()) else {
+            return Kind::Ready(Some(unknown(request.uri().path()).into_http()));
+        };
+        let call = Call::start(&method.metrics);
+        let future = self.call_grpc(method.face, request);
+        Kind::Grpc { future, call: Some(call), streams_out: method.kind.streams_out() }
+    }
+
     fn call_grpc<B>(&self, face: Face, request: Request<B>) -> GrpcFuture
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -229,14 +266,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture {
-        ResponseFuture(if !is_grpc(request.version(), request.headers()) {
-            Kind::Http(self.inner.http.clone().call(request))
-        } else if let Some(method) = self.inner.methods.get(request.uri().path()) {
-            let call = Call::start(&method.metrics);
-            let future = self.inner.call_grpc(method.face, request);
-            Kind::Grpc { future, call: Some(call), streams_out: method.kind.streams_out() }
+        ResponseFuture(if is_grpc(request.version(), request.headers()) {
+            self.inner.grpc(request)
+        } else if let Some(response) = cors::preflight(&request) {
+            Kind::Ready(Some(response))
+        } else if Gateway::owns(request.uri().path()) {
+            let calls = GrpcCalls(Arc::clone(&self.inner));
+            Kind::Gateway(self.inner.gateway.call(calls, request.map(Body::new)))
         } else {
-            Kind::Ready(Some(unknown(request.uri().path()).into_http()))
+            Kind::Http(self.inner.http.clone().call(request))
         })
     }
 }
@@ -277,6 +315,7 @@ enum Kind {
         call: Option<Call>,
         streams_out: bool,
     },
+    Gateway(BoxFuture<'static, Response<Body>>),
     Http(RouteFuture<Infallible>),
     /// Is there until it was taken.
     Ready(Option<Response<Body>>),
@@ -292,7 +331,8 @@ impl Future for ResponseFuture {
                 let call = call.take().expect("a future is not polled after it was ready");
                 Poll::Ready(Ok(counted(too_large(response), call, *streams_out)))
             }
-            Kind::Http(future) => Pin::new(future).poll(cx).map_ok(|response| response.map(Body::new)),
+            Kind::Gateway(future) => future.as_mut().poll(cx).map(|response| Ok(cors::allow(response))),
+            Kind::Http(future) => Pin::new(future).poll(cx).map_ok(|response| cors::allow(response.map(Body::new))),
             Kind::Ready(response) => {
                 Poll::Ready(Ok(response.take().expect("a future is not polled after it was ready")))
             }

@@ -14,7 +14,7 @@ use super::form::Standing;
 use super::gather::Queue;
 use super::log_keeper::{self, ByteLimits};
 use super::log_store::LogStore;
-use super::network::{PeerService, Peers};
+use super::network::{PeerService, Peers, stranger};
 use super::propose_lane::ProposeLanes;
 use super::state_machine::StateMachine;
 use super::types::{MemberInfo, Raft};
@@ -201,5 +201,8 @@ pub fn peer_routes(consensus: &Consensus) -> tonic::service::Routes {
     let service = PeerServer::new(PeerService::new(consensus.clone()))
         .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(usize::MAX);
-    tonic::service::Routes::new(service)
+    let mut routes = tonic::service::Routes::new(service);
+    let router = routes.axum_router_mut();
+    *router = std::mem::take(router).fallback(stranger::refuse);
+    routes
 }

@@ -10,7 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
@@ -57,6 +58,14 @@ pub(super) enum PortState {
     Draining(Duration),
 }
 
+/// Small answers go out at once, and a peer that is gone without a word is noticed. HTTP/2 has probes of its own; on
+/// HTTP/1 only these end a stream whose client lost its power.
+fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    let probes = TcpKeepalive::new().with_time(options.keepalive_interval).with_interval(options.keepalive_timeout);
+    SockRef::from(socket).set_tcp_keepalive(&probes)
+}
+
 /// Serves a port until told to stop. When it returns, no connection is left.
 pub(super) async fn serve<S, B>(
     listener: TcpListener,
@@ -100,7 +109,7 @@ pub(super) async fn serve<S, B>(
                 continue;
             }
         };
-        if let Err(error) = socket.set_nodelay(true) {
+        if let Err(error) = tune(&socket, options) {
             tracing::debug!(%error, "a connection was gone at once");
             continue;
         }

@@ -6,6 +6,8 @@ pub const REQUEST_BYTES_MAX: usize = 1_572_864;
 pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Largest message that the client port receives, bytes.
 pub const CLIENT_MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + REQUEST_OVERHEAD_BYTES;
+/// Most JSON that one request of the gateway may be, bytes: every message that gRPC takes fits, base64 and all.
+pub const GATEWAY_BODY_BYTES_MAX: usize = 2 * CLIENT_MESSAGE_BYTES_MAX;
 /// Largest message that the peer port receives, bytes: a full append batch of maximal commands.
 pub const PEER_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most operations (or compares) in one list of a transaction (etcd's `--max-txn-ops`).
@@ -47,6 +49,8 @@ pub const LEADER_QUESTIONS_MAX: usize = 1024;
 
 const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries must leave room for writes");
 const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
+const _: () =
+    assert!(GATEWAY_BODY_BYTES_MAX > CLIENT_MESSAGE_BYTES_MAX.div_ceil(3) * 4, "a full message must fit as base64");
 const _: () = assert!(REQUEST_BYTES_MAX < APPEND_BYTES_MAX, "one command must fit one append");
 const _: () =
     assert!(APPEND_BYTES_MAX + REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX, "a full append must fit one message");

@@ -188,6 +188,11 @@ impl Cluster {
         format!("http://{}", self.addresses[index].0)
     }
 
+    /// `http://host:port` of a member's peer port.
+    pub fn peer_url(&self, index: usize) -> String {
+        format!("http://{}", self.addresses[index].1)
+    }
+
     /// The member that leads, once all running members agree on one that runs.
     pub async fn leader(&self) -> usize {
         let mut found = 0;

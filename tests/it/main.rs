@@ -7,6 +7,7 @@
 mod availability;
 mod cluster;
 mod forwarding;
+mod gateway;
 mod leases;
 mod real_clients;
 mod recovery;

@@ -4,7 +4,9 @@ use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
 };
 
-use crate::cluster::Cluster;
+use headwater::pb::etcdserverpb::kv_client::KvClient;
+
+use crate::cluster::{Cluster, get};
 
 async fn client(cluster: &Cluster) -> Client {
     let endpoints: Vec<_> = (0..3).map(|member| cluster.client_url(member)).collect();
@@ -60,4 +62,13 @@ async fn the_etcd_client_crate_compacts_and_reads_the_members() {
     assert_eq!(names, ["node1", "node2", "node3"]);
     let status = client.status().await.unwrap();
     assert!((1..=3).contains(&status.leader()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_at_the_peer_port_is_told_where_to_go() {
+    let cluster = Cluster::three().await;
+    let mut client = KvClient::connect(cluster.peer_url(0)).await.unwrap();
+    let refused = client.range(get("a")).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unimplemented);
+    assert!(refused.message().contains("clients connect to listen-client"), "{refused:?}");
 }

@@ -4,95 +4,61 @@
 //! their revisions, but for watchers that are still catching up. Invariant: the header's revision is the event's.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
-use tonic::body::Body;
-use tonic::codegen::StdError;
-use tonic::server::{Grpc, StreamingService};
-use tonic::{Request, Response, Status, Streaming};
+use futures::stream::{self, StreamExt};
+use tonic::{Status, Streaming};
 
 use super::super::ApiOptions;
-use super::super::context;
 use super::super::etcd::errors::{Failure, Invalid, refusal};
-use super::super::frames::{Frame, FrameCodec, field};
+use super::super::frames::{Frame, field};
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
+use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::convert::key_value;
 use crate::node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
 use crate::pb::early as pb;
 use crate::pb::early::event::EventType;
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 use crate::types::{ChangeKind, KeyRange, LogIndex, Refusal, Revision};
 
 /// Field of the event in a response.
 const EVENT: u32 = 2;
 
 /// Serves the early `watch`.
-pub(crate) struct EarlyWatchService {
-    method: Watch,
-}
+pub(crate) type EarlyWatchService = WatchServer<EarlyWatch>;
 
-impl EarlyWatchService {
-    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
-        Self { method: Watch { node, options, metrics } }
-    }
+/// The method.
+pub(crate) enum EarlyWatch {}
 
-    pub(crate) fn call<B>(
-        &self,
-        request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
-        let method = self.method.clone();
-        Box::pin(async move {
-            let codec = FrameCodec::<pb::WatchRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
-            Ok(grpc.streaming(method, request).await)
-        })
-    }
-}
+impl WatchFace for EarlyWatch {
+    type Request = pb::WatchRequest;
 
-#[derive(Clone)]
-struct Watch {
-    node: Node,
-    options: ApiOptions,
-    metrics: WatchMetrics,
-}
-
-impl StreamingService<pb::WatchRequest> for Watch {
-    type Response = Frame;
-    type ResponseStream = BoxStream<'static, Result<Frame, Status>>;
-    type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
-
-    fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
-        let opened = context::open(request, self.options.request_timeout).map(|(context, requests)| {
-            let index = self.node.watch_point().index;
-            let stream = EarlyStream {
-                node: self.node.clone(),
-                options: self.options,
-                _counted: self.metrics.stream(),
-                metrics: self.metrics.clone(),
-                context,
-                requests,
-                session: Session::new(),
-                watchers: Vec::new(),
-                raised: Vec::new(),
-                heads: BTreeMap::new(),
-                complete_through: LogIndex::ZERO,
-                ready: VecDeque::new(),
-                closing: Box::pin(self.node.streams_closing()),
-                has_ended: false,
-            };
-            context::reply(index, stream.into_frames())
-        });
-        std::future::ready(opened.map_err(Status::from))
+    fn open(
+        parts: WatchParts,
+        context: RequestContext,
+        requests: Streaming<pb::WatchRequest>,
+    ) -> Result<Frames, Failure> {
+        let WatchParts { node, options, metrics } = parts;
+        let stream = EarlyStream {
+            _counted: metrics.stream(),
+            closing: Box::pin(node.streams_closing()),
+            node,
+            options,
+            metrics,
+            context,
+            requests,
+            session: Session::new(),
+            watchers: Vec::new(),
+            raised: Vec::new(),
+            heads: BTreeMap::new(),
+            complete_through: LogIndex::ZERO,
+            ready: VecDeque::new(),
+            has_ended: false,
+        };
+        Ok(stream.into_frames())
     }
 }
 
@@ -150,7 +116,7 @@ fn event(item: &Item<Kv>, position: usize) -> Bytes {
 }
 
 impl EarlyStream {
-    fn into_frames(self) -> BoxStream<'static, Result<Frame, Status>> {
+    fn into_frames(self) -> Frames {
         stream::unfold(self, |mut this| async move {
             if this.has_ended {
                 return None;

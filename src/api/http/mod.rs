@@ -2,6 +2,7 @@
 //!
 //! One file a path. Formats are etcd's, because load balancers, kubelets and dashboards already parse them.
 
+pub(super) mod cors;
 mod health;
 mod metrics;
 mod probes;

@@ -7,6 +7,7 @@ mod client;
 mod server;
 pub(crate) mod snapshot_receiver;
 mod snapshot_sender;
+pub(crate) mod stranger;
 
 use std::time::Duration;
 

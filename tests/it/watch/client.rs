@@ -63,6 +63,11 @@ impl Stream {
         let _gone = self.requests.send(pb::WatchRequest { request_union: Some(union) }).await.is_err();
     }
 
+    /// Closes the client's side: nothing more can be asked.
+    pub fn close(&mut self) {
+        (self.requests, _) = mpsc::channel(1);
+    }
+
     /// Asks for a watcher; the answer comes in order.
     pub async fn ask(&self, request: pb::WatchCreateRequest) {
         self.send(RequestUnion::CreateRequest(request)).await;

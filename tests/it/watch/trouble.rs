@@ -122,3 +122,21 @@ async fn a_follower_that_skips_by_snapshot_serves_what_it_skipped() {
         assert_eq!(event.kv.as_ref().unwrap().mod_revision, first + number as i64);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_outlives_its_requests_and_ends_with_its_last_watcher() {
+    let cluster = Cluster::three().await;
+    let mut stream = Stream::open(&cluster.client_url(0)).await.unwrap();
+    stream.create(key("k")).await;
+    stream.close();
+    for value in ["1", "2"] {
+        cluster.kv(1).put(put("k", value)).await.unwrap();
+        assert_eq!(stream.events(1).await[0].kv.as_ref().unwrap().value, value);
+    }
+    let mut stream = Stream::open(&cluster.client_url(0)).await.unwrap();
+    let watch_id = stream.create(key("k")).await.watch_id;
+    stream.cancel(watch_id).await;
+    stream.close();
+    assert!(stream.next().await.canceled);
+    assert!(stream.try_next().await.unwrap().is_none());
+}

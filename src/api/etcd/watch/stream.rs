@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use tonic::{Status, Streaming};
 
 use super::super::super::ApiOptions;
 use super::super::super::frames::Frame;
 use super::super::super::watch_metrics::{StreamGuard, WatchMetrics};
+use super::super::super::watch_service::{Frames, WatchParts};
 use super::super::errors::Failure;
 use super::super::header;
 use super::encode;
@@ -38,6 +39,8 @@ pub(super) struct WatchStream {
     _counted: StreamGuard,
     context: RequestContext,
     requests: Streaming<pb::WatchRequest>,
+    /// The client has closed its side: its watchers go on, and the stream ends with the last of them.
+    requests_ended: bool,
     session: Arc<Session>,
     /// By token. Tokens are never used twice.
     watchers: BTreeMap<u64, Watcher>,
@@ -115,13 +118,8 @@ impl Sight {
 }
 
 impl WatchStream {
-    pub(super) fn new(
-        node: Node,
-        options: ApiOptions,
-        metrics: WatchMetrics,
-        context: RequestContext,
-        requests: Streaming<pb::WatchRequest>,
-    ) -> Self {
+    pub(super) fn new(parts: WatchParts, context: RequestContext, requests: Streaming<pb::WatchRequest>) -> Self {
+        let WatchParts { node, options, metrics } = parts;
         let leader = context.require_leader.then(LeaderProbe::new);
         let closing = Box::pin(node.streams_closing());
         Self {
@@ -131,6 +129,7 @@ impl WatchStream {
             metrics,
             context,
             requests,
+            requests_ended: false,
             session: Session::new(),
             watchers: BTreeMap::new(),
             tokens: HashMap::new(),
@@ -146,7 +145,7 @@ impl WatchStream {
         }
     }
 
-    pub(super) fn into_frames(self) -> BoxStream<'static, Result<Frame, Status>> {
+    pub(super) fn into_frames(self) -> Frames {
         stream::unfold(self, |mut this| async move {
             if this.has_ended {
                 return None;
@@ -163,19 +162,24 @@ impl WatchStream {
         .boxed()
     }
 
-    /// The next response; `None` when the client has closed its side.
+    /// The next response; `None` when nothing can follow.
     async fn next(&mut self) -> Result<Option<Frame>, Status> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
                 return Ok(Some(frame));
             }
             // A stream of events must not keep a cancel or another request waiting.
-            if let Some(request) = self.requests.message().now_or_never() {
+            if !self.requests_ended
+                && let Some(request) = self.requests.message().now_or_never()
+            {
                 match request? {
                     Some(request) => self.handle(request).await?,
-                    None => return Ok(None),
+                    None => self.requests_ended = true,
                 }
                 continue;
+            }
+            if self.requests_ended && self.watchers.is_empty() {
+                return Ok(None);
             }
             // Nor may the events of one watcher keep the others from hearing of progress. What answers a request for
             // progress comes before.
@@ -192,9 +196,9 @@ impl WatchStream {
             }
             tokio::select! {
                 raised = self.session.raised() => self.raised.extend(raised),
-                request = self.requests.message() => match request? {
+                request = self.requests.message(), if !self.requests_ended => match request? {
                     Some(request) => self.handle(request).await?,
-                    None => return Ok(None),
+                    None => self.requests_ended = true,
                 },
                 () = tick(&mut self.ticker) => self.notify_progress(),
                 () = &mut self.closing => return Err(Failure::Node(NodeError::Stopped).into()),

@@ -1,0 +1,194 @@
+//! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is understood as well),
+//! bytes as base64, 64-bit integers as strings, defaults left out. Fields that are not known are ignored.
+
+use bytes::Bytes;
+use prost::Message;
+use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
+use serde_json::Value;
+use tonic::Status;
+
+/// Names that are not known are an error here: otherwise a misspelt value of an enumeration would pass as its default.
+const READ: DeserializeOptions = DeserializeOptions::new();
+const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
+
+/// Reads one message and encodes it. Nothing, or `null`, is the empty message.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` with what is wrong, and where.
+pub(super) fn read(descriptor: &MessageDescriptor, text: &[u8]) -> Result<Bytes, Status> {
+    let text = text.trim_ascii();
+    if text.is_empty() || text == b"null" {
+        return Ok(Bytes::new());
+    }
+    let message = strict(descriptor, text).or_else(|error| lenient(descriptor, text).map_err(|_| error));
+    let message = message.map_err(|error| {
+        Status::invalid_argument(format!("the body is not {} as JSON: {error}", descriptor.full_name()))
+    })?;
+    Ok(message.encode_to_vec().into())
+}
+
+fn strict(descriptor: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let message = DynamicMessage::deserialize_with_options(descriptor.clone(), &mut reader, &READ)?;
+    reader.end()?;
+    Ok(message)
+}
+
+/// As `strict` without the fields that are not known. Few clients send such, so it may cost more.
+fn lenient(descriptor: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage, serde_json::Error> {
+    let mut value = serde_json::from_slice(text)?;
+    remove_unknown(descriptor, &mut value);
+    DynamicMessage::deserialize_with_options(descriptor.clone(), value, &READ)
+}
+
+fn remove_unknown(descriptor: &MessageDescriptor, value: &mut Value) {
+    let Value::Object(fields) = value else { return };
+    fields.retain(|name, value| {
+        let by_name = || descriptor.get_field_by_name(name);
+        let Some(field) = descriptor.get_field_by_json_name(name).or_else(by_name) else { return false };
+        if let (Kind::Message(inner), false) = (field.kind(), field.is_map()) {
+            match value {
+                Value::Array(values) => values.iter_mut().for_each(|value| remove_unknown(&inner, value)),
+                value => remove_unknown(&inner, value),
+            }
+        }
+        true
+    });
+}
+
+/// Writes a message.
+///
+/// # Errors
+///
+/// `INTERNAL`, which no message of ours comes to.
+pub(super) fn write(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
+    let mut text = Vec::with_capacity(256);
+    write_to(message, &mut text)?;
+    Ok(text)
+}
+
+/// Writes a message as one line of a stream: `{"result":…}`.
+///
+/// # Errors
+///
+/// As [`write`].
+pub(super) fn write_result(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"{\"result\":");
+    write_to(message, &mut line)?;
+    line.extend_from_slice(b"}\n");
+    Ok(line)
+}
+
+fn write_to(message: &DynamicMessage, text: &mut Vec<u8>) -> Result<(), Status> {
+    message
+        .serialize_with_options(&mut serde_json::Serializer::new(text), &WRITE)
+        .map_err(|error| Status::internal(format!("headwater: an answer cannot be written as JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::DescriptorPool;
+
+    use super::*;
+    use crate::pb::etcdserverpb as pb;
+    use crate::pb::{PUBLIC_DESCRIPTORS, mvccpb};
+
+    fn descriptor(name: &str) -> MessageDescriptor {
+        let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();
+        pool.get_message_by_name(&format!("etcdserverpb.{name}")).unwrap()
+    }
+
+    fn range(text: &str) -> Result<pb::RangeRequest, String> {
+        let read = read(&descriptor("RangeRequest"), text.as_bytes()).map_err(|status| status.message().to_owned())?;
+        Ok(pb::RangeRequest::decode(read).unwrap())
+    }
+
+    #[test]
+    fn what_clients_write_is_understood() {
+        let foo = pb::RangeRequest { key: "foo".into(), ..Default::default() };
+        let limited = pb::RangeRequest { limit: 5, sort_order: 2, ..foo.clone() };
+        for (text, wanted) in [
+            ("", pb::RangeRequest::default()),
+            (" \n", pb::RangeRequest::default()),
+            ("null", pb::RangeRequest::default()),
+            ("{}", pb::RangeRequest::default()),
+            (r#"{"key":"Zm9v"}"#, foo.clone()),
+            (r#" {"key": "Zm9v"} "#, foo.clone()),
+            (r#"{"key":"Zm9v","limit":null}"#, foo.clone()),
+            (r#"{"key":"Zm9v","limit":5,"sort_order":"DESCEND"}"#, limited.clone()),
+            (r#"{"key":"Zm9v","limit":"5","sortOrder":2}"#, limited.clone()),
+            (r#"{"key":"Zm9v","limit":"5","sort_order":2,"unknown":{"a":[1]}}"#, limited),
+            (r#"{"key":"Zm9v","sort_order":9}"#, pb::RangeRequest { sort_order: 9, ..foo }),
+            (r#"{"key":"/+8="}"#, pb::RangeRequest { key: vec![255, 239].into(), ..Default::default() }),
+            (r#"{"key":"_-8"}"#, pb::RangeRequest { key: vec![255, 239].into(), ..Default::default() }),
+        ] {
+            assert_eq!(range(text), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, wanted) in [
+            ("x", "expected value at line 1 column 1"),
+            ("[]", "expected a map"),
+            ("\"x\"", "expected a map"),
+            (r#"{"key":"#, "EOF while parsing"),
+            (r#"{"key":"Zm9v"} x"#, "trailing characters"),
+            (r#"{"key":"Zm9v"}{}"#, "trailing characters"),
+            (r#"{"key":5}"#, "expected a base64-encoded string"),
+            (r#"{"key":"!!"}"#, "invalid base64"),
+            (r#"{"key":"Zm9v","limit":"x"}"#, "invalid digit"),
+            (r#"{"limit":1.5}"#, "expected integer"),
+            (r#"{"limit":99999999999999999999}"#, "out of range"),
+            (r#"{"serializable":"true"}"#, "expected"),
+            (r#"{"sort_order":"DOWN"}"#, "unrecognized enum value 'DOWN'"),
+            (r#"{"sort_order":"DOWN","unknown":1}"#, "unrecognized"),
+        ] {
+            let error = range(text).unwrap_err();
+            assert!(error.starts_with("the body is not etcdserverpb.RangeRequest as JSON: "), "{text}: {error}");
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+        let deep = format!("{}{}", r#"{"success":[{"request_txn":"#.repeat(60), "{}".to_owned() + &"}]}".repeat(60));
+        let error = read(&descriptor("TxnRequest"), deep.as_bytes()).unwrap_err();
+        assert!(error.message().contains("recursion limit"), "{error:?}");
+    }
+
+    #[test]
+    fn fields_inside_fields_may_be_unknown_too() {
+        let text = br#"{"success":[{"request_put":{"key":"YQ==","new":1},"newer":2}],"newest":3}"#;
+        let read = pb::TxnRequest::decode(read(&descriptor("TxnRequest"), text).unwrap()).unwrap();
+        let put = pb::PutRequest { key: "a".into(), ..Default::default() };
+        assert_eq!(read.success[0].request, Some(pb::request_op::Request::RequestPut(put)));
+        let twice = br#"{"success":[{"request_put":{"key":"YQ=="},"request_range":{"key":"YQ=="}}]}"#;
+        let error = super::read(&descriptor("TxnRequest"), twice).unwrap_err();
+        assert!(error.message().contains("multiple fields"), "{error:?}");
+    }
+
+    #[test]
+    fn answers_are_written_as_etcd_writes_them() {
+        let answer = pb::RangeResponse {
+            header: Some(pb::ResponseHeader { cluster_id: u64::MAX, revision: 7, ..Default::default() }),
+            kvs: vec![mvccpb::KeyValue { key: "foo".into(), mod_revision: 7, lease: -1, ..Default::default() }],
+            more: true,
+            count: 0,
+        };
+        let message = DynamicMessage::decode(descriptor("RangeResponse"), answer.encode_to_vec().as_slice()).unwrap();
+        let text = concat!(
+            r#"{"header":{"cluster_id":"18446744073709551615","revision":"7"},"#,
+            r#""kvs":[{"key":"Zm9v","mod_revision":"7","lease":"-1"}],"more":true}"#
+        );
+        assert_eq!(String::from_utf8(write(&message).unwrap()).unwrap(), text);
+        let line = String::from_utf8(write_result(&message).unwrap()).unwrap();
+        assert_eq!(line, format!("{{\"result\":{text}}}\n"));
+
+        let alarms = pb::AlarmResponse {
+            header: Some(pb::ResponseHeader::default()),
+            alarms: vec![pb::AlarmMember { member_id: 3, alarm: 1 }, pb::AlarmMember { member_id: 4, alarm: 77 }],
+        };
+        let message = DynamicMessage::decode(descriptor("AlarmResponse"), alarms.encode_to_vec().as_slice()).unwrap();
+        let text = r#"{"header":{},"alarms":[{"memberID":"3","alarm":"NOSPACE"},{"memberID":"4","alarm":77}]}"#;
+        assert_eq!(String::from_utf8(write(&message).unwrap()).unwrap(), text);
+    }
+}

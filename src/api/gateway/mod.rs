@@ -1,0 +1,150 @@
+//! JSON over HTTP, `/v3/*` (spec: etcd §4.6): every method that has an HTTP annotation, by calling its gRPC service in
+//! this process.
+//!
+//! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] translates between the two forms of
+//! a message. So a service that is added gets its paths from the annotations in its proto, and nothing here knows any
+//! method. What gRPC checks (limits, deadlines, metadata, counting) is checked by the same code, because it is called.
+//!
+//! ```text
+//! POST /v3/kv/put   {"key": "Zm9v", "value": "YmFy"}        bytes are base64, 64-bit integers are strings
+//! 200               {"header":{"revision":"2", …}}
+//! POST /v3/watch    {"create_request": {"key": "Zm9v"}}     any number of requests, one after the other
+//! 200               {"result":{"created":true, …}}          one line for each answer
+//! ```
+
+mod body;
+mod codec;
+mod errors;
+mod json;
+mod metadata;
+mod routes;
+mod split;
+mod stream;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use prometheus::{IntCounterVec, Opts, Registry};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::Service;
+
+use self::routes::Route;
+use self::stream::Deadline;
+
+/// Serves the paths of the gateway.
+pub(super) struct Gateway {
+    /// By path, as in the annotations.
+    routes: HashMap<String, Arc<Route>>,
+    requests: IntCounterVec,
+}
+
+/// The label of requests that no route is for.
+const UNKNOWN: &str = "unknown";
+
+impl Gateway {
+    /// The routes of all methods that `serves` knows, by gRPC path.
+    ///
+    /// # Errors
+    ///
+    /// If `registry` already holds the counter.
+    pub(super) fn new(serves: impl Fn(&str) -> bool, registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opts = Opts::new(
+            "headwater_gateway_requests_total",
+            "Requests of JSON over HTTP by path and status code; a stream counts when it begins.",
+        );
+        let requests = IntCounterVec::new(opts, &["path", "code"])?;
+        registry.register(Box::new(requests.clone()))?;
+        Ok(Self { routes: routes::routes(serves), requests })
+    }
+
+    /// Whether a path belongs to the gateway, known or not.
+    pub(super) fn owns(path: &str) -> bool {
+        ["/v3", "/v3beta"]
+            .into_iter()
+            .any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    }
+
+    /// Answers a request by calling `service`, which takes gRPC.
+    pub(super) fn call<S>(&self, service: S, request: Request<Body>) -> BoxFuture<'static, Response<Body>>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+    {
+        let route = self.route(request.uri().path()).cloned();
+        let requests = self.requests.clone();
+        Box::pin(async move {
+            let response = match &route {
+                None => unknown(request.uri().path()),
+                Some(_) if request.method() != Method::POST => only_post(request.method()),
+                Some(route) => answer(route, service, request).await.unwrap_or_else(|status| errors::response(&status)),
+            };
+            let path = route.as_ref().map_or(UNKNOWN, |route| &route.path);
+            requests.with_label_values(&[path, response.status().as_str()]).inc();
+            response
+        })
+    }
+
+    fn route(&self, path: &str) -> Option<&Arc<Route>> {
+        // etcd's older name of the same paths.
+        match path.strip_prefix("/v3beta/") {
+            Some(rest) => self.routes.get(&format!("/v3/{rest}")),
+            None => self.routes.get(path),
+        }
+    }
+}
+
+/// Calls the method of a route. An error is what keeps the answer from beginning.
+async fn answer<S>(route: &Arc<Route>, service: S, request: Request<Body>) -> Result<Response<Body>, Status>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
+    S::Future: Send,
+{
+    let (parts, requests) = request.into_parts();
+    let deadline = Deadline::read(&parts.headers)?;
+    let requests = match route.streams_in {
+        true => body::stream(requests, route.input.clone()),
+        false => body::single(deadline.within(body::read(requests)).await?, &route.input)?,
+    };
+    let mut request = tonic::Request::new(requests);
+    *request.metadata_mut() = metadata::incoming(&parts.headers);
+
+    let mut client = tonic::client::Grpc::new(service).max_decoding_message_size(usize::MAX);
+    let codec = codec::DynamicCodec::new(route.output.clone());
+    let called = deadline.within(client.streaming(request, route.method.clone(), codec)).await?;
+    let (metadata, mut answers, _) = called.into_parts();
+    let first = deadline.within(answers.message()).await?;
+    let body = match (route.streams_out, first) {
+        (true, first) => stream::lines(first, answers, deadline),
+        (false, Some(first)) => {
+            // Whether that was all: an error may still follow.
+            deadline.within(answers.message()).await?;
+            Body::new(Full::new(Bytes::from(json::write(&first)?)))
+        }
+        (false, None) => return Err(Status::internal("headwater: the method did not answer; report this")),
+    };
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, errors::JSON);
+    metadata::outgoing(metadata.as_ref(), response.headers_mut());
+    Ok(response)
+}
+
+fn unknown(path: &str) -> Response<Body> {
+    let text = format!("there is no method at {path}; docs/http.md lists the paths, and every path is one of POST");
+    errors::with_status(StatusCode::NOT_FOUND, &Status::not_found(text))
+}
+
+fn only_post(method: &Method) -> Response<Body> {
+    let text = format!("{method} is not allowed here; use POST with a JSON body, {{}} if there is nothing to say");
+    let mut response = errors::with_status(StatusCode::METHOD_NOT_ALLOWED, &Status::new(Code::Unimplemented, text));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

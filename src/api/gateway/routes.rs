@@ -1,0 +1,72 @@
+//! The paths of the gateway, read from the annotations of the methods (`google.api.http`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
+
+use crate::pb::PUBLIC_DESCRIPTORS;
+
+/// Where a method is served, and what it takes and gives.
+pub(super) struct Route {
+    /// The first of its paths; also its name in metrics.
+    pub(super) path: String,
+    /// Its gRPC path.
+    pub(super) method: PathAndQuery,
+    pub(super) input: MessageDescriptor,
+    pub(super) output: MessageDescriptor,
+    /// Whether a request may be many messages.
+    pub(super) streams_in: bool,
+    /// Whether an answer may be many messages.
+    pub(super) streams_out: bool,
+}
+
+/// The routes of all annotated methods that `serves` knows by their gRPC path.
+pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route>> {
+    let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in");
+    let mut routes = HashMap::new();
+    for method in pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()) {
+        let grpc = format!("/{}/{}", method.parent_service().full_name(), method.name());
+        let paths = paths(&pool, &method);
+        let Some(path) = paths.first().cloned().filter(|_| serves(&grpc)) else { continue };
+        let route = Arc::new(Route {
+            path,
+            method: grpc.try_into().expect("names of services and methods make a path"),
+            input: method.input(),
+            output: method.output(),
+            streams_in: method.is_client_streaming(),
+            streams_out: method.is_server_streaming(),
+        });
+        for path in paths {
+            let other = routes.insert(path, Arc::clone(&route));
+            assert!(other.is_none(), "two methods are annotated with {}", route.path);
+        }
+    }
+    routes
+}
+
+/// The paths of a method, most important first; none if it has no annotation.
+fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
+    let Some(http) = pool.get_extension_by_name("google.api.http") else { return Vec::new() };
+    let options = method.options();
+    if !options.has_extension(&http) {
+        return Vec::new();
+    }
+    let rule = options.get_extension(&http);
+    let rule = rule.as_message().expect("the annotation is a message");
+    let further = rule.get_field_by_name("additional_bindings");
+    let further = further.as_ref().and_then(|list| list.as_list()).unwrap_or_default();
+    std::iter::once(rule).chain(further.iter().filter_map(Value::as_message)).map(post).collect()
+}
+
+/// The path of one rule. The gateway knows one kind of rule, and a proto with another one must not start.
+fn post(rule: &DynamicMessage) -> String {
+    let text = |name| {
+        let field = rule.get_field_by_name(name);
+        field.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    };
+    let path = text("post");
+    assert!(path.starts_with("/v3/") && text("body") == "*", "only `post` below /v3/ with `body: \"*\"`: {rule:?}");
+    path
+}

@@ -1,0 +1,64 @@
+//! The answers of a streaming method: one line for each, as soon as it is there; then an error, if there was one.
+
+use std::convert::Infallible;
+use std::future::Future;
+
+use bytes::Bytes;
+use futures::stream;
+use http::HeaderMap;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use prost_reflect::DynamicMessage;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::{Status, Streaming};
+
+use super::super::context::grpc_timeout;
+use super::super::etcd::errors::{Failure, Invalid};
+use super::{errors, json};
+
+/// When the client of a call wants to be told, answer or not. In gRPC clients keep it themselves.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// What `Grpc-Timeout` says.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT` if it cannot be read.
+    pub(super) fn read(headers: &HeaderMap) -> Result<Self, Status> {
+        let Some(value) = headers.get("grpc-timeout") else { return Ok(Self(None)) };
+        let timeout = grpc_timeout(value).ok_or(Failure::Invalid(Invalid::Timeout))?;
+        // A time that no clock reaches is none.
+        Ok(Self(Instant::now().checked_add(timeout)))
+    }
+
+    /// What `doing` comes to, if it does so in time.
+    pub(super) async fn within<T>(self, doing: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        match self.0 {
+            Some(at) => tokio::time::timeout_at(at, doing)
+                .await
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded"))),
+            None => doing.await,
+        }
+    }
+}
+
+/// The lines of a stream whose first answer is there. Ends with the answers; dropping it ends the call.
+pub(super) fn lines(first: Option<DynamicMessage>, answers: Streaming<DynamicMessage>, deadline: Deadline) -> Body {
+    let lines = stream::unfold((first, Some(answers)), move |(first, answers)| async move {
+        let mut answers = answers?;
+        let answer = match first {
+            Some(first) => Ok(Some(first)),
+            None => deadline.within(answers.message()).await,
+        };
+        let line = answer.and_then(|answer| answer.as_ref().map(json::write_result).transpose());
+        let (line, goes_on) = match line {
+            Ok(line) => (line?, Some(answers)),
+            Err(status) => (errors::line(&status), None),
+        };
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), (None, goes_on)))
+    });
+    Body::new(StreamBody::new(lines))
+}

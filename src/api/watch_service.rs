@@ -1,0 +1,97 @@
+//! What the watch services of all faces share: their requests are decoded as usual, their answers are [`Frame`]s, so that
+//! an event is encoded once for all streams. The generated servers would encode it for every stream.
+
+use std::convert::Infallible;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use prost::Message;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::ApiOptions;
+use super::context;
+use super::etcd::errors::Failure;
+use super::frames::{Frame, FrameCodec};
+use super::watch_metrics::WatchMetrics;
+use crate::node::{Node, RequestContext};
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+
+/// What a stream sends.
+pub(super) type Frames = BoxStream<'static, Result<Frame, Status>>;
+
+/// What a stream is made with.
+#[derive(Clone)]
+pub(super) struct WatchParts {
+    pub(super) node: Node,
+    pub(super) options: ApiOptions,
+    pub(super) metrics: WatchMetrics,
+}
+
+/// The watch method of one face.
+pub(super) trait WatchFace: 'static {
+    /// What its clients send.
+    type Request: Message + Default + 'static;
+
+    /// Begins a stream.
+    ///
+    /// # Errors
+    ///
+    /// What refuses the whole stream; what is wrong with a request is for the stream to say.
+    fn open(parts: WatchParts, context: RequestContext, requests: Streaming<Self::Request>) -> Result<Frames, Failure>;
+}
+
+/// Serves the watch method of a face.
+pub(super) struct WatchServer<F> {
+    parts: WatchParts,
+    face: PhantomData<fn() -> F>,
+}
+
+impl<F> Clone for WatchServer<F> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone(), face: PhantomData }
+    }
+}
+
+impl<F: WatchFace> WatchServer<F> {
+    pub(super) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+        Self { parts: WatchParts { node, options, metrics }, face: PhantomData }
+    }
+
+    /// Answers one call.
+    pub(super) fn call<B>(
+        &self,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let server = self.clone();
+        Box::pin(async move {
+            let codec = FrameCodec::<F::Request>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            Ok(grpc.streaming(server, request).await)
+        })
+    }
+
+    fn open(&self, request: Request<Streaming<F::Request>>) -> Result<Response<Frames>, Failure> {
+        let (context, requests) = context::open(request, self.parts.options.request_timeout)?;
+        let index = self.parts.node.watch_point().index;
+        Ok(context::reply(index, F::open(self.parts.clone(), context, requests)?))
+    }
+}
+
+impl<F: WatchFace> StreamingService<F::Request> for WatchServer<F> {
+    type Response = Frame;
+    type ResponseStream = Frames;
+    type Future = std::future::Ready<Result<Response<Frames>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<F::Request>>) -> Self::Future {
+        std::future::ready(self.open(request).map_err(Status::from))
+    }
+}

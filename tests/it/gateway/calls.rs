@@ -1,0 +1,151 @@
+//! One request, one answer.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{Request, Version};
+use serde_json::json;
+use tonic::body::Body;
+
+use super::client::{Connection, metric};
+use crate::cluster::{Cluster, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_member_answers_over_either_version_of_http() {
+    let cluster = Cluster::three().await;
+    for member in 0..3 {
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let mut http = Connection::open(&cluster.client_url(member), version).await;
+            let key = BASE64_STANDARD.encode(format!("{member}{version:?}"));
+            let put = http.post("/v3/kv/put", json!({"key": key, "value": "MQ=="}).to_string()).await;
+            assert_eq!(put.status, 200, "{put:?}");
+            let revision = put.json["header"]["revision"].as_str().unwrap().to_owned();
+            assert_eq!(put.headers["content-type"], "application/json");
+            assert_eq!(put.headers["access-control-allow-origin"], "*");
+            let index = put.headers["grpc-metadata-headwater-index"].to_str().unwrap().to_owned();
+
+            // Another member, at least as new as that.
+            let mut other = Connection::open(&cluster.client_url((member + 1) % 3), version).await;
+            let range = json!({"key": key, "serializable": true, "unknown": 1}).to_string();
+            let get = other.post_with("/v3/kv/range", range, &[("Grpc-Metadata-Headwater-Min-Index", &index)]).await;
+            let wanted = json!([{
+                "key": key, "create_revision": revision, "mod_revision": revision, "version": "1", "value": "MQ=="
+            }]);
+            assert_eq!((get.status, &get.json["kvs"], &get.json["count"]), (200, &wanted, &json!("1")), "{get:?}");
+            let older = other.post("/v3beta/kv/range", json!({"key": key}).to_string()).await;
+            assert_eq!(older.json["kvs"], wanted);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_changes_nothing_and_says_why() {
+    let cluster = Cluster::three().await;
+    let mut http = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+    let table = [
+        ("/v3/kv/range", "{}", 400, 3, "etcdserver: key is not provided"),
+        ("/v3/kv/range", "", 400, 3, "etcdserver: key is not provided"),
+        ("/v3/kv/put", r#"{"key":"YQ==","lease":"5"}"#, 404, 5, "etcdserver: requested lease not found"),
+        ("/v3/kv/put", r#"{"key":"YQ==","value":"YQ=="} x"#, 400, 3, "trailing characters"),
+        ("/v3/kv/put", r#"{"key":"YQ==","value":1}"#, 400, 3, "expected a base64-encoded string at line 1 column"),
+        ("/v3/kv/range", r#"{"key":"YQ==","sort_order":"UP"}"#, 400, 3, "unrecognized enum value 'UP'"),
+        ("/v3/kv/range", r#"{"key":"YQ==","revision":99}"#, 400, 11, "required revision is a future revision"),
+        ("/v3/kv/txn", r#"{"success":[{}]}"#, 400, 3, "etcdserver: key not found"),
+        ("/v3/lease/grant", r#"{"TTL":"90000000000"}"#, 400, 11, "etcdserver: too large lease TTL"),
+        ("/v3/kv/putt", "{}", 404, 5, "there is no method at /v3/kv/putt"),
+        ("/v3", "{}", 404, 5, "there is no method at /v3"),
+    ];
+    for (path, body, status, code, words) in table {
+        let answer = http.post(path, body).await;
+        assert_eq!((answer.status, &answer.json["code"]), (status, &json!(code)), "{path} {body}: {answer:?}");
+        let message = answer.json["message"].as_str().unwrap();
+        assert!(message.contains(words), "{path} {body}: {message}");
+        assert_eq!(answer.json["error"], message);
+        assert_eq!(answer.headers["access-control-allow-origin"], "*");
+    }
+    let held = http.post("/v3/lease/grant", r#"{"TTL":60,"ID":7}"#).await;
+    assert_eq!((held.status, &held.json["ID"]), (200, &json!("7")));
+    let again = http.post("/v3/lease/grant", r#"{"TTL":60,"ID":7}"#).await;
+    assert_eq!((again.status, &again.json["code"]), (400, &json!(9)), "{again:?}");
+    let all = http.post("/v3/kv/range", r#"{"key":"AA==","range_end":"AA=="}"#).await;
+    assert_eq!((&all.json["header"]["revision"], all.json.get("count")), (&json!("1"), None), "nothing was written");
+
+    let get = http.send(Request::get("/v3/kv/range").body(Body::empty()).unwrap()).await;
+    assert_eq!((get.status().as_u16(), &get.headers()["allow"]), (405, &"POST".parse().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_those_of_grpc() {
+    let cluster = Cluster::three().await;
+    let mut http = Connection::open(&cluster.client_url(0), Version::HTTP_2).await;
+    let put = |bytes: usize| json!({"key": "YQ==", "value": BASE64_STANDARD.encode(vec![0; bytes])}).to_string();
+    for (bytes, status, code, words) in [
+        (1_572_000, 200, None, None),
+        (1_572_864, 400, Some(3), Some("etcdserver: request is too large")),
+        // Key, value and their lengths: 8 bytes more than the value.
+        (2_097_152, 429, Some(8), Some("grpc: received message larger than max (2097160 vs. 2097152)")),
+        (3_200_000, 429, Some(8), Some("a request may have at most 4194304 bytes of JSON; split it")),
+    ] {
+        let answer = http.post("/v3/kv/put", put(bytes)).await;
+        assert_eq!(answer.status, status, "{bytes}: {answer:?}");
+        assert_eq!(answer.json["code"].as_i64(), code, "{bytes}");
+        assert_eq!(answer.json["message"].as_str(), words, "{bytes}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_reaches_the_store() {
+    let mut cluster = Cluster::three().await;
+    let url = cluster.client_url(0);
+    let mut http = Connection::open(&url, Version::HTTP_11).await;
+    let local = r#"{"key":"YQ==","serializable":true}"#;
+    for (name, value, status, words) in [
+        ("Grpc-Timeout", "soon", 400, "grpc-timeout must be"),
+        ("Grpc-Metadata-Headwater-Min-Index", "x", 400, "headwater-min-index must be"),
+        ("Grpc-Timeout", "0n", 504, "context deadline exceeded"),
+    ] {
+        let answer = http.post_with("/v3/kv/range", local, &[(name, value)]).await;
+        assert_eq!(answer.status, status, "{name}: {value}: {answer:?}");
+        assert!(answer.json["message"].as_str().unwrap().contains(words), "{answer:?}");
+    }
+
+    cluster.stop(1).await;
+    cluster.crash(2).await;
+    wait_until("the member alone has no leader", async || cluster.node(0).live_leader().is_none()).await;
+    assert_eq!(http.post("/v3/kv/range", local).await.status, 200);
+    let refused = http.post_with("/v3/kv/range", local, &[("Grpc-Metadata-HasLeader", "true")]).await;
+    assert_eq!((refused.status, &refused.json["message"]), (503, &json!("etcdserver: no leader")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_as_those_of_grpc() {
+    let cluster = Cluster::three().await;
+    let url = cluster.client_url(0);
+    let mut http = Connection::open(&url, Version::HTTP_11).await;
+    http.post("/v3/kv/put", r#"{"key":"YQ=="}"#).await;
+    http.post("/v3/kv/put", "{}").await;
+    http.post("/v3/kv/put", "{").await;
+    let put = |code: &str| {
+        format!(
+            r#"grpc_server_handled_total{{grpc_code="{code}",grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"}}"#
+        )
+    };
+    assert_eq!(metric(&url, &put("OK")).await, 1);
+    assert_eq!(metric(&url, &put("InvalidArgument")).await, 1);
+    let path = |code| format!(r#"headwater_gateway_requests_total{{code="{code}",path="/v3/kv/put"}}"#);
+    assert_eq!(metric(&url, &path("200")).await, 1);
+    assert_eq!(metric(&url, &path("400")).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_any_origin_may_call() {
+    let cluster = Cluster::three().await;
+    let mut http = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+    for (method, path) in [("OPTIONS", "/v3/kv/put"), ("OPTIONS", "/health"), ("GET", "/version")] {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let response = http.send(request).await;
+        assert_eq!(response.status(), 200, "{method} {path}");
+        assert_eq!(response.headers()["access-control-allow-origin"], "*", "{method} {path}");
+        assert_eq!(response.headers()["access-control-allow-methods"], "POST, GET, OPTIONS, PUT, DELETE");
+        http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+    }
+}

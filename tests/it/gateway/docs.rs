@@ -1,0 +1,122 @@
+//! Every example of the documentation, as it stands there, by curl: what is promised is what happens.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::cluster::{Cluster, within};
+
+/// A command as the reader types it, and the lines that it prints.
+#[derive(Debug, Default)]
+struct Example {
+    command: String,
+    wanted: Vec<String>,
+}
+
+/// The examples of a page: a block of `sh` that begins with `curl`, then a block of `json`.
+fn examples(page: &str) -> Vec<Example> {
+    let mut examples: Vec<Example> = Vec::new();
+    for block in page.split("\n```").skip(1) {
+        let (kind, text) = block.split_once('\n').unwrap_or_default();
+        match kind {
+            "sh" if text.starts_with("curl ") => {
+                examples.push(Example { command: text.to_owned(), wanted: Vec::new() });
+            }
+            "json" => {
+                let example = examples.last_mut().filter(|example| example.wanted.is_empty());
+                let example = example.unwrap_or_else(|| panic!("no command before {text}"));
+                example.wanted = text.lines().map(str::to_owned).collect();
+            }
+            _ => {}
+        }
+    }
+    examples
+}
+
+fn page(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Names of a cluster and its members, which are others everywhere.
+fn masked(line: &str) -> Value {
+    fn mask(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    match name.as_str() {
+                        "cluster_id" | "member_id" | "raft_term" => *value = "N".into(),
+                        _ => mask(value),
+                    }
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(mask),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    mask(&mut value);
+    value
+}
+
+fn start(command: &str, url: &str) -> Child {
+    let command = command.replace("http://127.0.0.1:2379", url);
+    assert!(command.contains(url), "{command} asks another address than http://127.0.0.1:2379");
+    Command::new("bash")
+        .args(["-c", &format!("exec {command}")])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("bash and curl are installed: scripts/setup test")
+}
+
+async fn line(child: &mut Child, lines: usize) -> Vec<String> {
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut found = Vec::new();
+    while found.len() < lines {
+        let Some(line) = output.next_line().await.unwrap() else { break };
+        found.push(line);
+    }
+    found
+}
+
+async fn run(page_path: &str, least: usize) {
+    let cluster = Cluster::three().await;
+    let url = cluster.client_url(cluster.follower().await);
+    let examples = examples(&page(page_path));
+    assert!(examples.len() >= least, "{page_path}: only {} examples were found", examples.len());
+    for Example { command, wanted } in examples {
+        assert!(!wanted.is_empty(), "{page_path}: nothing is said about what {command} prints");
+        let mut child = start(&command, &url);
+        let found = within(&command, line(&mut child, wanted.len())).await;
+        let shown = |lines: &[String]| lines.iter().map(|line| masked(line)).collect::<Vec<_>>();
+        assert_eq!(shown(&found), shown(&wanted), "{page_path}: {command}");
+        // What goes on until the client ends it ends here.
+        if !command.contains("curl -N") {
+            assert!(within(&command, child.wait()).await.unwrap().success(), "{command}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_on_http_holds() {
+    run("docs/http.md", 12).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readme_holds() {
+    run("README.md", 3).await;
+}
+
+#[test]
+fn every_path_is_on_the_page() {
+    let text = page("docs/http.md");
+    let proto = page("proto/etcd/rpc.proto");
+    let paths: Vec<_> = proto.split("post: \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(paths.len() >= 25, "only {} paths were found", paths.len());
+    for path in paths {
+        assert!(text.contains(&format!("`{path}`")), "docs/http.md does not name {path}");
+    }
+}
