@@ -25,6 +25,10 @@ pub const WAITING_READS_MAX: usize = 20_000;
 pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
 /// Streamed ranges that may be open at once, count; one more is refused.
 pub const RANGE_STREAMS_MAX: usize = 32;
+/// Contenders for locks and elections, and their observers, that one member may have waiting, count; one more is refused.
+pub const CONTENDERS_MAX: usize = 20_000;
+/// Time to live of a lease that is made for a contender who brings none, seconds (etcd's; spec: etcd §4.4).
+pub const SESSION_TTL_SECONDS: i64 = 60;
 /// Commands that go into one append, bytes; one command always fits.
 pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Largest piece of a snapshot file in one message, bytes.

@@ -6,6 +6,7 @@
 
 mod availability;
 mod cluster;
+mod contests;
 mod forwarding;
 mod leases;
 mod real_clients;
