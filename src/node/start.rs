@@ -108,6 +108,8 @@ impl Node {
         let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
         let events = Arc::new(EventPublisher::new(point, options.feed));
         let keeper = lease::keeper(options.lease_clock.clone(), &options.timing);
+        keeper.metrics().count_after(point.index);
+        keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone() });
         let consensus = raft::start(
             ConsensusOptions {

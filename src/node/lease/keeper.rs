@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::clock::LeaseClock;
+use super::metrics::LeaseMetrics;
 use super::quorum::Quorum;
 use super::table::{KeptAlive, LeaseTable, QUIET_AFTER};
 use crate::node::NodeError;
@@ -37,6 +38,7 @@ type Answer = oneshot::Sender<LeaseAnswer>;
 /// Keeps the leases while this member leads, and nothing while it does not.
 pub(in crate::node) struct LeaseKeeper {
     clock: LeaseClock,
+    metrics: LeaseMetrics,
     /// What leases get on top when a reign begins.
     grace: Duration,
     state: Mutex<State>,
@@ -67,11 +69,18 @@ struct TellFirst {
 
 impl LeaseKeeper {
     pub(super) fn new(clock: LeaseClock, grace: Duration) -> Arc<Self> {
-        Arc::new(Self { clock, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
+        let metrics = LeaseMetrics::new();
+        Arc::new(Self { clock, metrics, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
+    }
+
+    /// What is counted.
+    pub(in crate::node) fn metrics(&self) -> &LeaseMetrics {
+        &self.metrics
     }
 
     /// Follows what a commit did; called while it is being applied, so it never waits.
     pub(super) fn leases_changed(&self, changes: &[LeaseChange]) {
+        self.metrics.count(changes);
         match &mut *self.state.lock() {
             State::Following => {}
             State::Loading(kept) => kept.extend(changes.iter().map(|change| (change.id, change.lease))),
@@ -79,12 +88,18 @@ impl LeaseKeeper {
                 let now = self.clock.now();
                 let before = reign.table.next_deadline();
                 for change in changes {
+                    if change.lease.is_none()
+                        && let Some(late) = reign.table.lateness(change.id, now)
+                    {
+                        self.metrics.ended(late);
+                    }
                     if reign.table.follow(change, now) {
                         for answer in reign.ending.remove(&change.id).into_iter().flatten() {
                             tell(answer, LeaseAnswer::Unknown);
                         }
                     }
                 }
+                self.metrics.kept.set(i64::try_from(reign.table.len()).unwrap_or(i64::MAX));
                 if reign.table.next_deadline() < before || before.is_none() {
                     self.sooner.notify_one();
                 }
@@ -95,6 +110,7 @@ impl LeaseKeeper {
     /// The state was replaced as a whole, which happens to followers only.
     pub(super) fn forget(&self) {
         *self.state.lock() = State::Following;
+        self.metrics.kept.set(0);
     }
 
     /// Answers a question, if this member leads.
@@ -125,7 +141,10 @@ impl LeaseKeeper {
     #[cfg(test)]
     pub(super) fn count(&self) -> Option<usize> {
         match &*self.state.lock() {
-            State::Leading(reign) => Some(reign.table.len()),
+            State::Leading(reign) => {
+                reign.table.check();
+                Some(reign.table.len())
+            }
             State::Following | State::Loading(_) => None,
         }
     }
@@ -175,6 +194,7 @@ async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
                 reign.table.follow(&LeaseChange { id, lease }, now);
             }
         }
+        keeper.metrics.kept.set(i64::try_from(reign.table.len()).unwrap_or(i64::MAX));
         *state = State::Leading(reign);
     }
     tracing::info!(%term, leases = count, "keeping the time of leases");
@@ -264,7 +284,10 @@ async fn answer_questions(
                         ready.push((answer, found));
                     }
                     LeaseQuestion::KeepAlive(id) => match reign.table.keep_alive(id, now) {
-                        KeptAlive::Yes { ttl } => ready.push((answer, alive(ttl, ttl))),
+                        KeptAlive::Yes { ttl } => {
+                            keeper.metrics.renewed.inc();
+                            ready.push((answer, alive(ttl, ttl)));
+                        }
                         KeptAlive::Unknown => ready.push((answer, LeaseAnswer::Unknown)),
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
                         KeptAlive::TellFirst { granted } => {
@@ -326,10 +349,14 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                 }
                 tokio::time::sleep(PAUSE).await;
             }
+            keeper.metrics.checkpoints.inc();
             keeper.with(term, |reign, now| {
                 for TellFirst { id, answer, .. } in revived.drain(..) {
                     match reign.table.keep_alive(id, now) {
-                        KeptAlive::Yes { ttl } => tell(answer, alive(ttl, ttl)),
+                        KeptAlive::Yes { ttl } => {
+                            keeper.metrics.renewed.inc();
+                            tell(answer, alive(ttl, ttl));
+                        }
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
                         KeptAlive::Unknown => tell(answer, LeaseAnswer::Unknown),
                         // Another lease has the id by now.
