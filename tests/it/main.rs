@@ -8,6 +8,7 @@ mod availability;
 mod cluster;
 mod contests;
 mod forwarding;
+mod lease_oracle;
 mod leases;
 mod real_clients;
 mod recovery;

@@ -27,7 +27,7 @@ use crate::types::{
 };
 
 /// How often the log may be told something about leases that nobody waits for.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// After how much time an end that failed, or of which nobody knows, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How long a loop rests after a quorum could not be reached.
