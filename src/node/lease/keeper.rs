@@ -20,7 +20,9 @@ use super::quorum::Quorum;
 use super::table::{KeptAlive, LeaseTable, QUIET_AFTER};
 use crate::node::NodeError;
 use crate::raft::Leading;
-use crate::types::limits::{LEADER_QUESTIONS_MAX, LEASE_CHECKPOINTS_MAX, LEASE_EXPIRIES_MAX, WAITING_LEASE_CALLS_MAX};
+use crate::types::limits::{
+    LEADER_QUESTIONS_MAX, LEASE_CHECKPOINTS_MAX, LEASE_EXPIRIES_MAX, LEASE_EXPIRIES_MIN, WAITING_LEASE_CALLS_MAX,
+};
 use crate::types::{
     Command, Lease, LeaseAnswer, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseId, LeaseQuestion, LeaseRemaining,
     LogIndex, NodeId, Refusal, Term,
@@ -30,6 +32,8 @@ use crate::types::{
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// After how much time an end that failed, or of which nobody knows, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How late leases may be before their ends take all the room that they may have.
+const LATE_MAX: Duration = Duration::from_secs(2);
 /// How long a loop rests after a quorum could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -215,6 +219,12 @@ fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
     LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
 }
 
+/// How many ends may be under way: few while leases end in time, so that writes hardly notice, and more the later they are.
+fn under_way_max(late: Duration) -> usize {
+    let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * late.div_duration_f64(LATE_MAX).min(1.0);
+    LEASE_EXPIRIES_MIN + more as usize
+}
+
 /// Ends leases that have run out, each by a command of its own, many at a time.
 async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     let mut under_way = FuturesUnordered::new();
@@ -224,12 +234,13 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
         while let Some(Some((end, result))) = under_way.next().now_or_never() {
             settle(keeper, term, &end, result);
         }
-        let room = LEASE_EXPIRIES_MAX - under_way.len();
-        let has_room = room >= LEASE_EXPIRIES_MAX / 2;
-        let max = if has_room { room } else { 0 };
-        let Some((expired, next)) = keeper.with(term, |reign, now| {
-            let expired = reign.table.take_expired(now, max);
-            (expired, reign.table.next_deadline())
+        let Some((expired, next, has_room)) = keeper.with(term, |reign, now| {
+            let late = now.saturating_sub(reign.table.next_deadline().unwrap_or(now));
+            let most = under_way_max(late);
+            let room = most.saturating_sub(under_way.len());
+            let has_room = room >= most / 2;
+            let expired = reign.table.take_expired(now, if has_room { room } else { 0 });
+            (expired, reign.table.next_deadline(), has_room)
         }) else {
             return;
         };
@@ -369,5 +380,16 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod room {
+    use super::*;
+
+    #[test]
+    fn the_later_leases_are_the_more_may_end_at_once() {
+        let room = [0, 1000, 2000, 60_000].map(|late_ms| under_way_max(Duration::from_millis(late_ms)));
+        assert_eq!(room, [64, 288, 512, 512]);
     }
 }
