@@ -23,6 +23,16 @@ pub mod early {
     tonic::include_proto!("_");
 }
 
+/// Locks over keys and leases (`proto/etcd/lock.proto`).
+pub mod v3lockpb {
+    tonic::include_proto!("v3lockpb");
+}
+
+/// Elections over keys and leases (`proto/etcd/election.proto`).
+pub mod v3electionpb {
+    tonic::include_proto!("v3electionpb");
+}
+
 /// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are not in it.
 pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public_descriptors.bin"));
 

@@ -2,19 +2,21 @@
 //!
 //! Invariant: metadata that is there but unreadable refuses the request; a guess would weaken what the client asked for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::{Request, Response};
 
 use super::etcd::errors::{Failure, Invalid};
 use crate::node::RequestContext;
-use crate::types::LogIndex;
+use crate::types::{LogIndex, Revision};
 
 /// On every successful gRPC answer: the log index through which it was computed.
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
 /// On a request: the answer must come from a state at or past this log index.
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
+/// On the answer of who holds a lock or leads: the fencing token, which is the create revision of the owner's key.
+pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwater-fencing-token");
 /// On an error, with value `true`: the write may have taken effect, or may yet. Read before you retry.
 pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwater-indeterminate");
 
@@ -46,6 +48,12 @@ pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<Reques
     Ok(RequestContext { min_index, require_leader, ..RequestContext::within(timeout) })
 }
 
+/// Until when a client waits that asked for something without an end of its own: for ever, if it does not say.
+pub(crate) fn patience(metadata: &HeaderMap) -> Result<Option<Instant>, Invalid> {
+    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+    Ok(Instant::now().checked_add(grpc_timeout(value).ok_or(Invalid::Timeout)?))
+}
+
 /// Reads gRPC's timeout: at most eight digits and a unit.
 pub(crate) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?;
@@ -72,10 +80,15 @@ pub(crate) fn reply<T>(index: LogIndex, message: T) -> Response<T> {
     response
 }
 
+/// As [`reply`], with the fencing token of who owns something now.
+pub(crate) fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) -> Response<T> {
+    let mut response = reply(index, message);
+    response.metadata_mut().as_mut().insert(HEADWATER_FENCING_TOKEN, HeaderValue::from(token.get()));
+    response
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     fn metadata(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
@@ -145,6 +158,15 @@ mod tests {
         for value in [&b"1"[..], b"S", b"", b"123456789S", b"1s", b"-1S", b"+1S", b"1 S", b"1.5S", b"1\xc3\xa4"] {
             assert_eq!(read(&metadata(&[("grpc-timeout", value)]), MAX).unwrap_err(), Invalid::Timeout, "{value:?}");
         }
+    }
+
+    #[test]
+    fn patience_is_the_clients_own() {
+        assert_eq!(patience(&HeaderMap::new()), Ok(None));
+        let before = Instant::now();
+        let until = patience(&metadata(&[("grpc-timeout", b"2H")])).unwrap().unwrap();
+        assert!(until >= before + Duration::from_secs(7200) && until <= Instant::now() + Duration::from_secs(7200));
+        assert_eq!(patience(&metadata(&[("grpc-timeout", b"soon")])), Err(Invalid::Timeout));
     }
 
     #[test]

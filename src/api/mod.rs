@@ -22,7 +22,7 @@ mod watch_service;
 
 use std::time::Duration;
 
-pub use context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
+pub use context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 pub use service::{ClientService, ResponseFuture, client_service};
 
 /// The release of etcd whose API the KV face speaks. Clients decide by it what they may ask for: kube-apiserver wants

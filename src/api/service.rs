@@ -29,7 +29,9 @@ use tower::{Service, ServiceExt};
 
 use super::ApiOptions;
 use super::early::{EarlyService, EarlyWatchService};
-use super::etcd::{ClusterService, KvService, LeaseService, MaintenanceService, WatchService};
+use super::etcd::{
+    ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService, WatchService,
+};
 use super::gateway::Gateway;
 use super::health::HealthService;
 use super::http::{self as plain, cors};
@@ -42,6 +44,8 @@ use crate::pb::etcdserverpb::cluster_server::ClusterServer;
 use crate::pb::etcdserverpb::kv_server::KvServer;
 use crate::pb::etcdserverpb::lease_server::LeaseServer;
 use crate::pb::etcdserverpb::maintenance_server::MaintenanceServer;
+use crate::pb::v3electionpb::election_server::ElectionServer;
+use crate::pb::v3lockpb::lock_server::LockServer;
 use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 /// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics` shows all of it.
@@ -55,6 +59,8 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let cluster = ClusterServer::new(ClusterService::new(node.clone(), options));
     let maintenance = MaintenanceServer::new(MaintenanceService::new(node.clone(), options));
     let early = EtcdServer::new(EarlyService::new(node.clone(), options));
+    let lock = LockServer::new(LockService::new(node.clone(), options));
+    let election = ElectionServer::new(ElectionService::new(node.clone(), options));
     let watch_metrics = WatchMetrics::register(&node, &registry)?;
     let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
@@ -67,6 +73,8 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         cluster: cluster.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         maintenance: maintenance.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         early: early.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        lock: lock.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        election: election.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         health: HealthServer::new(HealthService::new(node.clone())),
         reflection_v1: BoxCloneSyncService::new(
             reflection().build_v1().expect("the descriptors were made by the compiler that this is built with"),
@@ -100,6 +108,8 @@ struct Inner {
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
     early: EtcdServer<EarlyService>,
+    lock: LockServer<LockService>,
+    election: ElectionServer<ElectionService>,
     watch: WatchService,
     early_watch: EarlyWatchService,
     health: HealthServer<HealthService>,
@@ -124,13 +134,15 @@ enum Face {
     Maintenance,
     Early,
     EarlyWatch,
+    Lock,
+    Election,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -138,6 +150,8 @@ impl Face {
         Self::Maintenance,
         Self::Early,
         Self::EarlyWatch,
+        Self::Lock,
+        Self::Election,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -153,6 +167,8 @@ impl Face {
             Self::Maintenance => "etcdserverpb.Maintenance",
             Self::Early => "etcd",
             Self::EarlyWatch => "watch",
+            Self::Lock => "v3lockpb.Lock",
+            Self::Election => "v3electionpb.Election",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -245,6 +261,8 @@ impl Inner {
             Face::Cluster => self.cluster.clone().call(request),
             Face::Maintenance => self.maintenance.clone().call(request),
             Face::Early => self.early.clone().call(request),
+            Face::Lock => self.lock.clone().call(request),
+            Face::Election => self.election.clone().call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),

@@ -26,6 +26,8 @@ fn every_served_service_has_its_methods() {
         ("grpc.health.v1.Health", counts["grpc.health.v1.Health"]),
         ("grpc.reflection.v1.ServerReflection", 1),
         ("grpc.reflection.v1alpha.ServerReflection", 1),
+        ("v3electionpb.Election", 5),
+        ("v3lockpb.Lock", 2),
         ("watch", 1),
     ]);
     assert_eq!(counts, wanted);
@@ -48,6 +50,8 @@ fn names_are_those_of_the_generated_servers() {
         crate::pb::etcdserverpb::watch_server::SERVICE_NAME,
         crate::pb::early::watch_server::SERVICE_NAME,
         EtcdServer::<EarlyService>::NAME,
+        LockServer::<LockService>::NAME,
+        ElectionServer::<ElectionService>::NAME,
         HealthServer::<HealthService>::NAME,
     ]);
     let named: BTreeSet<_> =

@@ -17,6 +17,8 @@ use crate::pb::etcdserverpb::kv_client::KvClient;
 use crate::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::pb::etcdserverpb::watch_client::WatchClient;
+use crate::pb::v3electionpb::election_client::ElectionClient;
+use crate::pb::v3lockpb::lock_client::LockClient;
 
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +68,14 @@ impl Attempt {
 
     pub(crate) fn lease(&self) -> LeaseClient<Channel> {
         LeaseClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn lock(&self) -> LockClient<Channel> {
+        LockClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn election(&self) -> ElectionClient<Channel> {
+        ElectionClient::new(self.channel.clone())
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {

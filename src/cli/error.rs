@@ -38,6 +38,9 @@ pub(crate) enum CliError {
     /// The command did its work and the finding is bad.
     #[error("{0}")]
     Finding(String),
+    /// What the command ran has failed with this status, and has said why.
+    #[error("the command ended with status {0}")]
+    Exit(u8),
     /// Nobody reads the output any more.
     #[error("standard output was closed")]
     OutputClosed,
@@ -65,6 +68,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::Exit(code) => *code,
             Self::Unreachable(_)
             | Self::Refused { .. }
             | Self::Indeterminate { .. }

@@ -7,6 +7,7 @@
 
 mod bench;
 mod connect;
+mod contest;
 mod data;
 mod error;
 mod kv;
@@ -31,6 +32,8 @@ pub fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(CliError::OutputClosed) => ExitCode::SUCCESS,
+        // Whoever ended so has said why.
+        Err(CliError::Exit(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(error.exit_code())
@@ -102,6 +105,10 @@ enum Command {
     Compact(kv::compact::CompactArgs),
     /// Make leases, keep them alive, end them
     Lease(lease::LeaseArgs),
+    /// Hold a lock until interrupted, or while a command runs
+    Lock(contest::lock::LockArgs),
+    /// Stand for election and lead until interrupted, or print who leads
+    Elect(contest::elect::ElectArgs),
     /// Show how each endpoint stands
     Status(status::StatusArgs),
     /// List the cluster's members
@@ -126,6 +133,8 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Watch(args) => on_cluster(client, async |c| kv::watch::run(args, c, client).await),
         Command::Compact(args) => on_cluster(client, async |c| kv::compact::run(args, c, client).await),
         Command::Lease(args) => on_cluster(client, async |c| lease::run(args, c, client).await),
+        Command::Lock(args) => on_cluster(client, async |c| contest::lock::run(args, c, client).await),
+        Command::Elect(args) => on_cluster(client, async |c| contest::elect::run(args, c, client).await),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
         Command::Members => on_cluster(client, async |c| members::run(c, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
@@ -147,6 +156,19 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write a number with a unit, such as 5s or 200ms"))
 }
 
+/// Whole seconds, as etcdctl takes them, or a duration with a unit.
+fn parse_ttl(text: &str) -> Result<i64, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let advice = "write seconds, such as 60, or a duration of whole seconds with a unit, such as 60s or 5m";
+    let ttl = humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?;
+    match i64::try_from(ttl.as_secs()) {
+        Ok(seconds) if ttl.subsec_nanos() == 0 => Ok(seconds),
+        _ => Err(format!("a lease lives for whole seconds; {advice}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +184,7 @@ mod tests {
         for line in [
             "headwater lease grant 60",
             "headwater lease grant -5",
+            "headwater lease grant 5m",
             "headwater lease revoke 32695410dcc0ca06",
             "headwater lease keep-alive 32695410dcc0ca06 --once",
             "headwater lease timetolive 32695410dcc0ca06 --keys",
@@ -170,6 +193,33 @@ mod tests {
             "headwater put k v --lease=32695410dcc0ca06",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn times_to_live_are_seconds_or_durations() {
+        for (text, wanted) in
+            [("60", Some(60)), ("-5", Some(-5)), ("60s", Some(60)), ("5m", Some(300)), ("1500ms", None), ("x", None)]
+        {
+            assert_eq!(parse_ttl(text).ok(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn locks_and_elections_take_what_etcdctl_takes() {
+        for (line, is_good) in [
+            ("headwater lock l", true),
+            ("headwater lock l --ttl 5s", true),
+            ("headwater lock l --ttl 5 -- sh -c true", true),
+            ("headwater lock l sh -c true", true),
+            ("headwater lock", false),
+            ("headwater elect e v", true),
+            ("headwater elect e --listen", true),
+            ("headwater elect -l e", true),
+            ("headwater elect e", false),
+            ("headwater elect e v --listen", false),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }
     }
 

@@ -5,6 +5,7 @@
 //! request is checked in one place.
 
 mod barrier;
+mod contest;
 mod context;
 mod error;
 mod key_watch;
@@ -24,6 +25,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
 pub use crate::stream::{CloseReason, Encoding, Item, Kv, Session, StatePoint};
+pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
 pub use key_watch::{KeyWatch, WatchQuery};
@@ -61,6 +63,7 @@ struct Inner {
     events: Arc<EventPublisher>,
     long_reads: LongReads,
     range_streams: Arc<Semaphore>,
+    contenders: Arc<Semaphore>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
     stopping: watch::Sender<bool>,

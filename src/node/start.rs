@@ -19,7 +19,7 @@ use crate::storage::log::{LogDb, LogOptions, WeakLog};
 use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::{StateOptions, StateStore};
 use crate::stream::{EventPublisher, FeedOptions, StatePoint};
-use crate::types::limits::{LONG_READS_MAX, RANGE_STREAMS_MAX};
+use crate::types::limits::{CONTENDERS_MAX, LONG_READS_MAX, RANGE_STREAMS_MAX};
 use crate::types::{ClusterId, NodeId};
 
 /// What a node needs to know to start.
@@ -108,6 +108,8 @@ impl Node {
         let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
         let events = Arc::new(EventPublisher::new(point, options.feed));
         let keeper = lease::keeper(options.lease_clock.clone(), &options.timing);
+        keeper.metrics().count_after(point.index);
+        keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone() });
         let consensus = raft::start(
             ConsensusOptions {
@@ -150,6 +152,7 @@ impl Node {
                 log,
                 long_reads: LongReads::new(LONG_READS_MAX),
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
+                contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
                 serving,
                 reclaimed,
                 stopping: watch::Sender::new(false),

@@ -27,6 +27,10 @@ pub const WAITING_READS_MAX: usize = 20_000;
 pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
 /// Streamed ranges that may be open at once, count; one more is refused.
 pub const RANGE_STREAMS_MAX: usize = 32;
+/// Contenders for locks and elections, and their observers, that one member may have waiting, count; one more is refused.
+pub const CONTENDERS_MAX: usize = 20_000;
+/// Time to live of a lease that is made for a contender who brings none, seconds (etcd's; spec: etcd §4.4).
+pub const SESSION_TTL_SECONDS: i64 = 60;
 /// Commands that go into one append, bytes; one command always fits.
 pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Largest piece of a snapshot file in one message, bytes.
@@ -39,14 +43,17 @@ pub const KEY_CACHE_ENTRIES: usize = 200_000;
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// Leases in one checkpoint, count; more go into the next one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
-/// Expiries that may be under way at once, count: few beside the proposals that may be pending, so that writes go on while
-/// very many leases end together.
+/// Expiries that may be under way at once while leases end in time, count: about as many as there are writes beside them.
+pub const LEASE_EXPIRIES_MIN: usize = 64;
+/// Expiries that may be under way at once when leases end late, count: few beside the proposals that may be pending, so
+/// that writes go on while very many leases end together.
 pub const LEASE_EXPIRIES_MAX: usize = 512;
 /// Questions about leases that may wait for the leader, count; one more is refused.
 pub const WAITING_LEASE_CALLS_MAX: usize = 20_000;
 /// Questions that one call to the leader carries, count.
 pub const LEADER_QUESTIONS_MAX: usize = 1024;
 
+const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries must leave room for writes");
 const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
 const _: () =

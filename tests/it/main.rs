@@ -6,8 +6,10 @@
 
 mod availability;
 mod cluster;
+mod contests;
 mod forwarding;
 mod gateway;
+mod lease_oracle;
 mod leases;
 mod real_clients;
 mod recovery;

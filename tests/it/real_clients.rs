@@ -1,7 +1,8 @@
 //! A client library that others wrote, against a real cluster.
 
 use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
+    Client, Compare, CompareOp, DeleteOptions, GetOptions, LockOptions, ProclaimOptions, PutOptions, ResignOptions,
+    SortOrder, SortTarget, Txn, TxnOp,
 };
 
 use headwater::pb::etcdserverpb::kv_client::KvClient;
@@ -71,4 +72,36 @@ async fn a_client_at_the_peer_port_is_told_where_to_go() {
     let refused = client.range(get("a")).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unimplemented);
     assert!(refused.message().contains("clients connect to listen-client"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_etcd_client_crate_locks_and_elects() {
+    let cluster = Cluster::three().await;
+    let mut client = client(&cluster).await;
+    let lease = client.lease_grant(600, None).await.unwrap().id();
+    let held = client.lock("l", Some(LockOptions::new().with_lease(lease))).await.unwrap();
+    assert_eq!(held.key(), format!("l/{lease:x}").as_bytes());
+    let kv = client.get(held.key(), None).await.unwrap().kvs()[0].clone();
+    assert_eq!(kv.lease(), lease);
+    // The fencing token in a transaction: good while the lock is held, refused afterwards.
+    let guarded = || {
+        let holds = Compare::create_revision(kv.key(), CompareOp::Equal, kv.create_revision());
+        Txn::new().when([holds]).and_then([TxnOp::put("guarded", "v", None)])
+    };
+    assert!(client.txn(guarded()).await.unwrap().succeeded());
+    client.unlock(held.key()).await.unwrap();
+    assert!(!client.txn(guarded()).await.unwrap().succeeded());
+
+    let elected = client.campaign("e", "one", lease).await.unwrap();
+    let leader = elected.leader().unwrap().clone();
+    let mut observed = client.observe("e").await.unwrap();
+    client.proclaim("two", Some(ProclaimOptions::new().with_leader(leader.clone()))).await.unwrap();
+    let mut told = Vec::new();
+    while told.last().is_none_or(|value| value != b"two") {
+        told.push(observed.message().await.unwrap().unwrap().kv().unwrap().value().to_vec());
+    }
+    assert_eq!(client.leader("e").await.unwrap().kv().unwrap().value(), b"two");
+    client.resign(Some(ResignOptions::new().with_leader(leader))).await.unwrap();
+    let error = client.leader("e").await.unwrap_err();
+    assert!(error.to_string().contains("election: no leader"), "{error}");
 }

@@ -38,7 +38,7 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::Timeout
             | Invalid::MinIndex => None,
         },
-        Failure::Unserved(_) | Failure::Mismatch => None,
+        Failure::Contest(_) | Failure::Unserved(_) | Failure::Mismatch => None,
     }
 }
 

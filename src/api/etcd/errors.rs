@@ -18,10 +18,46 @@ pub(crate) enum Failure {
     Invalid(Invalid),
     /// The node refused it or could not do it.
     Node(NodeError),
+    /// A lock or an election says no.
+    Contest(Contest),
     /// It is known and not served; what to do instead.
     Unserved(&'static str),
     /// The node answered with something else than what was asked for: a bug.
     Mismatch,
+}
+
+/// Why a lock or a leadership was not had (spec: etcd §4.4, §6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contest {
+    /// The key of who waits for a lock is gone, with its lease as a rule.
+    SessionExpired,
+    /// The key of a leadership is gone.
+    NotLeader,
+    /// Nobody leads.
+    NoLeader,
+    /// The request names no leadership.
+    LeaderMissing,
+    /// It was not the caller's turn before the caller's deadline.
+    OutOfTime,
+}
+
+impl From<Contest> for Failure {
+    fn from(contest: Contest) -> Self {
+        Self::Contest(contest)
+    }
+}
+
+impl Contest {
+    /// Code and text on the wire.
+    pub(crate) fn wire(self) -> (Code, &'static str) {
+        match self {
+            Self::SessionExpired => (Code::Unknown, "mutex: session is expired"),
+            Self::NotLeader => (Code::Unknown, "election: not leader"),
+            Self::NoLeader => (Code::Unknown, "election: no leader"),
+            Self::LeaderMissing => (Code::Unknown, "\"leader\" field must be provided"),
+            Self::OutOfTime => (Code::DeadlineExceeded, "context deadline exceeded"),
+        }
+    }
 }
 
 /// Why a request is malformed.
@@ -86,6 +122,10 @@ impl Failure {
                 (code, text.into())
             }
             Self::Node(error) => node(error),
+            Self::Contest(contest) => {
+                let (code, text) = contest.wire();
+                (code, text.into())
+            }
             Self::Unserved(text) => (Code::Unimplemented, (*text).into()),
             Self::Mismatch => {
                 (Code::Internal, "headwater: the outcome is not of the request's kind; report this".into())
@@ -181,7 +221,8 @@ impl From<Failure> for Status {
             Failure::Node(NodeError::MinIndexNotReached { wanted: _, applied }) => {
                 metadata.insert(HEADWATER_INDEX, HeaderValue::from(applied.get()));
             }
-            Failure::Node(_) | Failure::Invalid(_) | Failure::Unserved(_) | Failure::Mismatch => {}
+            Failure::Node(_) | Failure::Invalid(_) | Failure::Contest(_) | Failure::Unserved(_) | Failure::Mismatch => {
+            }
         }
         status
     }
@@ -254,6 +295,11 @@ mod tests {
                 14,
                 "headwater: this member's storage failed and it is stopping, ask another: disk full",
             ),
+            (Contest::SessionExpired.into(), 2, "mutex: session is expired"),
+            (Contest::NotLeader.into(), 2, "election: not leader"),
+            (Contest::NoLeader.into(), 2, "election: no leader"),
+            (Contest::LeaderMissing.into(), 2, "\"leader\" field must be provided"),
+            (Contest::OutOfTime.into(), 4, "context deadline exceeded"),
             (Failure::Unserved("not here"), 12, "not here"),
             (Failure::Mismatch, 13, "headwater: the outcome is not of the request's kind; report this"),
         ];

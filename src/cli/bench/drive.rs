@@ -355,6 +355,9 @@ impl Client {
             let operation = self.shared.plan.workload.next(number, due, &mut self.random);
             let Encoded { method, key, pairs: wanted, .. } = operation;
             match connection.call(operation).await {
+                Ok(answer) if method == Method::LeaseKeepAlive && !answer.is_alive() => {
+                    self.failed(key, "the lease is gone; give a larger --ttl".to_owned());
+                }
                 Ok(answer) => self.succeeded(method, due, key, wanted, answer),
                 Err(Failure::Status(reason)) => self.failed(key, reason),
                 Err(Failure::Transport(reason)) => {

@@ -7,6 +7,7 @@
 mod clock;
 mod cpu;
 mod drive;
+mod lease;
 mod ledger;
 mod protobuf;
 mod report;
@@ -22,6 +23,7 @@ use clap::{Args, Subcommand};
 use super::error::CliError;
 use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
+use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
 use watch::{WatchArgs, WatchLatencyArgs};
 use workload::{Keys, Kind, Workload};
@@ -48,6 +50,10 @@ enum WorkloadArgs {
     Txn(LoadArgs),
     /// Read and write single keys, --rw-ratio reads for each write
     Mixed(LoadArgs),
+    /// Grant leases and keep leases alive, --keep-alives for each grant
+    Lease(LeaseArgs),
+    /// Let very many leases run out together: are they gone in time, and how fast are puts meanwhile?
+    LeaseExpiry(LeaseExpiryArgs),
     /// Watch keys and write to them: events a second, and whether every watcher gets every event
     Watch(WatchArgs),
     /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
@@ -123,6 +129,8 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
     let endpoints: Arc<[String]> =
         client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();
     let (kind, load) = match args.workload {
+        WorkloadArgs::Lease(args) => return lease::run(args, endpoints, client),
+        WorkloadArgs::LeaseExpiry(args) => return lease::expiry(args, endpoints, client),
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
@@ -140,6 +148,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         clock: None,
         serializable: client.consistency == Freshness::Serializable,
         sequential: load.sequential,
+        leases: Arc::default(),
     };
     let plan = |workload, clients: usize, stop, rate, what| Plan {
         endpoints: Arc::clone(&endpoints),
@@ -210,6 +219,8 @@ fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
         Kind::Mixed { reads_per_write } if reads_per_write.is_nan() || reads_per_write < 0.0 => {
             Err(CliError::Usage("--rw-ratio must not be negative".to_owned()))
         }
-        Kind::Put | Kind::Get | Kind::Range { .. } | Kind::Txn { .. } | Kind::Mixed { .. } => Ok(()),
+        Kind::Put | Kind::Get | Kind::Range { .. } | Kind::Txn { .. } | Kind::Mixed { .. } | Kind::Lease { .. } => {
+            Ok(())
+        }
     }
 }

@@ -69,6 +69,11 @@ pub(super) struct Report {
 }
 
 impl Latency {
+    /// The longest, microseconds.
+    pub(super) fn max(&self) -> u64 {
+        self.max
+    }
+
     pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile);
         Self {

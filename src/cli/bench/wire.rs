@@ -206,6 +206,17 @@ impl Answer {
         };
     }
 
+    /// Whether a framed `LeaseKeepAliveResponse` tells a time to live: field 3.
+    pub(super) fn is_alive(&self) -> bool {
+        let message = match self {
+            Self::Empty => &[],
+            Self::Whole(bytes) => bytes.as_ref(),
+            Self::Gathered(bytes) => bytes.as_ref(),
+        };
+        let mut fields = Fields::of(message.get(PREFIX_BYTES..).unwrap_or_default()).flatten();
+        fields.any(|(field, content)| field == 3 && content.number().is_some_and(|ttl| ttl.cast_signed() > 0))
+    }
+
     /// The framed message.
     pub(super) fn into_bytes(self) -> Bytes {
         match self {
@@ -270,6 +281,18 @@ mod tests {
         }
         let nothing = Answer::default().into_bytes();
         assert_eq!((revision(&nothing), count_pairs(nothing)), (0, 0));
+    }
+
+    #[test]
+    fn a_lease_without_time_is_gone() {
+        let header = Some(ResponseHeader { revision: 9, ..Default::default() });
+        for (ttl, is_alive) in [(60, true), (1, true), (0, false), (-1, false)] {
+            let response = crate::pb::etcdserverpb::LeaseKeepAliveResponse { header, id: 7, ttl };
+            let mut answer = Answer::default();
+            answer.push(Bytes::from([&[0, 0, 0, 0, 0][..], &response.encode_to_vec()].concat()));
+            assert_eq!(answer.is_alive(), is_alive, "{ttl}");
+        }
+        assert!(!Answer::default().is_alive());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the clients ask: keys by number, and requests encoded straight into the frame that goes on the wire.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -9,7 +10,9 @@ use rand::rngs::SmallRng;
 
 use super::clock::Clock;
 use crate::pb::etcdserverpb::request_op::Request;
-use crate::pb::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
+use crate::pb::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +36,13 @@ pub(super) enum Kind {
         /// Reads for each write.
         reads_per_write: f64,
     },
+    /// Grants of leases, and keep-alives.
+    Lease {
+        /// Keep-alives for each grant.
+        keep_alives_per_grant: f64,
+        /// Time to live of what is granted.
+        ttl_seconds: i64,
+    },
 }
 
 impl Kind {
@@ -43,6 +53,7 @@ impl Kind {
             Self::Range { .. } => "range",
             Self::Txn { .. } => "txn",
             Self::Mixed { .. } => "mixed",
+            Self::Lease { .. } => "lease",
         }
     }
 }
@@ -58,10 +69,15 @@ pub(super) enum Method {
     Txn,
     /// `Watch.Watch`
     Watch,
+    /// `Lease.LeaseGrant`
+    LeaseGrant,
+    /// `Lease.LeaseKeepAlive`, a stream of one request
+    LeaseKeepAlive,
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 4] = [Self::Put, Self::Range, Self::Txn, Self::Watch];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Put, Self::Range, Self::Txn, Self::Watch, Self::LeaseGrant, Self::LeaseKeepAlive];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -69,6 +85,8 @@ impl Method {
             Self::Range => "range",
             Self::Txn => "txn",
             Self::Watch => "watch",
+            Self::LeaseGrant => "grant",
+            Self::LeaseKeepAlive => "keep-alive",
         }
     }
 
@@ -78,6 +96,8 @@ impl Method {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
             Self::Watch => "/etcdserverpb.Watch/Watch",
+            Self::LeaseGrant => "/etcdserverpb.Lease/LeaseGrant",
+            Self::LeaseKeepAlive => "/etcdserverpb.Lease/LeaseKeepAlive",
         }
     }
 }
@@ -127,6 +147,8 @@ pub(super) struct Workload {
     pub(super) clock: Option<Clock>,
     pub(super) serializable: bool,
     pub(super) sequential: bool,
+    /// What is kept alive.
+    pub(super) leases: Arc<[i64]>,
 }
 
 /// A request, framed as gRPC wants it.
@@ -157,6 +179,13 @@ impl Workload {
                 let at = self.pick(number, 1, random);
                 let read = random.random::<f64>() < reads_per_write / (1.0 + reads_per_write);
                 if read { self.range(at, 1) } else { self.put(at, due) }
+            }
+            Kind::Lease { keep_alives_per_grant: ratio, ttl_seconds } => {
+                let keeps = ratio.is_infinite() || random.random::<f64>() < ratio / (1.0 + ratio);
+                match keeps.then(|| self.leases[random.random_range(0..self.leases.len())]) {
+                    Some(id) => lease(Method::LeaseKeepAlive, &LeaseKeepAliveRequest { id }),
+                    None => lease(Method::LeaseGrant, &LeaseGrantRequest { ttl: ttl_seconds, id: 0 }),
+                }
             }
         }
     }
@@ -191,6 +220,10 @@ impl Workload {
     }
 }
 
+fn lease(method: Method, request: &impl Message) -> Encoded {
+    Encoded { method, frame: frame(request), key: 0, pairs: None }
+}
+
 /// The message behind gRPC's prefix: not compressed, and its length.
 pub(super) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
@@ -208,7 +241,15 @@ mod tests {
 
     fn workload(kind: Kind, count: u64, sequential: bool) -> Workload {
         let keys = Keys::new("k/", 6, count).unwrap();
-        Workload { kind, keys, value: Bytes::from_static(b"v"), clock: None, serializable: true, sequential }
+        Workload {
+            kind,
+            keys,
+            value: Bytes::from_static(b"v"),
+            clock: None,
+            serializable: true,
+            sequential,
+            leases: [7].into(),
+        }
     }
 
     #[test]
@@ -249,6 +290,20 @@ mod tests {
             workload(Kind::Txn { puts: 3 }, 3, false).next(0, Instant::now(), &mut random).frame.slice(5..),
         );
         assert_eq!(txn.unwrap().success.len(), 3);
+    }
+
+    #[test]
+    fn leases_are_granted_and_kept_alive_in_their_ratio() {
+        let mut random = SmallRng::seed_from_u64(1);
+        for (ratio, wanted) in [(0.0, 0..=0), (1.0, 4_800..=5_200), (f64::INFINITY, 10_000..=10_000)] {
+            let kind = Kind::Lease { keep_alives_per_grant: ratio, ttl_seconds: 60 };
+            let (work, now) = (workload(kind, 1, false), Instant::now());
+            let kept = (0..10_000).filter(|n| work.next(*n, now, &mut random).method == Method::LeaseKeepAlive).count();
+            assert!(wanted.contains(&kept), "{ratio}: {kept}");
+        }
+        let kind = Kind::Lease { keep_alives_per_grant: f64::INFINITY, ttl_seconds: 60 };
+        let request = workload(kind, 1, false).next(0, Instant::now(), &mut random).frame;
+        assert_eq!(LeaseKeepAliveRequest::decode(&request[5..]).unwrap().id, 7);
     }
 
     #[test]

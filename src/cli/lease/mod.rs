@@ -6,11 +6,11 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use super::ClientArgs;
 use super::connect::{Cluster, Repeat};
 use super::error::CliError;
 use super::kv::parse_lease;
 use super::output::{self, WriteOut, json};
+use super::{ClientArgs, parse_ttl};
 use crate::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse,
@@ -27,8 +27,8 @@ pub(super) struct LeaseArgs {
 enum LeaseCommand {
     /// Make a lease
     Grant {
-        /// Time to live, seconds; raised to the least that the server grants
-        #[arg(allow_negative_numbers = true)]
+        /// Time to live, such as 60 (seconds), 60s or 5m; raised to the least that the server grants
+        #[arg(allow_negative_numbers = true, value_parser = parse_ttl)]
         ttl: i64,
     },
     /// End a lease now, with all keys attached to it

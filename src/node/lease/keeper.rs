@@ -15,20 +15,25 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::clock::LeaseClock;
+use super::metrics::LeaseMetrics;
 use super::quorum::Quorum;
 use super::table::{KeptAlive, LeaseTable, QUIET_AFTER};
 use crate::node::NodeError;
 use crate::raft::Leading;
-use crate::types::limits::{LEADER_QUESTIONS_MAX, LEASE_CHECKPOINTS_MAX, LEASE_EXPIRIES_MAX, WAITING_LEASE_CALLS_MAX};
+use crate::types::limits::{
+    LEADER_QUESTIONS_MAX, LEASE_CHECKPOINTS_MAX, LEASE_EXPIRIES_MAX, LEASE_EXPIRIES_MIN, WAITING_LEASE_CALLS_MAX,
+};
 use crate::types::{
     Command, Lease, LeaseAnswer, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseId, LeaseQuestion, LeaseRemaining,
     LogIndex, NodeId, Refusal, Term,
 };
 
 /// How often the log may be told something about leases that nobody waits for.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// After how much time an end that failed, or of which nobody knows, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How late leases may be before their ends take all the room that they may have.
+const LATE_MAX: Duration = Duration::from_secs(2);
 /// How long a loop rests after a quorum could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -37,6 +42,7 @@ type Answer = oneshot::Sender<LeaseAnswer>;
 /// Keeps the leases while this member leads, and nothing while it does not.
 pub(in crate::node) struct LeaseKeeper {
     clock: LeaseClock,
+    metrics: LeaseMetrics,
     /// What leases get on top when a reign begins.
     grace: Duration,
     state: Mutex<State>,
@@ -67,11 +73,18 @@ struct TellFirst {
 
 impl LeaseKeeper {
     pub(super) fn new(clock: LeaseClock, grace: Duration) -> Arc<Self> {
-        Arc::new(Self { clock, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
+        let metrics = LeaseMetrics::new();
+        Arc::new(Self { clock, metrics, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
+    }
+
+    /// What is counted.
+    pub(in crate::node) fn metrics(&self) -> &LeaseMetrics {
+        &self.metrics
     }
 
     /// Follows what a commit did; called while it is being applied, so it never waits.
     pub(super) fn leases_changed(&self, changes: &[LeaseChange]) {
+        self.metrics.count(changes);
         match &mut *self.state.lock() {
             State::Following => {}
             State::Loading(kept) => kept.extend(changes.iter().map(|change| (change.id, change.lease))),
@@ -79,12 +92,18 @@ impl LeaseKeeper {
                 let now = self.clock.now();
                 let before = reign.table.next_deadline();
                 for change in changes {
+                    if change.lease.is_none()
+                        && let Some(late) = reign.table.lateness(change.id, now)
+                    {
+                        self.metrics.ended(late);
+                    }
                     if reign.table.follow(change, now) {
                         for answer in reign.ending.remove(&change.id).into_iter().flatten() {
                             tell(answer, LeaseAnswer::Unknown);
                         }
                     }
                 }
+                self.metrics.kept.set(i64::try_from(reign.table.len()).unwrap_or(i64::MAX));
                 if reign.table.next_deadline() < before || before.is_none() {
                     self.sooner.notify_one();
                 }
@@ -95,6 +114,7 @@ impl LeaseKeeper {
     /// The state was replaced as a whole, which happens to followers only.
     pub(super) fn forget(&self) {
         *self.state.lock() = State::Following;
+        self.metrics.kept.set(0);
     }
 
     /// Answers a question, if this member leads.
@@ -125,7 +145,10 @@ impl LeaseKeeper {
     #[cfg(test)]
     pub(super) fn count(&self) -> Option<usize> {
         match &*self.state.lock() {
-            State::Leading(reign) => Some(reign.table.len()),
+            State::Leading(reign) => {
+                reign.table.check();
+                Some(reign.table.len())
+            }
             State::Following | State::Loading(_) => None,
         }
     }
@@ -175,6 +198,7 @@ async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
                 reign.table.follow(&LeaseChange { id, lease }, now);
             }
         }
+        keeper.metrics.kept.set(i64::try_from(reign.table.len()).unwrap_or(i64::MAX));
         *state = State::Leading(reign);
     }
     tracing::info!(%term, leases = count, "keeping the time of leases");
@@ -195,6 +219,12 @@ fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
     LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
 }
 
+/// How many ends may be under way: few while leases end in time, so that writes hardly notice, and more the later they are.
+fn under_way_max(late: Duration) -> usize {
+    let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * late.div_duration_f64(LATE_MAX).min(1.0);
+    LEASE_EXPIRIES_MIN + more as usize
+}
+
 /// Ends leases that have run out, each by a command of its own, many at a time.
 async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     let mut under_way = FuturesUnordered::new();
@@ -204,12 +234,13 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
         while let Some(Some((end, result))) = under_way.next().now_or_never() {
             settle(keeper, term, &end, result);
         }
-        let room = LEASE_EXPIRIES_MAX - under_way.len();
-        let has_room = room >= LEASE_EXPIRIES_MAX / 2;
-        let max = if has_room { room } else { 0 };
-        let Some((expired, next)) = keeper.with(term, |reign, now| {
-            let expired = reign.table.take_expired(now, max);
-            (expired, reign.table.next_deadline())
+        let Some((expired, next, has_room)) = keeper.with(term, |reign, now| {
+            let late = now.saturating_sub(reign.table.next_deadline().unwrap_or(now));
+            let most = under_way_max(late);
+            let room = most.saturating_sub(under_way.len());
+            let has_room = room >= most / 2;
+            let expired = reign.table.take_expired(now, if has_room { room } else { 0 });
+            (expired, reign.table.next_deadline(), has_room)
         }) else {
             return;
         };
@@ -264,7 +295,10 @@ async fn answer_questions(
                         ready.push((answer, found));
                     }
                     LeaseQuestion::KeepAlive(id) => match reign.table.keep_alive(id, now) {
-                        KeptAlive::Yes { ttl } => ready.push((answer, alive(ttl, ttl))),
+                        KeptAlive::Yes { ttl } => {
+                            keeper.metrics.renewed.inc();
+                            ready.push((answer, alive(ttl, ttl)));
+                        }
                         KeptAlive::Unknown => ready.push((answer, LeaseAnswer::Unknown)),
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
                         KeptAlive::TellFirst { granted } => {
@@ -326,10 +360,14 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                 }
                 tokio::time::sleep(PAUSE).await;
             }
+            keeper.metrics.checkpoints.inc();
             keeper.with(term, |reign, now| {
                 for TellFirst { id, answer, .. } in revived.drain(..) {
                     match reign.table.keep_alive(id, now) {
-                        KeptAlive::Yes { ttl } => tell(answer, alive(ttl, ttl)),
+                        KeptAlive::Yes { ttl } => {
+                            keeper.metrics.renewed.inc();
+                            tell(answer, alive(ttl, ttl));
+                        }
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
                         KeptAlive::Unknown => tell(answer, LeaseAnswer::Unknown),
                         // Another lease has the id by now.
@@ -342,5 +380,16 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod room {
+    use super::*;
+
+    #[test]
+    fn the_later_leases_are_the_more_may_end_at_once() {
+        let room = [0, 1000, 2000, 60_000].map(|late_ms| under_way_max(Duration::from_millis(late_ms)));
+        assert_eq!(room, [64, 288, 512, 512]);
     }
 }

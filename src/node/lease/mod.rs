@@ -7,6 +7,7 @@
 mod calls;
 mod clock;
 mod keeper;
+mod metrics;
 mod outlet;
 mod quorum;
 mod table;

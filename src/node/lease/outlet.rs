@@ -25,6 +25,7 @@ impl Publisher for Outlet {
     fn reset(&self, point: StatePoint) {
         // Only followers are given a state; what a keeper of an earlier reign still holds is of no use to anybody.
         self.leases.forget();
+        self.leases.metrics().count_after(point.index);
         self.events.reset(point);
     }
 }

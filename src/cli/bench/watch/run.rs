@@ -148,7 +148,7 @@ impl Run<'_> {
 
     fn workload(&self, keys: Keys, clock: Option<Clock>) -> Workload {
         let value = Bytes::from(vec![b'x'; self.spec.common.val_size]);
-        Workload { kind: Kind::Put, keys, value, clock, serializable: false, sequential: true }
+        Workload { kind: Kind::Put, keys, value, clock, serializable: false, sequential: true, leases: Arc::default() }
     }
 
     fn drive(

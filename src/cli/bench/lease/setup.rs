@@ -1,0 +1,57 @@
+//! Leases that have to be there before something is measured, through the ordinary client.
+
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::cli::error::CliError;
+use crate::pb::etcdserverpb::kv_client::KvClient;
+use crate::pb::etcdserverpb::lease_client::LeaseClient;
+use crate::pb::etcdserverpb::{LeaseGrantRequest, PutRequest};
+
+/// Requests under way at once.
+const UNDER_WAY: usize = 256;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection to each endpoint.
+pub(super) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
+    let mut channels = Vec::with_capacity(endpoints.len());
+    for name in endpoints {
+        let endpoint = Endpoint::from_shared(format!("http://{name}")).map_err(CliError::other)?;
+        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+        channels.push(endpoint.connect().await.map_err(|error| CliError::Finding(format!("{name}: {error}")))?);
+    }
+    Ok(channels)
+}
+
+/// Grants so many leases and returns their ids.
+pub(super) fn grant_all(endpoints: &[String], count: usize, ttl: i64) -> Result<Vec<i64>, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
+    runtime.block_on(async {
+        let channels = connect(endpoints).await?;
+        granted(&channels, count, ttl, None).await
+    })
+}
+
+/// Grants so many leases, and attaches to the lease with number N the key `PREFIX` and N.
+pub(super) async fn granted(
+    channels: &[Channel],
+    count: usize,
+    ttl: i64,
+    prefix: Option<&str>,
+) -> Result<Vec<i64>, CliError> {
+    let grant = |number: usize| async move {
+        let channel = &channels[number % channels.len()];
+        let request = LeaseGrantRequest { ttl, id: 0 };
+        let lease = LeaseClient::new(channel.clone()).lease_grant(request).await?.into_inner().id;
+        if let Some(prefix) = prefix {
+            let key = format!("{prefix}{number}").into_bytes().into();
+            let request = PutRequest { key, lease, ..PutRequest::default() };
+            KvClient::new(channel.clone()).put(request).await?;
+        }
+        Ok::<_, tonic::Status>(lease)
+    };
+    let granted = stream::iter(0..count).map(grant).buffered(UNDER_WAY).try_collect().await;
+    granted.map_err(|status| CliError::Finding(format!("leases cannot be granted: {}", status.message())))
+}

@@ -1,0 +1,142 @@
+//! `headwater elect`: stands for election and leads until interrupted, or prints who leads.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use super::lock::print;
+use super::session::Session;
+use super::signals::interrupted;
+use crate::cli::connect::{Attempt, Cluster, Repeat};
+use crate::cli::error::{CliError, Tried};
+use crate::cli::output::WriteOut;
+use crate::cli::{ClientArgs, parse_ttl};
+use crate::pb::etcdserverpb::{RangeRequest, RangeResponse};
+use crate::pb::v3electionpb::{CampaignRequest, LeaderRequest};
+
+/// Pause after every endpoint was tried in vain.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Stand for election and lead until interrupted, or print who leads
+///
+/// Prints the leader's key and value. The key's create_revision is the fencing token of the leadership, as with `lock`.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct ElectArgs {
+    /// The election
+    name: String,
+    /// What to proclaim as leader
+    #[arg(required_unless_present = "listen", conflicts_with = "listen")]
+    value: Option<String>,
+    /// Print the leader and every change instead
+    #[arg(long, short)]
+    listen: bool,
+    /// How long the leadership is held without a sign of life, such as 60 or 60s
+    #[arg(long, value_parser = parse_ttl, default_value = "60", value_name = "SECONDS")]
+    ttl: i64,
+}
+
+pub(in crate::cli) async fn run(args: ElectArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    match args.value {
+        Some(value) => campaign(&args.name, &value, args.ttl, cluster, client.write_out).await,
+        None => listen(&args.name, cluster, client.write_out).await,
+    }
+}
+
+async fn campaign(name: &str, value: &str, ttl: i64, cluster: &Cluster, format: WriteOut) -> Result<(), CliError> {
+    let interrupted = interrupted()?;
+    tokio::pin!(interrupted);
+    let session = Session::open(cluster, ttl).await?;
+    let kept = session.keep();
+    tokio::pin!(kept);
+    let request = || CampaignRequest {
+        name: name.to_owned().into_bytes().into(),
+        lease: session.lease,
+        value: value.to_owned().into_bytes().into(),
+    };
+    let elected = tokio::select! {
+        elected = session.contend(async |attempt| {
+            Ok(attempt.election().campaign(request()).await?.into_inner())
+        }) => elected,
+        () = &mut kept => Err(lost("before it was this candidate's turn")),
+        () = &mut interrupted => {
+            session.close().await?;
+            return Err(CliError::Finding("interrupted while waiting to be elected".to_owned()));
+        }
+    };
+    let led = async {
+        let key = elected?.leader.unwrap_or_default().key;
+        let key = RangeRequest { key, ..Default::default() };
+        let found = cluster.call(Repeat::Harmless, async |a| a.kv().range(a.request(key.clone())).await).await?;
+        if found.kvs.is_empty() {
+            return Err(lost("as soon as it was won"));
+        }
+        print(&mut std::io::stdout(), &found, format)?;
+        tokio::select! {
+            () = &mut interrupted => Ok(()),
+            () = &mut kept => Err(lost("while it was held")),
+        }
+    }
+    .await;
+    let closed = session.close().await;
+    led.and(closed)
+}
+
+fn lost(when: &str) -> CliError {
+    CliError::Finding(format!("the leadership was lost {when}: its lease has ended. Somebody else may lead"))
+}
+
+async fn listen(name: &str, cluster: &Cluster, format: WriteOut) -> Result<(), CliError> {
+    let mut seen = 0;
+    let mut was_connected = false;
+    loop {
+        let mut tried = Vec::new();
+        for (number, endpoint) in cluster.names().enumerate() {
+            let reason = match cluster.attempt(number).await {
+                Err(reason) => reason,
+                Ok(attempt) => follow(&attempt, name, &mut seen, &mut was_connected, format).await?,
+            };
+            tried.push(Tried { endpoint: endpoint.to_owned(), reason });
+        }
+        if !was_connected {
+            return Err(CliError::Unreachable(tried));
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Prints what one endpoint tells, but for what was printed before; why it ended.
+async fn follow(
+    attempt: &Attempt,
+    name: &str,
+    seen: &mut i64,
+    was_connected: &mut bool,
+    format: WriteOut,
+) -> Result<String, CliError> {
+    let request = LeaderRequest { name: name.to_owned().into_bytes().into() };
+    let mut answers = match attempt.election().observe(request).await {
+        Ok(answers) => answers.into_inner(),
+        Err(status)
+            if matches!(status.code(), Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated) =>
+        {
+            return Err(CliError::Finding(status.message().to_owned()));
+        }
+        Err(status) => return Ok(status.message().to_owned()),
+    };
+    *was_connected = true;
+    loop {
+        match answers.message().await {
+            Ok(Some(answer)) => {
+                let Some(kv) = answer.kv else { continue };
+                // Another endpoint begins with the leader that is known already.
+                if kv.mod_revision <= *seen {
+                    continue;
+                }
+                *seen = kv.mod_revision;
+                let found = RangeResponse { header: answer.header, kvs: vec![kv], more: false, count: 1 };
+                print(&mut std::io::stdout(), &found, format)?;
+            }
+            Ok(None) => return Ok("the stream ended".to_owned()),
+            Err(status) => return Ok(status.message().to_owned()),
+        }
+    }
+}

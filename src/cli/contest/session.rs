@@ -1,0 +1,106 @@
+//! A lease that is kept alive while a command holds something.
+//!
+//! Invariant: the session counts as over as soon as the lease may have ended by this machine's clock, whether or not
+//! anybody has said so: a process that was stopped finds out by itself when it goes on.
+
+use std::time::{Duration, Instant};
+
+use tonic::{Code, Status};
+
+use crate::cli::connect::{Attempt, Cluster, Repeat};
+use crate::cli::error::CliError;
+use crate::pb::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest};
+
+/// Pause after every endpoint was tried in vain.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// What a server says to a contender whose key is gone.
+const PLACE_LOST: [&str; 2] = ["mutex: session is expired", "election: not leader"];
+
+pub(super) struct Session<'a> {
+    cluster: &'a Cluster,
+    pub(super) lease: i64,
+    ttl: Duration,
+    /// Until when the lease lives at least, if it began when its grant was asked for.
+    granted_until: Instant,
+}
+
+impl<'a> Session<'a> {
+    pub(super) async fn open(cluster: &'a Cluster, ttl: i64) -> Result<Self, CliError> {
+        let asked = Instant::now();
+        let request = LeaseGrantRequest { ttl, id: 0 };
+        let granted = cluster.call(Repeat::Harmful, async |a| a.lease().lease_grant(a.request(request)).await).await?;
+        let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
+        Ok(Self { cluster, lease: granted.id, ttl, granted_until: asked + ttl })
+    }
+
+    /// Keeps the lease alive; comes back when it has ended or may have.
+    pub(super) async fn keep(&self) {
+        let mut until = self.granted_until;
+        let mut next = Instant::now() + self.ttl / 3;
+        loop {
+            tokio::time::sleep_until(next.min(until).into()).await;
+            if Instant::now() >= until {
+                return;
+            }
+            let asked = Instant::now();
+            match tokio::time::timeout_at(until.into(), self.keep_alive()).await {
+                Ok(Some(ttl)) if ttl > 0 => {
+                    until = asked + self.ttl;
+                    next = asked + self.ttl / 3;
+                }
+                Ok(Some(_)) | Err(_) => return,
+                Ok(None) => next = Instant::now() + RETRY_PAUSE,
+            }
+        }
+    }
+
+    /// What the first endpoint that answers says of the time to live; `None` if none answers.
+    async fn keep_alive(&self) -> Option<i64> {
+        let patience = self.ttl / 6;
+        for number in 0..self.cluster.names().count() {
+            let once = async {
+                let attempt = self.cluster.attempt(number).await.ok()?;
+                let request = futures::stream::iter([LeaseKeepAliveRequest { id: self.lease }]);
+                let mut answers = attempt.lease().lease_keep_alive(attempt.request(request)).await.ok()?.into_inner();
+                answers.message().await.ok()?
+            };
+            if let Ok(Some(answer)) = tokio::time::timeout(patience, once).await {
+                return Some(answer.ttl);
+            }
+        }
+        None
+    }
+
+    /// Asks one endpoint after the other until one says that it is the session's turn: nothing is repeated that could do
+    /// harm, for a contender keeps its place.
+    pub(super) async fn contend<T>(&self, ask: impl AsyncFn(&Attempt) -> Result<T, Status>) -> Result<T, CliError> {
+        loop {
+            for (number, name) in self.cluster.names().enumerate() {
+                let Ok(attempt) = self.cluster.attempt(number).await else { continue };
+                match ask(&attempt).await {
+                    Ok(answer) => return Ok(answer),
+                    // A member that lost its client may have given this contender up; the session decides, not the place.
+                    Err(status) if PLACE_LOST.contains(&status.message()) => {}
+                    Err(status) => match status.code() {
+                        Code::Unavailable | Code::Cancelled | Code::Internal | Code::ResourceExhausted => {}
+                        Code::Unknown if std::error::Error::source(&status).is_some() => {}
+                        _ => return Err(CliError::Refused { endpoint: name.to_owned(), status: Box::new(status) }),
+                    },
+                }
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Ends the lease, and with it whatever is held.
+    pub(super) async fn close(&self) -> Result<(), CliError> {
+        let request = LeaseRevokeRequest { id: self.lease };
+        let revoked =
+            self.cluster.call(Repeat::Harmless, async |a| a.lease().lease_revoke(a.request(request)).await).await;
+        match revoked {
+            // It had ended already.
+            Err(CliError::Refused { status, .. }) if status.code() == Code::NotFound => Ok(()),
+            result => result.map(drop),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A contender's way: into the queue, to its turn, and out again if nobody waits for the answer any more.
+//!
+//! It runs as a task of its own, so that what was proposed for a client that went away is known and can be undone.
+
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::{Claim, Contender, ContestError, Owner, created_at, key_of, oldest, prefix_of, put};
+use crate::node::{Node, NodeError, RequestContext};
+use crate::types::limits::SESSION_TTL_SECONDS;
+use crate::types::{
+    Command, KeyRange, LeaseChoice, LeaseId, LeaseRevoke, LogIndex, Outcome, RangeQuery, Refusal, Revision, Txn, TxnOp,
+    TxnOpDone,
+};
+
+/// How long something that failed for want of a leader waits, unless the leader changes first.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// How long one attempt to remove a key may take.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a key is tried to be removed; its lease removes it sooner or later.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a lease that was made for a contender is kept alive.
+const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
+
+/// A contender in the queue.
+pub(super) struct Place {
+    pub(super) prefix: Bytes,
+    pub(super) key: Bytes,
+    /// Create revision of its key.
+    pub(super) token: Revision,
+    pub(super) lease: LeaseId,
+}
+
+/// What came of getting into the queue.
+struct Entered {
+    place: Place,
+    /// The value that its key had already.
+    found: Option<Bytes>,
+    /// Where it was found to be the oldest, if it was.
+    turn: Option<(LogIndex, Revision)>,
+}
+
+/// How waiting ended.
+enum Ended {
+    Turn(Owner),
+    /// Nobody waits for the answer.
+    Abandoned,
+    Failed(ContestError),
+}
+
+pub(super) async fn contend(
+    node: &Node,
+    ctx: &RequestContext,
+    contender: Contender,
+    until: Option<Instant>,
+) -> Result<Owner, ContestError> {
+    let permit = node.inner.contenders.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+    let (answer, answered) = oneshot::channel();
+    let (node, ctx) = (node.clone(), ctx.clone());
+    tokio::spawn(async move {
+        let _permit = permit;
+        run(&node, &ctx, contender, until, answer).await;
+    });
+    answered.await.unwrap_or(Err(ContestError::Node(NodeError::Stopped)))
+}
+
+async fn run(
+    node: &Node,
+    ctx: &RequestContext,
+    contender: Contender,
+    until: Option<Instant>,
+    mut answer: oneshot::Sender<Result<Owner, ContestError>>,
+) {
+    let is_session = !contender.lease.is_some();
+    let lease = if is_session {
+        match node.lease_grant(ctx, LeaseId::NONE, SESSION_TTL_SECONDS).await {
+            Ok(granted) => granted.id,
+            Err(error) => return give(answer, Err(error.into())),
+        }
+    } else {
+        contender.lease
+    };
+    let session = is_session.then_some(lease);
+    let entered = match enter(node, ctx, &contender, lease).await {
+        Ok(entered) => entered,
+        Err(error) => {
+            give(answer, Err(error.into()));
+            return leave(node, session, None).await;
+        }
+    };
+    let (place, was_owner) = (entered.place, entered.found.is_some() && entered.turn.is_some());
+    // To leave, the lease does not matter: it may have ended.
+    let claim = Claim { key: place.key.clone(), token: place.token, lease: LeaseId::NONE };
+    if let (Some(found), Some(value)) = (&entered.found, &contender.value)
+        && found != value
+        && let Err(error) = node.proclaim(ctx, &Claim { lease, ..claim.clone() }, value.clone()).await
+    {
+        give(answer, Err(if error == ContestError::NotOwner { ContestError::PlaceLost } else { error }));
+        if !was_owner {
+            leave(node, session, Some(&claim)).await;
+        }
+        return;
+    }
+    let ended = match entered.turn {
+        Some((index, revision)) => {
+            Ended::Turn(Owner { index, revision, key: place.key.clone(), token: place.token, lease })
+        }
+        None => wait(node, &place, session, until, &mut answer).await,
+    };
+    match ended {
+        // An owner since before this call stays one, whoever asked this time.
+        Ended::Turn(owner) => {
+            if answer.send(Ok(owner)).is_err() && !was_owner {
+                leave(node, session, Some(&claim)).await;
+            }
+        }
+        Ended::Abandoned => leave(node, session, Some(&claim)).await,
+        // It keeps its place: its client goes on elsewhere.
+        Ended::Failed(error @ ContestError::Node(NodeError::Stopped)) => give(answer, Err(error)),
+        Ended::Failed(error) => {
+            give(answer, Err(error));
+            leave(node, session, Some(&claim)).await;
+        }
+    }
+}
+
+fn give(answer: oneshot::Sender<Result<Owner, ContestError>>, result: Result<Owner, ContestError>) {
+    let _asker_gone = answer.send(result).is_err();
+}
+
+/// Puts the contender's key, unless it is there. Repeating that does no harm, so an unanswered attempt is repeated.
+async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: LeaseId) -> Result<Entered, NodeError> {
+    let (prefix, key) = (prefix_of(&contender.name), key_of(&contender.name, lease));
+    let value = contender.value.clone().unwrap_or_default();
+    let first = TxnOp::Range(RangeQuery { keys_only: true, ..oldest(prefix.clone()) });
+    let txn = Txn {
+        compares: vec![created_at(&key, Revision(0))],
+        success: vec![put(&key, value, LeaseChoice::Set(lease)), first.clone()],
+        failure: vec![TxnOp::Range(RangeQuery::new(KeyRange::One(key.clone()))), first],
+    };
+    let applied = loop {
+        match node.propose(ctx, Command::Txn(txn.clone())).await {
+            Err(NodeError::Indeterminate(_)) if Instant::now() < ctx.deadline => {
+                node.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
+            }
+            result => break result?,
+        }
+    };
+    let ranged = |done: &TxnOpDone| match done {
+        TxnOpDone::Range(ranged) => ranged.result.kvs.first().cloned(),
+        TxnOpDone::Put(_) | TxnOpDone::DeleteRange(_) | TxnOpDone::Txn(_) => None,
+    };
+    let (found, first) = match &applied.outcome {
+        Outcome::Txn(done) => match done.responses.as_slice() {
+            [own, first] => (ranged(own), ranged(first)),
+            _ => (None, None),
+        },
+        _ => (None, None),
+    };
+    let token = found.as_ref().map_or(applied.revision, |kv| kv.create_revision);
+    let is_first = first.is_some_and(|kv| kv.create_revision == token);
+    Ok(Entered {
+        place: Place { prefix, key, token, lease },
+        found: found.map(|kv| kv.value),
+        turn: is_first.then_some((applied.index, applied.revision)),
+    })
+}
+
+async fn wait(
+    node: &Node,
+    place: &Place,
+    session: Option<LeaseId>,
+    until: Option<Instant>,
+    answer: &mut oneshot::Sender<Result<Owner, ContestError>>,
+) -> Ended {
+    let out_of_time = async {
+        match until {
+            Some(until) => tokio::time::sleep_until(until.into()).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        // Before the next line: when this member stops it loses its clients too.
+        () = node.streams_closing() => Ended::Failed(NodeError::Stopped.into()),
+        () = answer.closed() => Ended::Abandoned,
+        _ = node.inner.consensus.ended() => Ended::Failed(NodeError::Stopped.into()),
+        () = out_of_time => Ended::Failed(ContestError::OutOfTime),
+        turn = node.wait_for_turn(place) => match turn {
+            Ok(owner) => Ended::Turn(owner),
+            Err(error) => Ended::Failed(error),
+        },
+        () = keep(node, session) => unreachable!("it goes on for ever"),
+    }
+}
+
+/// Keeps the lease alive that was made for a contender. If it ends all the same, its key tells.
+async fn keep(node: &Node, session: Option<LeaseId>) {
+    let Some(lease) = session else { return pending().await };
+    loop {
+        tokio::time::sleep(SESSION_EVERY).await;
+        let kept = node.lease_keep_alive(&RequestContext::within(SESSION_EVERY), lease).await;
+        if let Err(error) = kept {
+            tracing::debug!(%lease, %error, "the lease of a waiting contender was not kept alive");
+        }
+    }
+}
+
+/// Removes what a contender has put, as soon as there is a leader.
+async fn leave(node: &Node, session: Option<LeaseId>, claim: Option<&Claim>) {
+    let leaving = async {
+        loop {
+            let ctx = RequestContext::within(LEAVE_TIMEOUT);
+            let left = match (session, claim) {
+                (Some(id), _) => node.propose(&ctx, Command::LeaseRevoke(LeaseRevoke { id })).await.map(drop),
+                (None, Some(claim)) => node.resign(&ctx, claim).await.map(drop),
+                (None, None) => return,
+            };
+            match left {
+                Ok(()) | Err(NodeError::Refused(Refusal::LeaseNotFound)) => return,
+                Err(error) => tracing::debug!(%error, "a contender that was given up has not left its queue yet"),
+            }
+            node.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = leaving => {}
+        _ = node.inner.consensus.ended() => {}
+        () = tokio::time::sleep(LEAVE_PATIENCE) => {
+            tracing::warn!("a contender that was given up is left to its lease: there was no leader");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Locks and elections: queues of keys below a name, of which the oldest owns it (spec: etcd §4.4).
+//!
+//! Owns the recipe: a contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to that lease; contenders
+//! come to their turn in the order of `create_revision`, which is the owner's fencing token. etcd's clients carry out the
+//! same recipe by themselves on the same keys. Knows no face. Invariants: whoever is told that it owns a name was found to
+//! be the oldest in one linearizable view that held its own key; a contender that is given up while it waits leaves no key.
+
+mod enter;
+mod observe;
+mod turn;
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::{Consistency, Node, NodeError, Read, RequestContext};
+use crate::types::{
+    Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, LeaseId, LogIndex,
+    Outcome, Put, RangeQuery, Revision, SortOrder, SortTarget, Txn, TxnOp, ValueChoice,
+};
+
+pub use observe::Observed;
+
+/// Who wants to own what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// What is contended for.
+    pub name: Bytes,
+    /// The lease that the contender's key hangs on. [`LeaseId::NONE`]: one is made, kept alive while the contender waits,
+    /// and ended if it is given up.
+    pub lease: LeaseId,
+    /// The value of its key; `None` leaves the value of a key that is there as it is, and begins with an empty one.
+    pub value: Option<Bytes>,
+}
+
+/// Somebody owns a name, for as long as the key exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Log index of the state in which it was found.
+    pub index: LogIndex,
+    /// Revision of that state.
+    pub revision: Revision,
+    /// The owner's key.
+    pub key: Bytes,
+    /// Its create revision: larger than that of every owner before.
+    pub token: Revision,
+    /// The lease that it hangs on.
+    pub lease: LeaseId,
+}
+
+/// A key that somebody says to own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The key.
+    pub key: Bytes,
+    /// Its create revision.
+    pub token: Revision,
+    /// The lease that it hangs on; [`LeaseId::NONE`] for whichever it is.
+    pub lease: LeaseId,
+}
+
+/// Why somebody does not own a name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ContestError {
+    /// The contender's key is gone: its lease has ended, or somebody has removed the key.
+    #[error("the place in the queue is gone")]
+    PlaceLost,
+    /// The key is not that of the claim any more; nothing changed.
+    #[error("the name has another owner")]
+    NotOwner,
+    /// It was not the contender's turn in time. Its key is being removed.
+    #[error("it was not the contender's turn in time")]
+    OutOfTime,
+    /// Anything else.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// What the keys of a name's contenders begin with.
+fn prefix_of(name: &[u8]) -> Bytes {
+    [name, b"/"].concat().into()
+}
+
+/// A contender's key. A negative id has a sign in front, as etcd's clients write it.
+fn key_of(name: &[u8], lease: LeaseId) -> Bytes {
+    let sign = if lease.get() < 0 { "-" } else { "" };
+    [name, format!("/{sign}{:x}", lease.get().unsigned_abs()).as_bytes()].concat().into()
+}
+
+/// The oldest contender.
+fn oldest(prefix: Bytes) -> RangeQuery {
+    RangeQuery {
+        order: SortOrder::Ascend,
+        target: SortTarget::Create,
+        limit: 1,
+        ..RangeQuery::new(KeyRange::prefix(prefix))
+    }
+}
+
+fn created_at(key: &Bytes, revision: Revision) -> Compare {
+    Compare {
+        range: KeyRange::One(key.clone()),
+        op: CompareOp::Equal,
+        target: CompareTarget::CreateRevision(revision.get()),
+    }
+}
+
+fn put(key: &Bytes, value: Bytes, lease: LeaseChoice) -> TxnOp {
+    TxnOp::Put(Put { key: key.clone(), value: ValueChoice::Set(value), lease, prev_kv: false })
+}
+
+impl Claim {
+    /// Does something if the claim holds.
+    fn guarded(&self, op: TxnOp) -> Command {
+        Command::Txn(Txn { compares: vec![created_at(&self.key, self.token)], success: vec![op], failure: vec![] })
+    }
+}
+
+impl Node {
+    /// Waits until the contender owns the name, or until `until`. Dropping the future gives the contender up. If this
+    /// member stops, the contender keeps its place: asking again with the same lease elsewhere goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// [`ContestError::PlaceLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the errors of
+    /// [`Node::propose`]. The context's deadline is for getting into the queue, not for waiting in it.
+    pub async fn contend(
+        &self,
+        ctx: &RequestContext,
+        contender: Contender,
+        until: Option<Instant>,
+    ) -> Result<Owner, ContestError> {
+        self.admit(ctx).await?;
+        enter::contend(self, ctx, contender, until).await
+    }
+
+    /// Gives the key of a claim another value.
+    ///
+    /// # Errors
+    ///
+    /// [`ContestError::NotOwner`] if the claim does not hold; the errors of [`Node::propose`].
+    pub async fn proclaim(
+        &self,
+        ctx: &RequestContext,
+        claim: &Claim,
+        value: Bytes,
+    ) -> Result<(LogIndex, Revision), ContestError> {
+        let lease = if claim.lease.is_some() { LeaseChoice::Set(claim.lease) } else { LeaseChoice::KeepIfPresent };
+        let applied = self.propose(ctx, claim.guarded(put(&claim.key, value, lease))).await?;
+        match applied.outcome {
+            Outcome::Txn(done) if done.succeeded => Ok((applied.index, applied.revision)),
+            _ => Err(ContestError::NotOwner),
+        }
+    }
+
+    /// Removes the key of a claim; does nothing if the claim does not hold.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Node::propose`]. It may be repeated.
+    pub async fn resign(&self, ctx: &RequestContext, claim: &Claim) -> Result<(LogIndex, Revision), NodeError> {
+        let remove = TxnOp::DeleteRange(DeleteRange { range: KeyRange::One(claim.key.clone()), prev_kv: false });
+        let applied = self.propose(ctx, claim.guarded(remove)).await?;
+        Ok((applied.index, applied.revision))
+    }
+
+    /// The key of a name's owner, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn owner(&self, ctx: &RequestContext, name: &[u8]) -> Result<Read<Option<KeyValue>>, NodeError> {
+        let read = self.range(ctx, Consistency::Linearizable, oldest(prefix_of(name))).await?;
+        Ok(Read { index: read.index, revision: read.revision, value: read.value.kvs.into_iter().next() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_etcds_clients() {
+        for (lease, key) in [(0x346a_a1f8_405b_d319, "L/346aa1f8405bd319"), (10, "L/a"), (-5, "L/-5")] {
+            assert_eq!(key_of(b"L", LeaseId(lease)), key);
+        }
+        assert_eq!(key_of(b"", LeaseId(i64::MIN)), "/-8000000000000000");
+    }
+}

@@ -1,0 +1,173 @@
+//! Following who owns a name: every owner once, and every value that it gives its key, in order.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::turn::{begin_again, passes};
+use super::{oldest, prefix_of};
+use crate::node::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQuery};
+use crate::stream::{Item, Kv, Session};
+use crate::types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
+
+/// How long one read may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Owners that wait for a slow reader.
+const QUEUED: usize = 16;
+
+/// An owner, or what it gave its key, with the coordinates at which that was so.
+pub type Observed = Read<KeyValue>;
+
+type Sink = mpsc::Sender<Result<Observed, NodeError>>;
+
+/// What is known of the owner after a look at the state or at a change.
+enum Known {
+    Owner(Observed),
+    /// Nobody owned the name at this revision.
+    Nobody(Revision),
+}
+
+impl Node {
+    /// Tells who owns the name now or as soon as somebody does, then every change. Ends with an error, or when it is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] if too many observe or contend already.
+    pub async fn observe(
+        &self,
+        ctx: &RequestContext,
+        name: &[u8],
+    ) -> Result<impl Stream<Item = Result<Observed, NodeError>> + Send + use<>, NodeError> {
+        self.admit(ctx).await?;
+        let permit = self.inner.contenders.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let (sink, observed) = mpsc::channel(QUEUED);
+        let (node, prefix) = (self.clone(), prefix_of(name));
+        tokio::spawn(async move {
+            let _permit = permit;
+            let error = tokio::select! {
+                biased;
+                () = sink.closed() => return,
+                () = node.streams_closing() => NodeError::Stopped,
+                _ = node.inner.consensus.ended() => NodeError::Stopped,
+                Err(error) = node.tell_owners(prefix, &sink) => error,
+            };
+            let _reader_gone = sink.send(Err(error)).await.is_err();
+        });
+        Ok(ReceiverStream::new(observed))
+    }
+
+    async fn tell_owners(&self, prefix: Bytes, sink: &Sink) -> Result<std::convert::Infallible, NodeError> {
+        let mut known = self.look(&prefix, None).await?;
+        loop {
+            known = match known {
+                Known::Owner(owner) => {
+                    let (key, after) = (owner.value.key.clone(), owner.revision);
+                    // Whoever reads has gone away if this fails, and then this task ends from outside.
+                    let _reader_gone = sink.send(Ok(owner)).await.is_err();
+                    match self.follow(&key, after, sink).await? {
+                        // Who came next at that very revision: none is passed over.
+                        Some(removed_at) => self.look(&prefix, Some(removed_at)).await?,
+                        None => self.look(&prefix, None).await?,
+                    }
+                }
+                Known::Nobody(revision) => match self.first_put(&prefix, revision).await? {
+                    Some(owner) => Known::Owner(owner),
+                    None => self.look(&prefix, None).await?,
+                },
+            };
+        }
+    }
+
+    /// Who owned the name at a revision that this member has, or who owns it now.
+    async fn look(&self, prefix: &Bytes, at: Option<Revision>) -> Result<Known, NodeError> {
+        let mut at = at;
+        loop {
+            let ctx = RequestContext::within(READ_TIMEOUT);
+            let (consistency, read_at) = match at {
+                Some(revision) => (Consistency::Serializable, ReadAt::Revision(revision)),
+                None => (Consistency::Linearizable, ReadAt::Current),
+            };
+            let query = RangeQuery { at: read_at, ..oldest(prefix.clone()) };
+            match self.range(&ctx, consistency, query).await {
+                Ok(read) => {
+                    let revision = at.unwrap_or(read.revision);
+                    return Ok(match read.value.kvs.into_iter().next() {
+                        Some(value) => Known::Owner(Read { index: read.index, revision, value }),
+                        None => Known::Nobody(revision),
+                    });
+                }
+                Err(error) if passes(&error) => {
+                    // What was compacted is passed over.
+                    at = None;
+                    self.pause().await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tells what the owner gives its key until that is removed; at which revision, or `None` if nobody knows.
+    async fn follow(&self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
+        let range = KeyRange::One(key.clone());
+        let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
+        while let Some(item) = changes.next().await? {
+            let Some(revision) = item.commit().revision() else { continue };
+            for event in item.events() {
+                if event.kind != ChangeKind::Put {
+                    return Ok(Some(revision));
+                }
+                let _reader_gone =
+                    sink.send(Ok(Read { index: item.index(), revision, value: event.kv.clone() })).await.is_err();
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first contender after a revision at which there was none.
+    async fn first_put(&self, prefix: &Bytes, after: Revision) -> Result<Option<Observed>, NodeError> {
+        let range = KeyRange::prefix(prefix.clone());
+        let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
+        while let Some(item) = changes.next().await? {
+            let Some(revision) = item.commit().revision() else { continue };
+            if let Some(event) = item.events().find(|event| event.kind == ChangeKind::Put) {
+                return Ok(Some(Read { index: item.index(), revision, value: event.kv.clone() }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The changes of an interval, one after the other.
+struct Changes {
+    session: std::sync::Arc<Session>,
+    watch: KeyWatch,
+}
+
+impl Changes {
+    /// `None` if the changes after `after` are not there any more.
+    async fn open(node: &Node, range: KeyRange, after: Revision) -> Result<Option<Self>, NodeError> {
+        let session = Session::new();
+        let ctx = RequestContext::within(READ_TIMEOUT);
+        match node.watch(&ctx, WatchQuery { range, start: Some(after.next()) }, &session, 0).await {
+            Ok(watch) => Ok(Some(Self { session, watch })),
+            Err(error) if passes(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `None` if what comes next is not there any more.
+    async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
+        loop {
+            match self.watch.try_next() {
+                Ok(Some(item)) => return Ok(Some(item)),
+                Ok(None) => {}
+                Err(reason) => return begin_again(reason).map(|()| None),
+            }
+            self.session.raised().await;
+        }
+    }
+}

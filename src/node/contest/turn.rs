@@ -1,0 +1,113 @@
+//! Waiting for one's turn: each contender waits for the one before it, so that nobody else is woken when one goes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::enter::Place;
+use super::{ContestError, Owner};
+use crate::node::{Consistency, Node, NodeError, RequestContext, WatchQuery};
+use crate::stream::{CloseReason, Session};
+use crate::types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
+
+/// How long one read may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a read that failed for want of a leader waits, unless the leader changes first.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a read that failed so may succeed later, with another leader or less to do.
+pub(super) fn passes(error: &NodeError) -> bool {
+    match error {
+        NodeError::NoLeader
+        | NodeError::LeaderChanged
+        | NodeError::Timeout
+        | NodeError::TooManyRequests
+        | NodeError::MinIndexNotReached { .. }
+        | NodeError::Refused(Refusal::Compacted { .. }) => true,
+        NodeError::Refused(_)
+        | NodeError::RequestTooLarge
+        | NodeError::Indeterminate(_)
+        | NodeError::Stopped
+        | NodeError::Storage(_) => false,
+    }
+}
+
+impl Place {
+    /// The contender itself and the one before it.
+    fn neighbours(&self) -> RangeQuery {
+        RangeQuery {
+            order: SortOrder::Descend,
+            target: SortTarget::Create,
+            filter: RevisionFilter { max_create: self.token.get(), ..RevisionFilter::default() },
+            limit: 2,
+            keys_only: true,
+            ..RangeQuery::new(KeyRange::prefix(self.prefix.clone()))
+        }
+    }
+}
+
+impl Node {
+    /// Waits until nobody is before the contender. Failures that pass are waited out: the queue has no deadline.
+    pub(super) async fn wait_for_turn(&self, place: &Place) -> Result<Owner, ContestError> {
+        loop {
+            let ctx = RequestContext::within(READ_TIMEOUT);
+            let read = match self.range(&ctx, Consistency::Linearizable, place.neighbours()).await {
+                Ok(read) => read,
+                Err(error) if passes(&error) => {
+                    self.pause().await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let mut neighbours = read.value.kvs.into_iter();
+            let is_there = neighbours.next().is_some_and(|kv| kv.key == place.key && kv.create_revision == place.token);
+            if !is_there {
+                return Err(ContestError::PlaceLost);
+            }
+            let Some(before) = neighbours.next() else {
+                let (index, revision) = (read.index, read.revision);
+                return Ok(Owner { index, revision, key: place.key.clone(), token: place.token, lease: place.lease });
+            };
+            match self.wait_for_removal([&before.key, &place.key], read.revision).await {
+                Err(error) if passes(&error) => self.pause().await,
+                result => result?,
+            }
+        }
+    }
+
+    pub(super) async fn pause(&self) {
+        self.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
+    }
+
+    /// Waits until one of the keys may have been removed after `revision`, as far as this member knows.
+    async fn wait_for_removal(&self, keys: [&Bytes; 2], revision: Revision) -> Result<(), NodeError> {
+        let session = Session::new();
+        let ctx = RequestContext::within(READ_TIMEOUT);
+        let mut watches = Vec::with_capacity(keys.len());
+        for (token, key) in keys.into_iter().enumerate() {
+            let query = WatchQuery { range: KeyRange::One(key.clone()), start: Some(revision.next()) };
+            watches.push(self.watch(&ctx, query, &session, token as u64).await?);
+        }
+        loop {
+            for watch in &mut watches {
+                loop {
+                    match watch.try_next() {
+                        Ok(None) => break,
+                        Ok(Some(item)) if item.events().any(|event| event.kind != ChangeKind::Put) => return Ok(()),
+                        Ok(Some(_)) => {}
+                        Err(reason) => return begin_again(reason),
+                    }
+                }
+            }
+            session.raised().await;
+        }
+    }
+}
+
+/// Whether a watch that has ended may be replaced by another look at the state.
+pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
+    match reason {
+        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(()),
+        CloseReason::Stopping | CloseReason::Failed(_) => Err(reason.into()),
+    }
+}

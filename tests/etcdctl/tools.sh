@@ -1,0 +1,55 @@
+# etcdctl's other tools, in order, on an empty cluster of three. Sourced by scripts/test-etcdctl, which defines `e` (run
+# etcdctl) and `with` (run it with this text on standard input). `check perf` alone takes a minute.
+# shellcheck shell=bash
+
+# How fast it was, and how much memory it took, is shown by `check` and not compared; whether it passes is.
+checks() {
+    local status=0 node=${NODES[count % 3]}
+    count=$((count + 1))
+    announce check "$@"
+    "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" check "$@" >"$HEADWATER_RUN_DIR/out" \
+        2>"$HEADWATER_RUN_DIR/err" || status=$?
+    # The bar of progress ends with a carriage return.
+    tr '\r' '\n' <"$HEADWATER_RUN_DIR/out" | grep -aE '^(PASS|FAIL)' | sed -E 's/[0-9.]+/N/g'
+    if [[ $status -ne 0 ]]; then
+        printf 'exit status %s\n' "$status"
+    fi
+}
+
+
+e put a 1
+e put b 2
+e endpoint health --cluster
+e endpoint health -w json
+e endpoint hashkv
+e endpoint status
+e version
+
+# A mirror of one prefix at another
+announce make-mirror HOST:PORT --prefix from/ --dest-prefix to/
+e put from/1 one
+e put from/2 two
+e put other 3
+"$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" make-mirror "127.0.0.1:${CLIENT_PORTS[2]}" --prefix from/ \
+    --dest-prefix to/ >"$HEADWATER_RUN_DIR/mirror.out" 2>&1 &
+mirror=$!
+mirrored() {
+    [[ $("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[3]}" get to/ --prefix) == "$1" ]]
+}
+wait_for 20 mirrored $'to/1\none\nto/2\ntwo' || printf 'LATE: not mirrored\n'
+e put from/3 three
+e del from/1
+e put from/2 zwei
+wait_for 20 mirrored $'to/2\nzwei\nto/3\nthree' || printf 'LATE: changes are not mirrored\n'
+kill -TERM "$mirror"
+wait "$mirror" || true
+e get to/ --prefix
+
+# Compaction, physically too, and what is left
+e compaction 4
+e get a --rev=3
+e compaction 6 --physical
+
+checks datascale --load=s
+checks perf --load=s
+e get /etcdctl-check-perf/ --prefix --keys-only

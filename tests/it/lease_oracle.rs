@@ -1,0 +1,187 @@
+//! Leases against an oracle: never early, late by a bound, gone exactly once and in the same revision everywhere, whatever
+//! happens to the members meanwhile (spec: etcd §3.2). A clock that the test moves tells the time; a leader that is stopped
+//! and wakes up is in the tests of the keeper (`src/node/lease/tests.rs`) and, with real processes, in
+//! `scripts/lease-failover`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use headwater::node::{HandClock, LeaseClock};
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+
+use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
+use crate::watch::client::{Stream, prefix, show};
+
+/// What a change of leader may add to a lease with the clocks of these tests: a grace of twice the longest election
+/// timeout, and what the log was not told yet. Milliseconds.
+const LATE_MAX_MS: u64 = (2 + 6) * 1000;
+const STEP_MS: u64 = 500;
+const LEASES: i64 = 40;
+
+struct Lease {
+    ttl_ms: u64,
+    /// Not earlier than this.
+    due_ms: u64,
+    /// Changes of leader since it was kept alive last.
+    changes: u64,
+}
+
+struct Oracle {
+    cluster: Cluster,
+    clock: HandClock,
+    now_ms: u64,
+    leases: BTreeMap<i64, Lease>,
+}
+
+fn key(id: i64) -> String {
+    format!("oracle/{id:03}")
+}
+
+impl Oracle {
+    async fn new() -> Self {
+        let (lease_clock, clock) = LeaseClock::by_hand();
+        // Few entries behind a snapshot, so that who is away for long needs one.
+        let settings = Settings { snapshot_every: 100, keep: 20, ..Settings::default() };
+        let cluster = Cluster::start_with_clock(settings, lease_clock).await;
+        let mut oracle = Self { cluster, clock, now_ms: 0, leases: BTreeMap::new() };
+        for id in 1..=LEASES {
+            let ttl = 8 + 2 * id;
+            let mut client = oracle.client().await;
+            client.lease_grant(pb::LeaseGrantRequest { id, ttl }).await.unwrap();
+            let attached = pb::PutRequest { lease: id, ..put(key(id), "v") };
+            oracle.cluster.kv((id % 3) as usize).put(attached).await.unwrap();
+            let ttl_ms = ttl as u64 * 1000;
+            oracle.leases.insert(id, Lease { ttl_ms, due_ms: ttl_ms, changes: 0 });
+        }
+        oracle
+    }
+
+    async fn client(&self) -> LeaseClient<tonic::transport::Channel> {
+        let member = self.cluster.leader().await;
+        LeaseClient::connect(self.cluster.client_url(member)).await.unwrap()
+    }
+
+    async fn keep_alive(&mut self, id: i64) {
+        let requests = futures::stream::iter([pb::LeaseKeepAliveRequest { id }]);
+        let mut answers = self.client().await.lease_keep_alive(requests).await.unwrap().into_inner();
+        let answer = within("an answer", answers.message()).await.unwrap().unwrap();
+        let lease = self.leases.get_mut(&id).unwrap();
+        if answer.ttl > 0 {
+            assert_eq!(answer.ttl as u64 * 1000, lease.ttl_ms);
+            (lease.due_ms, lease.changes) = (self.now_ms + lease.ttl_ms, 0);
+        } else {
+            assert!(lease.due_ms <= self.now_ms, "lease {id} is said to be gone before its time");
+        }
+    }
+
+    /// Another member leads from here on, or the same one again.
+    async fn leader_has_changed(&mut self) {
+        self.cluster.wait_healthy().await;
+        self.leases.values_mut().for_each(|lease| lease.changes += 1);
+    }
+
+    /// The keys that a member has now.
+    async fn keys(&self, member: usize) -> BTreeSet<String> {
+        let request = pb::RangeRequest { range_end: "oracle0".into(), keys_only: true, ..get_local("oracle/") };
+        let kvs = self.cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
+        kvs.into_iter().map(|kv| String::from_utf8(kv.key.to_vec()).unwrap()).collect()
+    }
+
+    /// Lets time pass; after every step nothing is gone too early, and what must be gone goes.
+    async fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds * 1000 / STEP_MS {
+            self.clock.advance(Duration::from_millis(STEP_MS));
+            self.now_ms += STEP_MS;
+            for member in self.cluster.running().collect::<Vec<_>>() {
+                let there = self.keys(member).await;
+                for (id, lease) in &self.leases {
+                    let is_there = there.contains(&key(*id));
+                    if lease.due_ms > self.now_ms {
+                        assert!(is_there, "lease {id} ended early, says member {member}");
+                    } else if is_there && lease.due_ms + lease.changes * LATE_MAX_MS <= self.now_ms {
+                        let gone = async || !self.keys(member).await.contains(&key(*id));
+                        wait_until(&format!("lease {id} is gone at member {member}"), gone).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
+    let mut oracle = Oracle::new().await;
+    let from = oracle.cluster.kv(0).range(get("x")).await.unwrap().into_inner().header.unwrap().revision + 1;
+    oracle.pass(6).await;
+    for id in (1..=LEASES).step_by(3) {
+        oracle.keep_alive(id).await;
+    }
+    oracle.pass(6).await;
+
+    // The leader dies, and comes back.
+    let leader = oracle.cluster.leader().await;
+    oracle.cluster.crash(leader).await;
+    oracle.leader_has_changed().await;
+    oracle.pass(10).await;
+    oracle.cluster.restart(leader).await;
+    oracle.cluster.wait_healthy().await;
+    for id in (2..=LEASES).step_by(5) {
+        oracle.keep_alive(id).await;
+    }
+
+    // The leader hands over.
+    let leader = oracle.cluster.leader().await;
+    oracle.cluster.stop(leader).await;
+    oracle.leader_has_changed().await;
+    oracle.pass(10).await;
+    oracle.cluster.restart(leader).await;
+    oracle.cluster.wait_healthy().await;
+
+    // A follower is away for so long that it needs a snapshot, while leases end; then it leads.
+    let follower = oracle.cluster.follower().await;
+    oracle.cluster.crash(follower).await;
+    let leader = oracle.cluster.leader().await;
+    for number in 0..300 {
+        oracle.cluster.kv(leader).put(put("filler", number.to_string())).await.unwrap();
+    }
+    oracle.pass(10).await;
+    oracle.cluster.restart(follower).await;
+    oracle.cluster.wait_healthy().await;
+    oracle.cluster.hashes().await;
+    let third = (0..3).find(|member| *member != follower && *member != leader).unwrap();
+    oracle.cluster.crash(leader).await;
+    oracle.leader_has_changed().await;
+    oracle.pass(6).await;
+    oracle.cluster.restart(leader).await;
+
+    // All are down at once; no time counts meanwhile.
+    oracle.cluster.wait_healthy().await;
+    for member in [leader, follower, third] {
+        oracle.cluster.crash(member).await;
+    }
+    for member in [leader, follower, third] {
+        oracle.cluster.restart(member).await;
+    }
+    oracle.leader_has_changed().await;
+    oracle.pass(90).await;
+
+    // Each was removed once, in a revision of its own, and every member tells the same.
+    let all = pb::RangeRequest { range_end: "oracle0".into(), count_only: true, ..get("oracle/") };
+    assert_eq!(oracle.cluster.kv(0).range(all).await.unwrap().into_inner().count, 0, "all have ended");
+    let mut told = Vec::new();
+    for member in 0..3 {
+        let mut stream = Stream::open(&oracle.cluster.client_url(member)).await.unwrap();
+        stream.create(pb::WatchCreateRequest { start_revision: from, ..prefix("oracle/") }).await;
+        told.push(show(&stream.events(LEASES as usize).await));
+    }
+    let mut keys: Vec<_> = told[0].iter().map(|event| event.split('@').next().unwrap().to_owned()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, (1..=LEASES).map(|id| format!("-{}", key(id))).collect::<Vec<_>>());
+    let mut revisions: Vec<_> = told[0].iter().map(|event| event.split('@').nth(1).unwrap().to_owned()).collect();
+    revisions.dedup();
+    assert_eq!(revisions.len(), LEASES as usize);
+    assert!(told.iter().all(|events| *events == told[0]), "{told:?}");
+    let hashes = oracle.cluster.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
