@@ -8,6 +8,7 @@ mod availability;
 mod cluster;
 mod forwarding;
 mod leases;
+mod membership;
 mod real_clients;
 mod recovery;
 mod watch;
