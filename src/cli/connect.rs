@@ -225,10 +225,17 @@ enum Verdict {
 fn judge(status: &Status) -> Verdict {
     match status.code() {
         Code::Unavailable | Code::Unknown | Code::ResourceExhausted
-            if matches!(status.message(), "etcdserver: no leader" | "etcdserver: too many requests") =>
+            if matches!(
+                status.message(),
+                "etcdserver: no leader"
+                    | "etcdserver: too many requests"
+                    | "headwater: this member was removed from the cluster, ask another"
+            ) =>
         {
             Verdict::Undone
         }
+        // A refusal of a change of members, although it passes.
+        Code::Unavailable if status.message() == "etcdserver: unhealthy cluster" => Verdict::Final,
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Internal => Verdict::Unknown,
         // A broken connection has this code too; then there is a cause, and no server wrote the message.
         Code::Unknown if status.source().is_some() => Verdict::Unknown,
@@ -267,6 +274,8 @@ mod tests {
             (Status::unknown("etcdserver: too many requests"), Verdict::Undone),
             (Status::resource_exhausted("etcdserver: too many requests"), Verdict::Undone),
             (Status::resource_exhausted("etcdserver: mvcc: database space exceeded"), Verdict::Final),
+            (Status::unavailable("headwater: this member was removed from the cluster, ask another"), Verdict::Undone),
+            (Status::unavailable("etcdserver: unhealthy cluster"), Verdict::Final),
             (Status::unavailable("etcdserver: request timed out"), Verdict::Unknown),
             (Status::unavailable("etcdserver: leader changed"), Verdict::Unknown),
             (Status::deadline_exceeded("x"), Verdict::Unknown),

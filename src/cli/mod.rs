@@ -111,8 +111,13 @@ enum Command {
     Elect(contest::elect::ElectArgs),
     /// Show how each endpoint stands
     Status(status::StatusArgs),
-    /// List the cluster's members
+    /// List, add, promote, remove or update the cluster's members
+    Member(members::MemberArgs),
+    /// The same as `member list`
+    #[command(hide = true)]
     Members,
+    /// Hand leadership to another member
+    MoveLeader(members::MoveLeaderArgs),
     /// Write every line of a file as a key
     Load(data::load::LoadArgs),
     /// Read what `load` wrote and compare it with the file
@@ -136,7 +141,9 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Lock(args) => on_cluster(client, async |c| contest::lock::run(args, c, client).await),
         Command::Elect(args) => on_cluster(client, async |c| contest::elect::run(args, c, client).await),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
-        Command::Members => on_cluster(client, async |c| members::run(c, client).await),
+        Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
+        Command::Members => on_cluster(client, async |c| members::list(c, client).await),
+        Command::MoveLeader(args) => on_cluster(client, async |c| members::move_leader(args, c, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
         Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
     }
@@ -220,6 +227,22 @@ mod tests {
             ("headwater elect e v --listen", false),
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
+        }
+    }
+
+    #[test]
+    fn members_are_changed_as_with_etcdctl() {
+        for line in [
+            "headwater member list -w json",
+            "headwater member add node4 --peer-urls=http://127.0.0.1:1 --learner",
+            "headwater member promote 4",
+            "headwater member remove node4",
+            "headwater member update 4 --peer-urls http://127.0.0.1:1",
+            "headwater move-leader node2",
+            "headwater serve --join 127.0.0.1:2379,127.0.0.1:22379 --learner",
+            "headwater serve --join 127.0.0.1:2379 --learner=false",
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }
     }
 

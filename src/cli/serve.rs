@@ -30,10 +30,15 @@ impl clap::Args for ServeArgs {
         let settings = SETTINGS.iter().map(|setting| {
             // Flags live as long as the process; clap wants them 'static.
             let flag: &'static str = setting.flag().leak();
-            Arg::new(setting.key)
+            let arg = Arg::new(setting.key)
                 .long(flag.trim_start_matches('-'))
                 .value_name(setting.form)
-                .help(format!("{} [default: {}]", setting.help, setting.default))
+                .help(format!("{} [default: {}]", setting.help, setting.default));
+            if setting.is_switch() {
+                arg.num_args(0..=1).require_equals(true).default_missing_value("true")
+            } else {
+                arg
+            }
         });
         command
             .about("Run a node")

@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use bincode::error::DecodeError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::CodecError;
 use crate::types::{LogIndex, NodeId, Term};
 
-/// The only format so far.
+/// The first format of every record, and the only one of most.
 const FORMAT: u8 = 1;
 
 /// Largest encoded record, bytes. Far beyond any membership; it bounds what damaged lengths can make us allocate.
@@ -28,6 +29,13 @@ const fn config() -> Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>
 pub trait RaftRecord: Serialize + DeserializeOwned {
     /// What to call it in an error.
     const WHAT: &'static str;
+    /// The format that is written.
+    const FORMAT: u8 = FORMAT;
+
+    /// Reads the body of a record of an older format, with the bytes that it took; `None` if there is no such format.
+    fn read_older(_format: u8, _body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
+        None
+    }
 }
 
 /// Whom this node votes for, and in which term.
@@ -59,6 +67,10 @@ pub struct NodeInfo {
     pub peer_url: String,
     /// `http://host:port` of its client port.
     pub client_url: String,
+    /// The data directory that took this id; 0 for first members, and until a member that was announced has started.
+    pub incarnation: u64,
+    /// It is to vote as soon as it has caught up.
+    pub awaits_vote: bool,
 }
 
 /// Who belongs to the cluster.
@@ -68,6 +80,13 @@ pub struct Membership {
     pub configs: Vec<BTreeSet<NodeId>>,
     /// Every member; those in no set of voters are learners.
     pub nodes: BTreeMap<NodeId, NodeInfo>,
+}
+
+/// Which ids members have had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberIds {
+    /// The highest id that any member has ever had.
+    pub highest: NodeId,
 }
 
 /// What a log record carries.
@@ -118,6 +137,17 @@ impl RaftRecord for LogId {
 }
 impl RaftRecord for Membership {
     const WHAT: &'static str = "membership";
+    const FORMAT: u8 = 2;
+
+    fn read_older(format: u8, body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
+        (format == first_format::FORMAT).then(|| {
+            let (old, len): (first_format::Membership, usize) = bincode::serde::decode_from_slice(body, config())?;
+            Ok((old.into(), len))
+        })
+    }
+}
+impl RaftRecord for MemberIds {
+    const WHAT: &'static str = "member ids";
 }
 impl RaftRecord for RecordHeader {
     const WHAT: &'static str = "log record header";
@@ -126,9 +156,41 @@ impl RaftRecord for LogTip {
     const WHAT: &'static str = "log tip";
 }
 
+/// A membership as it was written before members could come and go.
+mod first_format {
+    use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
+
+    pub(super) const FORMAT: u8 = super::FORMAT;
+
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct NodeInfo {
+        pub(super) name: String,
+        pub(super) peer_url: String,
+        pub(super) client_url: String,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct Membership {
+        pub(super) configs: Vec<BTreeSet<NodeId>>,
+        pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
+    }
+
+    impl From<Membership> for super::Membership {
+        fn from(old: Membership) -> Self {
+            let node = |NodeInfo { name, peer_url, client_url }| super::NodeInfo {
+                name,
+                peer_url,
+                client_url,
+                ..super::NodeInfo::default()
+            };
+            Self { configs: old.configs, nodes: old.nodes.into_iter().map(|(id, info)| (id, node(info))).collect() }
+        }
+    }
+}
+
 /// Appends the bytes of `record` to `out`.
 pub fn encode_into<T: RaftRecord>(record: &T, out: &mut Vec<u8>) {
-    out.push(FORMAT);
+    out.push(T::FORMAT);
     bincode::serde::encode_into_std_write(record, out, config())
         .expect("invariant: plain structs encode, and writing to memory does not fail");
 }
@@ -162,11 +224,16 @@ pub fn decode<T: RaftRecord>(bytes: &[u8]) -> Result<T, CodecError> {
 /// As [`decode`], but more bytes may follow.
 pub fn decode_prefix<T: RaftRecord>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
     let (&format, body) = bytes.split_first().ok_or(CodecError::Empty { what: T::WHAT })?;
-    if format != FORMAT {
-        return Err(CodecError::UnknownFormat { what: T::WHAT, found: format, known: FORMAT });
-    }
-    let (record, len) = bincode::serde::decode_from_slice(body, config())
-        .map_err(|error| CodecError::Malformed { what: T::WHAT, detail: error.to_string() })?;
+    let read = if format == T::FORMAT {
+        bincode::serde::decode_from_slice(body, config())
+    } else {
+        T::read_older(format, body).ok_or(CodecError::UnknownFormat {
+            what: T::WHAT,
+            found: format,
+            known: T::FORMAT,
+        })?
+    };
+    let (record, len) = read.map_err(|error| CodecError::Malformed { what: T::WHAT, detail: error.to_string() })?;
     Ok((record, len + 1))
 }
 
@@ -177,10 +244,16 @@ mod tests {
     use super::*;
 
     fn membership() -> Membership {
-        let node = |name: &str| NodeInfo { name: name.into(), peer_url: "p".into(), client_url: "c".into() };
+        let node = |name: &str| NodeInfo {
+            name: name.into(),
+            peer_url: "p".into(),
+            client_url: "c".into(),
+            ..NodeInfo::default()
+        };
+        let joined = NodeInfo { incarnation: 9, awaits_vote: true, ..node("") };
         Membership {
             configs: vec![BTreeSet::from([NodeId(1), NodeId(2)]), BTreeSet::from([NodeId(300)])],
-            nodes: BTreeMap::from([(NodeId(1), node("a")), (NodeId(300), node(""))]),
+            nodes: BTreeMap::from([(NodeId(1), node("a")), (NodeId(300), joined)]),
         }
     }
 
@@ -210,12 +283,28 @@ mod tests {
         assert_eq!(
             encode(&membership()),
             [
-                1, // format
+                2, // format
                 2, 2, 1, 2, 1, 251, 44, 1, // two sets of voters
-                2, 1, 1, b'a', 1, b'p', 1, b'c', // node 1
-                251, 44, 1, 0, 1, b'p', 1, b'c', // node 300
+                2, 1, 1, b'a', 1, b'p', 1, b'c', 0, 0, // node 1
+                251, 44, 1, 0, 1, b'p', 1, b'c', 9, 1, // node 300
             ]
         );
+        assert_eq!(encode(&MemberIds { highest: NodeId(300) }), [1, 251, 44, 1]);
+    }
+
+    #[test]
+    fn a_membership_of_the_first_format_is_read() {
+        let bytes = [
+            1, // format
+            2, 2, 1, 2, 1, 251, 44, 1, // two sets of voters
+            2, 1, 1, b'a', 1, b'p', 1, b'c', // node 1
+            251, 44, 1, 0, 1, b'p', 1, b'c', // node 300
+        ];
+        let mut wanted = membership();
+        let plain = NodeInfo { incarnation: 0, awaits_vote: false, ..wanted.nodes[&NodeId(300)].clone() };
+        wanted.nodes.insert(NodeId(300), plain);
+        assert_eq!(decode::<Membership>(&bytes), Ok(wanted));
+        assert!(decode::<Membership>(&bytes[..bytes.len() - 1]).is_err());
     }
 
     #[test]
@@ -243,16 +332,22 @@ mod tests {
     #[test]
     fn a_damaged_length_allocates_nothing() {
         // A name that claims 2^60 bytes.
-        let bytes = [1, 0, 1, 1, 253, 0, 0, 0, 0, 0, 0, 0, 16];
-        assert!(matches!(decode::<Membership>(&bytes), Err(CodecError::Malformed { .. })));
+        for format in [1, 2] {
+            let bytes = [format, 0, 1, 1, 253, 0, 0, 0, 0, 0, 0, 0, 16];
+            assert!(matches!(decode::<Membership>(&bytes), Err(CodecError::Malformed { .. })));
+        }
     }
 
     fn node_info() -> impl Strategy<Value = NodeInfo> {
-        ("[a-z]{0,9}", "[a-z:/]{0,20}", "[a-z:/]{0,20}").prop_map(|(name, peer_url, client_url)| NodeInfo {
-            name,
-            peer_url,
-            client_url,
-        })
+        ("[a-z]{0,9}", "[a-z:/]{0,20}", "[a-z:/]{0,20}", any::<u64>(), any::<bool>()).prop_map(
+            |(name, peer_url, client_url, incarnation, awaits_vote)| NodeInfo {
+                name,
+                peer_url,
+                client_url,
+                incarnation,
+                awaits_vote,
+            },
+        )
     }
 
     proptest! {
@@ -285,6 +380,7 @@ mod tests {
             drop(decode::<Vote>(&bytes));
             drop(decode::<LogId>(&bytes));
             drop(decode::<Membership>(&bytes));
+            drop(decode::<MemberIds>(&bytes));
             drop(decode::<LogTip>(&bytes));
             drop(decode_prefix::<RecordHeader>(&bytes));
         }

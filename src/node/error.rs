@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::types::{LogIndex, Refusal};
+use crate::types::{LogIndex, MemberRefusal, Refusal};
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -36,6 +36,21 @@ pub enum NodeError {
         /// Where this node is.
         applied: LogIndex,
     },
+    /// A change of the membership is refused; nothing changed.
+    #[error(transparent)]
+    Membership(MemberRefusal),
+    /// This node does not lead, and only a leader can hand leadership over. Ask the leader.
+    #[error("not leader")]
+    NotLeader,
+    /// The member that is to lead is none, or does not vote.
+    #[error("bad leader transferee")]
+    BadTransferee,
+    /// The member that is to lead did not take over in time; it may yet, or another one may.
+    #[error("leader transfer took too long")]
+    TransferTimeout,
+    /// This node was removed from the cluster. Ask another one.
+    #[error("this member was removed from the cluster")]
+    Removed,
     /// The node is starting (re-applying what it had acknowledged) or stopping.
     #[error("server stopped")]
     Stopped,

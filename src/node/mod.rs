@@ -11,6 +11,7 @@ mod error;
 mod key_watch;
 mod lease;
 mod long_reads;
+mod members;
 mod proposer;
 mod reads;
 mod start;
@@ -30,6 +31,7 @@ pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
+pub use members::Member;
 pub use reads::KvHash;
 pub use start::{NodeOptions, NodeStartError};
 
@@ -60,6 +62,7 @@ struct Inner {
     proposer: Proposer,
     barrier: ReadBarrier,
     leases: lease::Leases,
+    members: members::Members,
     events: Arc<EventPublisher>,
     long_reads: LongReads,
     range_streams: Arc<Semaphore>,
@@ -112,21 +115,6 @@ pub struct Leadership {
     pub leader: Option<NodeId>,
     /// This node's current term.
     pub term: Term,
-}
-
-/// A member of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its id.
-    pub id: NodeId,
-    /// Its configured name; empty until it first started.
-    pub name: String,
-    /// `http://host:port` of its peer port.
-    pub peer_urls: Vec<String>,
-    /// `http://host:port` of its client port.
-    pub client_urls: Vec<String>,
-    /// Whether it does not vote.
-    pub is_learner: bool,
 }
 
 /// How this node stands.
@@ -202,7 +190,7 @@ impl Node {
         let head = db.head();
         let points = self.inner.consensus.log_points();
         let me = self.inner.identity.node_id;
-        let is_learner = self.inner.consensus.members().iter().any(|member| member.id == me && !member.voter);
+        let is_learner = self.inner.consensus.roster().find(me).is_some_and(|member| !member.voter);
         Ok(Status {
             leadership: Leadership { leader: self.live_leader(), ..self.leadership() },
             committed: LogIndex(points.committed.get().max(head.applied_index().get())),
@@ -266,28 +254,6 @@ impl Node {
         }
     }
 
-    /// The members, after a read of the wanted consistency.
-    ///
-    /// # Errors
-    ///
-    /// Those of the read path.
-    pub async fn members(
-        &self,
-        ctx: &RequestContext,
-        consistency: Consistency,
-    ) -> Result<Read<Vec<Member>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        let head = self.inner.store.current().head();
-        let members = self.inner.consensus.members().into_iter().map(|record| Member {
-            id: record.id,
-            name: record.info.name,
-            peer_urls: vec![record.info.peer_url],
-            client_urls: vec![record.info.client_url],
-            is_learner: !record.voter,
-        });
-        Ok(Read { index: head.applied_index(), revision: head.revision, value: members.collect() })
-    }
-
     /// Confirms that this node can serve a linearizable read now (health checks).
     ///
     /// # Errors
@@ -345,8 +311,16 @@ impl Node {
         }
     }
 
-    /// The one gate of every request: recovery, and the caller's demand for a leader.
+    /// Resolves once this node was removed from the cluster: it serves nothing any more.
+    pub async fn removed(&self) {
+        self.inner.consensus.removed().await;
+    }
+
+    /// The one gate of every request: membership, recovery, and the caller's demand for a leader.
     async fn admit(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        if self.inner.consensus.is_removed() {
+            return Err(NodeError::Removed);
+        }
         if ctx.require_leader && self.live_leader().is_none() {
             return Err(NodeError::NoLeader);
         }

@@ -11,6 +11,7 @@ use super::barrier::ReadBarrier;
 use super::key_watch::KvHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
 use super::long_reads::LongReads;
+use super::members::{Members, OwnMember};
 use super::proposer::Proposer;
 use super::tasks;
 use super::{Identity, Inner, Node};
@@ -31,6 +32,8 @@ pub struct NodeOptions {
     pub cluster_id: ClusterId,
     /// Members of a cluster that does not exist yet; ignored once it does.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
+    /// How this member is known to the others: its name, and where its clients connect.
+    pub own: MemberInfo,
     /// Everything the node keeps is below this directory.
     pub data_dir: PathBuf,
     /// The clocks of consensus.
@@ -55,6 +58,9 @@ pub struct NodeOptions {
     pub hand_over_timeout: Duration,
 }
 
+/// Exists in the data directory of a member that was removed.
+const REMOVED_FILE: &str = "REMOVED";
+
 /// Why a node did not start. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -74,6 +80,7 @@ struct Parts {
     consensus: Consensus,
     proposer: Proposer,
     leases: Leases,
+    members: Members,
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
     log: WeakLog,
@@ -84,6 +91,15 @@ impl Node {
     /// Opens the data directory and starts consensus. The node answers requests once [`Node::serving`] says so; its
     /// peer port must be served before that ([`Node::consensus`]).
     pub async fn start(options: NodeOptions, registry: &prometheus::Registry) -> Result<Self, NodeStartError> {
+        let removed = options.data_dir.join(REMOVED_FILE);
+        if removed.exists() {
+            return Err(NodeStartError(format!(
+                "node {} was removed from the cluster, and its id is not used again: to come back under a new id, remove \
+                 the data directory {} and start with --join",
+                options.node_id,
+                options.data_dir.display()
+            )));
+        }
         let identity = Identity { cluster_id: options.cluster_id, node_id: options.node_id };
         let (data_dir, log, store) = tokio::task::spawn_blocking({
             let options = options.clone();
@@ -124,6 +140,7 @@ impl Node {
                 snapshot_dir: options.data_dir.join("snapshots"),
                 incoming_dir: options.data_dir.join("incoming"),
                 rejoining: options.data_dir.join("REJOINING"),
+                removed,
             },
             log,
             store.clone(),
@@ -132,12 +149,14 @@ impl Node {
         .await?;
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
-        let parts = Parts { consensus, proposer, leases, store, events, log: weak_log, data_dir };
+        let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
+        let members = Members::start(&consensus, options.hand_over_timeout, own);
+        let parts = Parts { consensus, proposer, leases, members, store, events, log: weak_log, data_dir };
         Ok(Self::assemble(identity, &options, parts))
     }
 
     fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
-        let Parts { consensus, proposer, leases, store, events, log, data_dir } = parts;
+        let Parts { consensus, proposer, leases, members, store, events, log, data_dir } = parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
         let node = Self {
@@ -145,6 +164,7 @@ impl Node {
                 identity,
                 proposer,
                 leases,
+                members,
                 barrier: ReadBarrier::start(consensus.clone()),
                 events: events.clone(),
                 consensus: consensus.clone(),

@@ -18,8 +18,10 @@ use tokio::sync::watch;
 
 use super::desk::Desk;
 use super::gather::{Batch, Gatherer, Queue};
+use super::member_desk::MemberDesk;
 use super::network::Peers;
 use super::propose_lane::ProposeLanes;
+use super::roster::AppliedMembers;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
@@ -65,17 +67,6 @@ pub struct Leading {
     pub leader: Option<NodeId>,
     /// This member's term.
     pub term: Term,
-}
-
-/// A member with its role.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberRecord {
-    /// Its id.
-    pub id: NodeId,
-    /// Where it is reached.
-    pub info: MemberInfo,
-    /// Whether it votes.
-    pub voter: bool,
 }
 
 /// The log as consensus sees it.
@@ -124,6 +115,12 @@ pub(super) struct Inner {
     /// The local log held an entry of a leader when this process started.
     pub(super) had_a_leader: bool,
     pub(super) rejoining: PathBuf,
+    pub(super) member_desk: OnceLock<Arc<dyn MemberDesk>>,
+    pub(super) members: Arc<AppliedMembers>,
+    pub(super) removed_note: PathBuf,
+    pub(super) removed: watch::Sender<bool>,
+    /// Another member has called this one since the process started.
+    pub(super) called: watch::Sender<bool>,
 }
 
 /// When this member last heard from a leader.
@@ -176,6 +173,11 @@ impl Consensus {
         &self.inner.snapshot_slot
     }
 
+    /// Notes that another member called this one.
+    pub(crate) fn mark_called(&self) {
+        self.inner.called.send_if_modified(|called| !std::mem::replace(called, true));
+    }
+
     /// Notes that a leader spoke to this member.
     pub(crate) fn mark_leader_contact(&self) {
         self.inner.contact.mark();
@@ -221,18 +223,6 @@ impl Consensus {
             self.inner.contact.within(self.inner.leader_silence_max)
         };
         alive.then_some(leader)
-    }
-
-    /// The members by the latest membership that this member knows.
-    pub fn members(&self) -> Vec<MemberRecord> {
-        let metrics = self.inner.raft.server_metrics();
-        let metrics = metrics.borrow_watched();
-        let membership = metrics.membership_config.membership();
-        let voters: Vec<u64> = membership.voter_ids().collect();
-        membership
-            .nodes()
-            .map(|(id, info)| MemberRecord { id: NodeId(*id), info: info.clone(), voter: voters.contains(id) })
-            .collect()
     }
 
     /// Where the log stands.
@@ -377,40 +367,6 @@ impl Consensus {
         drop(tokio::time::timeout(pause, metrics.changed()).await);
     }
 
-    /// Hands leadership to another voter if this member leads; waits until somebody else does or `limit` passed.
-    pub async fn step_aside(&self, limit: Duration) {
-        if self.leading().leader != Some(self.inner.me) {
-            return;
-        }
-        let Some(target) = self.most_caught_up_voter() else { return };
-        if self.inner.raft.trigger().transfer_leader(target.get()).await.is_err() {
-            return;
-        }
-        let me = self.inner.me.get();
-        let waited = self
-            .inner
-            .raft
-            .wait(Some(limit))
-            .metrics(|metrics| metrics.current_leader.is_some_and(|leader| leader != me), "leadership handed over")
-            .await;
-        match waited {
-            Ok(_) => tracing::info!(to = %target, "leadership handed over"),
-            Err(error) => tracing::warn!(to = %target, %error, "leadership was not handed over in time"),
-        }
-    }
-
-    fn most_caught_up_voter(&self) -> Option<NodeId> {
-        let metrics = self.inner.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let voters: Vec<u64> = metrics.membership_config.membership().voter_ids().collect();
-        let replication = metrics.replication.as_ref()?;
-        replication
-            .iter()
-            .filter(|(id, _)| **id != self.inner.me.get() && voters.contains(id))
-            .max_by_key(|(_, matched)| matched.as_ref().map(|id| id.index))
-            .map(|(id, _)| NodeId(*id))
-    }
-
     /// Ends consensus on this member.
     pub async fn shutdown(&self) {
         if let Err(error) = self.inner.raft.shutdown().await {
@@ -446,6 +402,9 @@ impl Consensus {
             self.inner.term.store(term, Ordering::Relaxed);
             let now = Leading { leader: (leader != 0).then_some(NodeId(leader)), term: Term(term) };
             self.inner.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
+            for member in self.roster().members {
+                self.inner.peers.learn_address(member.id, &member.info);
+            }
             let before = self.inner.leader.swap(leader, Ordering::Relaxed);
             if before != leader {
                 if leader != 0 {

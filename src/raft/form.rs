@@ -46,11 +46,35 @@ impl Consensus {
     /// members goes on behind it.
     pub fn form(&self) {
         match self.standing() {
+            Standing::Undecided if self.inner().initial_members.len() == 1 => {
+                drop(tokio::spawn(self.clone().form_alone_or_rejoin()));
+            }
             Standing::Undecided => drop(tokio::spawn(self.clone().form_or_rejoin())),
             Standing::Rejoining => drop(tokio::spawn(self.clone().vote_again_once_caught_up())),
-            // A member alone has nobody to ask, and one with data has nothing to form: forming is refused then.
+            // One with data has nothing to form: forming is refused then.
             Standing::Member => drop(tokio::spawn(self.clone().initialize())),
         }
+    }
+
+    /// A first member that was alone has nobody to ask. But others may have joined it before it lost its data, and then
+    /// their leader does not stop calling.
+    async fn form_alone_or_rejoin(self) {
+        let inner = self.inner();
+        let mut called = inner.called.subscribe();
+        let is_called = called.wait_for(|called| *called);
+        if tokio::time::timeout(inner.leader_silence_max, is_called).await.is_ok() {
+            match self.note_rejoining() {
+                Ok(()) => {
+                    tracing::info!("the cluster exists: this member has lost its data and is coming back");
+                    self.vote_again_once_caught_up().await;
+                }
+                // Still undecided, and so refusing everything until it is started again: safe.
+                Err(error) => tracing::error!(%error, "could not note that this member is coming back"),
+            }
+            return;
+        }
+        inner.standing.store(Standing::Member as u8, Ordering::Release);
+        self.initialize().await;
     }
 
     async fn form_or_rejoin(self) {
@@ -59,7 +83,11 @@ impl Consensus {
         let quorum = inner.initial_members.len() / 2 + 1;
         loop {
             let answers = futures::future::join_all(others.iter().map(|(id, info)| self.hello(**id, info))).await;
-            if answers.contains(&Some(true)) {
+            let has_formed = |formed: bool| answers.iter().flatten().filter(|answer| answer.formed == formed).count();
+            if answers.iter().flatten().any(|answer| answer.removed) {
+                return self.note_removed();
+            }
+            if has_formed(true) > 0 {
                 match self.note_rejoining() {
                     Ok(()) => {
                         tracing::info!("the cluster exists: this member has lost its data and is coming back");
@@ -68,7 +96,7 @@ impl Consensus {
                     // Still undecided, and so still refusing everything: safe, and tried again.
                     Err(error) => tracing::error!(%error, "could not note that this member is coming back"),
                 }
-            } else if 1 + answers.iter().filter(|answer| **answer == Some(false)).count() >= quorum {
+            } else if 1 + has_formed(false) >= quorum {
                 // This member counted itself.
                 break;
             }
@@ -93,14 +121,15 @@ impl Consensus {
         }
     }
 
-    async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<bool> {
+    /// Asks another member what it knows of the cluster and of this member.
+    pub(super) async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<pb::HelloResponse> {
         let client = self.inner().peers.shared(id.get(), info);
         let mut grpc = client.grpc().ok()?;
         let asked = tokio::time::timeout(HELLO_TIMEOUT, grpc.hello(client.route().request(pb::HelloRequest {})));
         match asked.await {
-            Ok(Ok(answer)) => Some(answer.into_inner().formed),
+            Ok(Ok(answer)) => Some(answer.into_inner()),
             Ok(Err(status)) => {
-                tracing::debug!(%id, %status, "no answer from a first member");
+                tracing::debug!(%id, %status, "no answer from a member");
                 None
             }
             Err(_) => None,
@@ -126,7 +155,7 @@ impl Consensus {
                 Ok(index) => break index,
                 Err(ReadIndexError::Stopped(_)) => return,
                 // What it knows of the leader is what it knew when it ended.
-                Err(_) if self.has_ended() => return,
+                Err(_) if self.has_ended() || self.is_removed() => return,
                 Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
                     self.leader_may_have_changed(ASK_PAUSE).await;
                 }

@@ -16,7 +16,30 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Membership, CodecError> {
     from_record(record::decode(bytes)?)
 }
 
-/// The record of a membership behind the log id that made it, as the state machine stores it; empty before the first.
+/// What the state machine stores: [`encode_stored`]'s record, and behind it the highest id that any member has ever had.
+pub(crate) fn encode_applied(stored: &StoredMembership, highest: NodeId) -> Bytes {
+    let mut out = encode_stored(stored).to_vec();
+    record::encode_into(&record::MemberIds { highest }, &mut out);
+    out.into()
+}
+
+/// Reads [`encode_applied`]'s record, or one from before members could be removed, when all ids that were ever given were
+/// those of the members.
+pub(crate) fn decode_applied(bytes: &[u8]) -> Result<(StoredMembership, NodeId), CodecError> {
+    let (stored, read) = decode_stored_prefix(bytes)?;
+    let highest = match &bytes[read..] {
+        [] => highest_id(stored.membership()),
+        rest => record::decode::<record::MemberIds>(rest)?.highest,
+    };
+    Ok((stored, highest))
+}
+
+/// The highest id in a membership; 0 if it has no members.
+pub(crate) fn highest_id(membership: &Membership) -> NodeId {
+    NodeId(membership.nodes().map(|(id, _)| *id).max().unwrap_or(0))
+}
+
+/// The record of a membership behind the log id that made it; empty before the first.
 pub(crate) fn encode_stored(stored: &StoredMembership) -> Bytes {
     let Some(id) = stored.log_id() else { return Bytes::new() };
     let mut out = record::encode(&record::LogId { term: Term(term_of(id)), index: LogIndex(id.index) });
@@ -26,12 +49,22 @@ pub(crate) fn encode_stored(stored: &StoredMembership) -> Bytes {
 
 /// Reads [`encode_stored`]'s record.
 pub(crate) fn decode_stored(bytes: &[u8]) -> Result<StoredMembership, CodecError> {
+    let (stored, read) = decode_stored_prefix(bytes)?;
+    if read != bytes.len() {
+        let detail = format!("{} bytes follow the record", bytes.len() - read);
+        return Err(CodecError::Malformed { what: "membership", detail });
+    }
+    Ok(stored)
+}
+
+fn decode_stored_prefix(bytes: &[u8]) -> Result<(StoredMembership, usize), CodecError> {
     if bytes.is_empty() {
-        return Ok(StoredMembership::default());
+        return Ok((StoredMembership::default(), 0));
     }
     let (id, read): (record::LogId, usize) = record::decode_prefix(bytes)?;
-    let membership = from_record(record::decode(&bytes[read..])?)?;
-    Ok(StoredMembership::new(Some(log_id(id.term.get(), id.index.get())), membership))
+    let (members, len): (record::Membership, usize) = record::decode_prefix(&bytes[read..])?;
+    let membership = from_record(members)?;
+    Ok((StoredMembership::new(Some(log_id(id.term.get(), id.index.get())), membership), read + len))
 }
 
 fn to_record(membership: &Membership) -> record::Membership {
@@ -44,8 +77,8 @@ fn to_record(membership: &Membership) -> record::Membership {
         nodes: membership
             .nodes()
             .map(|(id, info)| {
-                let MemberInfo { name, peer_url, client_url } = info.clone();
-                (NodeId(*id), record::NodeInfo { name, peer_url, client_url })
+                let MemberInfo { name, peer_url, client_url, incarnation, awaits_vote } = info.clone();
+                (NodeId(*id), record::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote })
             })
             .collect(),
     }
@@ -57,8 +90,8 @@ fn from_record(record: record::Membership) -> Result<Membership, CodecError> {
     }
     let configs = record.configs.into_iter().map(|voters| voters.into_iter().map(NodeId::get).collect()).collect();
     let nodes = record.nodes.into_iter().map(|(id, node)| {
-        let record::NodeInfo { name, peer_url, client_url } = node;
-        (id.get(), MemberInfo { name, peer_url, client_url })
+        let record::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote } = node;
+        (id.get(), MemberInfo { name, peer_url, client_url, incarnation, awaits_vote })
     });
     let nodes: std::collections::BTreeMap<u64, MemberInfo> = nodes.collect();
     Membership::new(configs, nodes)
@@ -74,7 +107,9 @@ mod tests {
             let info = MemberInfo {
                 name: format!("n{id}"),
                 peer_url: format!("http://127.0.0.1:{id}2380"),
-                client_url: String::new(),
+                incarnation: 7 * id,
+                awaits_vote: id == 3,
+                ..MemberInfo::default()
             };
             (id, info)
         });
@@ -87,6 +122,10 @@ mod tests {
         assert_eq!(decode(&encode(&three())).unwrap(), three());
         let stored = StoredMembership::new(Some(log_id(3, 7)), three());
         assert_eq!(decode_stored(&encode_stored(&stored)).unwrap(), stored);
+        let applied = encode_applied(&stored, NodeId(9));
+        assert_eq!(decode_applied(&applied).unwrap(), (stored.clone(), NodeId(9)));
+        let before = encode_stored(&stored);
+        assert_eq!(decode_applied(&before).unwrap(), (stored, NodeId(3)), "without the ids, the members' count");
         let none = StoredMembership::default();
         assert_eq!(decode_stored(&encode_stored(&none)).unwrap(), none);
     }
@@ -96,6 +135,7 @@ mod tests {
         let whole = encode_stored(&StoredMembership::new(Some(log_id(3, 7)), three()));
         for cut in 1..whole.len() {
             assert!(decode_stored(&whole[..cut]).is_err(), "{cut}");
+            assert!(decode_applied(&whole[..cut]).is_err(), "{cut}");
         }
     }
 }

@@ -10,18 +10,25 @@ mod form;
 mod gather;
 mod log_keeper;
 mod log_store;
+mod member_desk;
 mod membership;
 mod network;
 mod propose_lane;
+mod removal;
+mod roster;
 mod snapshot;
 mod start;
 mod state_machine;
+mod transfer;
 mod types;
 
 #[cfg(test)]
 mod tests;
 
-pub use consensus::{Consensus, Leading, LogPoints, MemberRecord, ReadIndexError, WriteError};
+pub use consensus::{Consensus, Leading, LogPoints, ReadIndexError, WriteError};
 pub use desk::{AskError, Desk};
+pub use member_desk::{ChangeError, ChangeFrom, MemberDesk, ask_to_join};
+pub use roster::{MemberProgress, MemberRecord, MembershipStep, Roster, StepError};
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
+pub use transfer::NotTakenOver;
 pub use types::MemberInfo;

@@ -16,6 +16,7 @@ use super::log_keeper::{self, ByteLimits};
 use super::log_store::LogStore;
 use super::network::{PeerService, Peers, stranger};
 use super::propose_lane::ProposeLanes;
+use super::roster::AppliedMembers;
 use super::state_machine::StateMachine;
 use super::types::{MemberInfo, Raft};
 use crate::pb::peer::peer_server::PeerServer;
@@ -61,6 +62,8 @@ pub struct ConsensusOptions {
     pub incoming_dir: PathBuf,
     /// A file that exists while this member, having lost its data, is not yet back where it was.
     pub rejoining: PathBuf,
+    /// A file that is made when this member has been removed from its cluster.
+    pub removed: PathBuf,
 }
 
 /// Why consensus did not start.
@@ -94,6 +97,7 @@ pub async fn start(
     let last_at_start = log.state()?.last.map(|id| id.index.get());
     let standing = standing(&options, last_at_start.is_none() && log.vote()?.is_none());
     let log_store = LogStore::new(log)?;
+    let members = Arc::new(AppliedMembers::default());
     let state_machine = StateMachine::new(
         store,
         log_store.durable(),
@@ -101,6 +105,7 @@ pub async fn start(
         publisher,
         options.snapshot_dir.clone(),
         applied_bytes.clone(),
+        members.clone(),
     )?;
     let peers = Peers::new(cluster_id, node_id);
     let raft = Raft::new(node_id.get(), config, peers.clone(), log_store, state_machine)
@@ -134,19 +139,25 @@ pub async fn start(
         had_a_leader: last_at_start.is_some_and(|last| last > 0),
         last_at_start,
         rejoining: options.rejoining,
+        member_desk: OnceLock::new(),
+        members,
+        removed_note: options.removed,
+        removed: watch::Sender::new(false),
+        called: watch::Sender::new(false),
     }));
     tokio::spawn(consensus.clone().follow_leadership());
+    tokio::spawn(consensus.clone().watch_for_removal());
     let limits = ByteLimits { snapshot_every: options.snapshot_every_bytes, keep: options.keep_bytes };
     tokio::spawn(log_keeper::run(consensus.clone(), applied_bytes, limits));
     tokio::spawn(nudge_stuck_apply(consensus.clone(), options.timing.heartbeat));
     Ok(consensus)
 }
 
-/// How a member stands when it starts. One without data among several must first find out why it has none.
+/// How a member stands when it starts. A first member without data must find out why it has none.
 fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
     if options.rejoining.exists() {
         Standing::Rejoining
-    } else if is_empty && options.initial_members.len() > 1 && options.initial_members.contains_key(&options.node_id) {
+    } else if is_empty && options.initial_members.contains_key(&options.node_id) {
         Standing::Undecided
     } else {
         Standing::Member

@@ -16,13 +16,14 @@ use tokio::sync::watch;
 
 use super::log_store::io_error;
 use super::membership;
+use super::roster::AppliedMembers;
 use super::snapshot::SnapshotFiles;
 use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
 use crate::codec;
 use crate::fsm;
 use crate::storage::{AppliedState, StateReader, StateStore, WriteTxn};
 use crate::stream::{Publisher, StatePoint};
-use crate::types::{Applied, LogIndex, Outcome, Term};
+use crate::types::{Applied, LogIndex, NodeId, Outcome, Term};
 
 /// Command bytes that one write transaction gathers before it is committed, so that a long run of large entries does
 /// not pile up in memory.
@@ -36,6 +37,7 @@ pub(crate) struct StateMachine {
     publisher: Arc<dyn Publisher>,
     snapshots: SnapshotDirs,
     applied_bytes: Arc<AtomicU64>,
+    members: Arc<AppliedMembers>,
 }
 
 /// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
@@ -62,10 +64,12 @@ struct Pending {
     responder: Option<ApplyResponder<TypeConfig>>,
     outcome: Outcome,
     revision: crate::types::Revision,
+    membership: Option<(StoredMembership, NodeId)>,
 }
 
 impl StateMachine {
-    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them.
+    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `members` follows the
+    /// membership, by what is applied here.
     pub(super) fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,
@@ -73,6 +77,7 @@ impl StateMachine {
         publisher: Arc<dyn Publisher>,
         snapshot_dir: PathBuf,
         applied_bytes: Arc<AtomicU64>,
+        members: Arc<AppliedMembers>,
     ) -> io::Result<Self> {
         match std::fs::remove_dir_all(&snapshot_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -84,10 +89,12 @@ impl StateMachine {
             latest: Latest::default(),
             floor: Arc::default(),
         };
-        Ok(Self { store, durable, applied, publisher, snapshots, applied_bytes })
+        read_members(&store, &members)?;
+        Ok(Self { store, durable, applied, publisher, snapshots, applied_bytes, members })
     }
 
     fn apply_entry(
+        &self,
         txn: &mut WriteTxn<'_>,
         id: LogId,
         payload: EntryPayload,
@@ -113,12 +120,14 @@ impl StateMachine {
             }
             EntryPayload::Membership(members) => {
                 let stored = StoredMembership::new(Some(id), members);
-                changed_membership = Some(membership::encode_stored(&stored));
+                let highest = self.members.raise(membership::highest_id(stored.membership()));
+                changed_membership = Some((membership::encode_applied(&stored, highest), (stored, highest)));
                 Outcome::Nothing
             }
         };
-        txn.set_applied(&AppliedState { term: Term(term_of(&id)), index, membership: changed_membership });
-        Ok(Pending { index: id.index, responder, outcome, revision: txn.head().revision })
+        let (record, membership) = changed_membership.unzip();
+        txn.set_applied(&AppliedState { term: Term(term_of(&id)), index, membership: record });
+        Ok(Pending { index: id.index, responder, outcome, revision: txn.head().revision, membership })
     }
 
     /// Commit, then publish, then answer. Nothing is awaited in here.
@@ -129,6 +138,9 @@ impl StateMachine {
             self.publisher.leases_changed(&committed.leases);
         }
         self.publisher.publish(committed.events);
+        if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {
+            self.members.set(members, highest);
+        }
         // After that, so that whoever waited for an index finds its events published, too.
         self.applied.send_replace(last);
         for entry in pending.drain(..) {
@@ -170,7 +182,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             if let EntryPayload::Normal(command) = &entry.payload {
                 txn_bytes += command.0.len();
             }
-            pending.push(Self::apply_entry(&mut txn, entry.log_id, entry.payload, responder)?);
+            pending.push(self.apply_entry(&mut txn, entry.log_id, entry.payload, responder)?);
             if txn_bytes >= TXN_BYTES_MAX {
                 self.wait_durable(entry.log_id.index).await?;
                 self.finish(txn, &mut pending)?;
@@ -205,6 +217,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
         drop(snapshot);
         let (applied, _) = read_applied(&store)?;
+        read_members(&store, &self.members)?;
         self.snapshots.floor.fetch_max(applied.as_ref().map_or(0, |id| id.index), Ordering::AcqRel);
         *self.snapshots.latest.lock() = None;
         if applied != meta.last_log_id {
@@ -237,10 +250,20 @@ fn read_applied(store: &StateStore) -> Result<(Option<LogId>, StoredMembership),
     decode_applied(store.current().applied_state().map_err(io_error)?)
 }
 
+fn read_members(store: &StateStore, members: &AppliedMembers) -> Result<(), io::Error> {
+    let record = store.current().applied_state().map_err(io_error)?.and_then(|applied| applied.membership);
+    if let Some(record) = record {
+        let (stored, highest) = membership::decode_applied(&record).map_err(io::Error::other)?;
+        members.raise(highest);
+        members.set(stored, highest);
+    }
+    Ok(())
+}
+
 fn decode_applied(applied: Option<AppliedState>) -> Result<(Option<LogId>, StoredMembership), io::Error> {
     let Some(applied) = applied else { return Ok((None, StoredMembership::default())) };
     let stored = match &applied.membership {
-        Some(record) => membership::decode_stored(record).map_err(io::Error::other)?,
+        Some(record) => membership::decode_applied(record).map_err(io::Error::other)?.0,
         None => StoredMembership::default(),
     };
     Ok((Some(log_id(applied.term.get(), applied.index.get())), stored))

@@ -32,6 +32,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
             Arc::new(NoSubscribers),
             dir.path().join("snapshots"),
             Arc::new(AtomicU64::new(0)),
+            Arc::default(),
         )
         .unwrap();
         Ok((dir, LogStore::new(log).unwrap(), state_machine))

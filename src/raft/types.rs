@@ -47,12 +47,16 @@ impl fmt::Display for Command {
 /// Where a member is reached, as its membership entry says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Its configured name.
+    /// Its configured name; empty as long as it was only announced and has never started.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_url: String,
     /// `http://host:port` of its client port.
     pub client_url: String,
+    /// The data directory that took this id; 0 for first members, and until a member that was announced has started.
+    pub incarnation: u64,
+    /// It is to vote as soon as it has caught up.
+    pub awaits_vote: bool,
 }
 
 /// A log id from its parts (with one leader a term, the term alone names the leader).

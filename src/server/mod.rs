@@ -5,6 +5,7 @@
 
 pub mod config;
 mod instance;
+mod join;
 mod listener;
 mod telemetry;
 
@@ -17,12 +18,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use config::Config;
 pub use instance::{Instance, InstanceOptions};
+pub use join::{JoinError, JoinOptions, join};
 
 use crate::api::ApiOptions;
 use crate::node::{LeaseClock, NodeOptions};
 use crate::raft::{MemberInfo, Timing};
 use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
+use crate::storage::stamp::Owner;
 use crate::stream::{FeedOptions, ScanLimits};
 use crate::types::ClusterId;
 
@@ -67,9 +70,25 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Signals are caught before the node starts, so that an early one stops it in order too.
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
-    let node = node_options(&config);
+    let owner = match &config.join {
+        None => Owner { cluster_id: cluster_id(&config), node_id: config.node.id },
+        Some(joining) => {
+            let options = JoinOptions {
+                endpoints: joining.endpoints.clone(),
+                data_dir: config.data_dir.clone(),
+                own: own_info(&config),
+                learner: joining.learner,
+            };
+            tokio::select! {
+                owner = join(options) => owner.context("joining the cluster")?,
+                _ = terminate.recv() => anyhow::bail!("told to stop before the cluster was joined"),
+                _ = interrupt.recv() => anyhow::bail!("interrupted before the cluster was joined"),
+            }
+        }
+    };
+    let node = node_options(&config, owner);
     tracing::info!(
-        node = %config.node.id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
+        node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
     );
     let instance = Instance::start(InstanceOptions { node, api: api_options(&config), client_listener, peer_listener })
@@ -80,6 +99,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         _ = terminate.recv() => tracing::info!("told to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted, stopping; once more ends at once"),
         why = instance.ended() => anyhow::bail!("consensus ended: {why}"),
+        () = instance.node().removed() => tracing::warn!(
+            "stopping: to come back under a new id, remove the data directory {} and start with --join",
+            config.data_dir.display()
+        ),
     }
     tokio::select! {
         () = instance.stop() => tracing::info!("stopped"),
@@ -106,15 +129,30 @@ fn api_options(config: &Config) -> ApiOptions {
     }
 }
 
-fn node_options(config: &Config) -> NodeOptions {
+/// How this node is known to the others.
+fn own_info(config: &Config) -> MemberInfo {
+    MemberInfo {
+        name: config.node.name.clone(),
+        peer_url: config.advertise_peer.clone(),
+        client_url: config.advertise_client.clone(),
+        ..MemberInfo::default()
+    }
+}
+
+fn node_options(config: &Config, owner: Owner) -> NodeOptions {
     let members = config.cluster.initial.iter().map(|member| {
-        let info =
-            MemberInfo { name: member.name.clone(), peer_url: member.peer.clone(), client_url: member.client.clone() };
+        let info = MemberInfo {
+            name: member.name.clone(),
+            peer_url: member.peer.clone(),
+            client_url: member.client.clone(),
+            ..MemberInfo::default()
+        };
         (member.id, info)
     });
     NodeOptions {
-        node_id: config.node.id,
-        cluster_id: cluster_id(config),
+        node_id: owner.node_id,
+        cluster_id: owner.cluster_id,
+        own: own_info(config),
         initial_members: members.collect(),
         data_dir: config.data_dir.clone(),
         timing: Timing {
@@ -168,6 +206,7 @@ mod tests {
     fn defaults_are_those_of_the_options() {
         let config = Config::load(&config::Sources::default()).unwrap();
         assert_eq!(format!("{:?}", api_options(&config)), format!("{:?}", ApiOptions::default()));
-        assert_eq!(format!("{:?}", node_options(&config).feed), format!("{:?}", FeedOptions::default()));
+        let owner = Owner { cluster_id: cluster_id(&config), node_id: config.node.id };
+        assert_eq!(format!("{:?}", node_options(&config, owner).feed), format!("{:?}", FeedOptions::default()));
     }
 }

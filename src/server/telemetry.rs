@@ -12,8 +12,13 @@ use super::config::{LogConfig, LogFormat};
 ///
 /// If the level cannot be understood.
 pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
-    // openraft narrates every step at INFO; what an operator needs of it is logged by `raft` itself.
-    let directives = format!("openraft=warn,{}", config.level);
+    // openraft narrates every step at INFO, and warns at every heartbeat that a dead member does not answer; what an
+    // operator needs of it is logged by `raft` itself, once.
+    let directives = format!(
+        "openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
+         openraft::engine::handler::replication_handler=error,openraft::core::raft_core=error,{}",
+        config.level
+    );
     let filter = EnvFilter::try_new(&directives).with_context(|| format!("log.level {:?}", config.level))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_timer(SystemTime).with_writer(std::io::stderr);
     match config.format {

@@ -19,6 +19,9 @@ const FORMAT: u32 = 1;
 const STAMP_FILE: &str = "STAMP";
 const STAMP_TEMP: &str = "STAMP.tmp";
 const LOCK_FILE: &str = "LOCK";
+/// What a directory that has no owner yet is called while its node joins a cluster.
+const JOINING_FILE: &str = "JOINING";
+const JOINING_TEMP: &str = "JOINING.tmp";
 const HEADER: &str = "# Whose data this is. Written by headwater and compared at every start; do not edit.\n";
 
 /// The node that a data directory belongs to.
@@ -59,6 +62,40 @@ struct AnyStamp {
 }
 
 impl DataDir {
+    /// Whose directory `path` is, if it was ever stamped.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Corrupt`] for a stamp that cannot be read, [`StorageError::WrongDirectory`] for one of another format.
+    pub fn owner(path: &Path) -> Result<Option<Owner>, StorageError> {
+        read(path)?.map(|stamp| owner_of(path, &stamp)).transpose()
+    }
+
+    /// A random number that names the directory `path` before it has an owner: the same one at every call, across crashes,
+    /// until the directory is stamped or wiped. Creates the directory.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::WrongDirectory`] if it holds files that are not ours, [`StorageError::Corrupt`] if the number cannot be
+    /// read.
+    pub fn incarnation(path: &Path) -> Result<u64, StorageError> {
+        create_dir(path)?;
+        let file = path.join(JOINING_FILE);
+        match fs::read_to_string(&file) {
+            Ok(text) => u64::from_str_radix(text.trim(), 16).map_err(|error| StorageError::Corrupt {
+                place: file.display().to_string(),
+                detail: format!("holds {text:?} ({error}); remove the directory, nothing is in it yet"),
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                refuse_strangers(path)?;
+                let incarnation = rand::random_range(1..u64::MAX);
+                replace(path, JOINING_TEMP, JOINING_FILE, &format!("{incarnation:016x}\n"))?;
+                Ok(incarnation)
+            }
+            Err(source) => Err(fail(&file, source)),
+        }
+    }
+
     /// Takes possession of `path` for `owner`: creates and stamps it if it is new or empty, compares the stamp otherwise.
     ///
     /// # Errors
@@ -78,6 +115,7 @@ impl DataDir {
                 (store_id, false)
             }
         };
+        forget_incarnation(path)?;
         Ok(Self { path: path.into(), owner, store_id, in_use, _lock: lock })
     }
 
@@ -185,25 +223,39 @@ fn read(path: &Path) -> Result<Option<Stamp>, StorageError> {
     toml::from_str(&text).map(Some).map_err(unreadable)
 }
 
+/// The directory has an owner now, and needs no other name.
+fn forget_incarnation(path: &Path) -> Result<(), StorageError> {
+    let file = path.join(JOINING_FILE);
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(fail(&file, error)),
+        _ => Ok(()),
+    }
+}
+
+fn number(path: &Path, field: &str, text: &str, radix: u32) -> Result<u64, StorageError> {
+    u64::from_str_radix(text, radix).map_err(|error| StorageError::Corrupt {
+        place: path.join(STAMP_FILE).display().to_string(),
+        detail: format!("{field} is {text:?}: {error}"),
+    })
+}
+
+fn owner_of(path: &Path, stamp: &Stamp) -> Result<Owner, StorageError> {
+    let cluster_id = ClusterId(number(path, "cluster_id", &stamp.cluster_id, 16)?);
+    let node_id = NodeId(number(path, "node_id", &stamp.node_id, 10)?);
+    Ok(Owner { cluster_id, node_id })
+}
+
 /// The store id and whether the directory is in use, if the stamp is that of `owner`.
 fn compare(path: &Path, owner: Owner, stamp: &Stamp) -> Result<(u64, bool), StorageError> {
-    let number = |field: &str, text: &str, radix: u32| {
-        u64::from_str_radix(text, radix).map_err(|error| StorageError::Corrupt {
-            place: path.join(STAMP_FILE).display().to_string(),
-            detail: format!("{field} is {text:?}: {error}"),
-        })
-    };
-    let cluster_id = ClusterId(number("cluster_id", &stamp.cluster_id, 16)?);
-    let node_id = NodeId(number("node_id", &stamp.node_id, 10)?);
-    let store_id = number("store_id", &stamp.store_id, 16)?;
-    let found = Owner { cluster_id, node_id };
+    let store_id = number(path, "store_id", &stamp.store_id, 16)?;
+    let found = owner_of(path, stamp)?;
     if found == owner {
         return Ok((store_id, stamp.in_use));
     }
     let name = |owner: Owner| format!("node {} of cluster {:016x}", owner.node_id, owner.cluster_id.get());
     let detail = format!(
-        "data directory belongs to {}, and this node is configured as {}: correct the configuration, or choose another data \
-         directory",
+        "data directory belongs to {}, and this node is configured as {}: correct the configuration (a node that \
+         joined is started with --join), or choose another data directory",
         name(found),
         name(owner)
     );
@@ -214,7 +266,7 @@ fn compare(path: &Path, owner: Owner, stamp: &Stamp) -> Result<(u64, bool), Stor
 fn refuse_strangers(path: &Path) -> Result<(), StorageError> {
     for entry in fs::read_dir(path).map_err(|source| fail(path, source))? {
         let name = entry.map_err(|source| fail(path, source))?.file_name();
-        if ![LOCK_FILE, STAMP_TEMP, "lost+found"].iter().any(|ours| name == *ours) {
+        if ![LOCK_FILE, STAMP_TEMP, JOINING_FILE, JOINING_TEMP, "lost+found"].iter().any(|ours| name == *ours) {
             let detail = format!(
                 "directory is not empty (it holds {}) and has no stamp, so it is not a data directory of headwater: choose an \
                  empty one",
@@ -236,10 +288,14 @@ fn write(path: &Path, owner: Owner, store_id: u64, in_use: bool) -> Result<(), S
         in_use,
     };
     let body = toml::to_string(&stamp).expect("invariant: a flat struct of text and numbers is TOML");
-    let (temp, file) = (path.join(STAMP_TEMP), path.join(STAMP_FILE));
+    replace(path, STAMP_TEMP, STAMP_FILE, &format!("{HEADER}{body}"))
+}
+
+/// Writes a file of the directory such that after a crash it is as before or as it should be.
+fn replace(path: &Path, temp: &str, file: &str, text: &str) -> Result<(), StorageError> {
+    let (temp, file) = (path.join(temp), path.join(file));
     let written = File::create(&temp).and_then(|mut out| {
-        out.write_all(HEADER.as_bytes())?;
-        out.write_all(body.as_bytes())?;
+        out.write_all(text.as_bytes())?;
         out.sync_all()
     });
     written.map_err(|source| fail(&temp, source))?;
@@ -337,6 +393,25 @@ mod tests {
         fs::create_dir(temp.path().join("lost+found")).unwrap();
         fs::write(temp.path().join(STAMP_TEMP), "form").unwrap();
         assert!(!DataDir::open(temp.path(), OWNER).unwrap().is_in_use());
+    }
+
+    #[test]
+    fn a_directory_that_joins_keeps_its_number_until_it_has_an_owner() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("new");
+        let incarnation = DataDir::incarnation(&path).unwrap();
+        assert_eq!(DataDir::incarnation(&path).unwrap(), incarnation, "asked again after a crash");
+        assert_eq!(DataDir::owner(&path).unwrap(), None);
+        drop(DataDir::open(&path, OWNER).unwrap());
+        assert_eq!(DataDir::owner(&path).unwrap(), Some(OWNER));
+        assert!(!path.join(JOINING_FILE).exists());
+        fs::remove_dir_all(&path).unwrap();
+        assert_ne!(DataDir::incarnation(&path).unwrap(), incarnation, "a wiped directory is another one");
+        fs::write(path.join(JOINING_FILE), "x").unwrap();
+        assert!(matches!(DataDir::incarnation(&path), Err(StorageError::Corrupt { .. })));
+        fs::remove_file(path.join(JOINING_FILE)).unwrap();
+        fs::write(path.join("thesis.doc"), "x").unwrap();
+        assert!(matches!(DataDir::incarnation(&path), Err(StorageError::WrongDirectory { .. })));
     }
 
     #[test]

@@ -52,8 +52,23 @@ pub const LEASE_EXPIRIES_MAX: usize = 512;
 pub const WAITING_LEASE_CALLS_MAX: usize = 20_000;
 /// Questions that one call to the leader carries, count.
 pub const LEADER_QUESTIONS_MAX: usize = 1024;
+/// Members that vote, count. More only slow every write down.
+pub const VOTERS_MAX: usize = 9;
+/// Members that follow without a vote, count (etcd's `--max-learners` is 1; here they are how reads and watches scale).
+pub const LEARNERS_MAX: usize = 32;
+/// How far behind the leader's log a learner may be to be promoted, entries: what may be on its way at any moment. etcd asks
+/// for nine tenths of the log, which may be millions of entries.
+pub const LEARNER_LAG_ENTRIES_MAX: u64 = PENDING_PROPOSALS_MAX as u64;
+/// Longest name of a member, bytes.
+pub const MEMBER_NAME_BYTES_MAX: usize = 256;
+/// Longest URL of a member, bytes.
+pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
+const _: () = assert!(
+    (VOTERS_MAX + LEARNERS_MAX) * (MEMBER_NAME_BYTES_MAX + 2 * MEMBER_URL_BYTES_MAX + 64) < 1024 * 1024,
+    "the largest membership must fit its record"
+);
 const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries must leave room for writes");
 const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
 const _: () =

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod kv;
 pub mod lease;
 pub mod limits;
+pub mod member;
 pub mod outcome;
 
 pub use command::{
@@ -26,4 +27,5 @@ pub use lease::{
     Lease, LeaseAnswer, LeaseAttach, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseQuestion,
     LeaseRemaining, LeaseRevoke, LeaseTxn,
 };
+pub use member::{Joining, MemberChange, MemberChanged, MemberRefusal};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};

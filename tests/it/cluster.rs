@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use headwater::api::ApiOptions;
 use headwater::node::{LeaseClock, Node, NodeOptions};
 use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::raft::{MemberInfo, Timing};
-use headwater::server::{Instance, InstanceOptions};
+use headwater::server::{Instance, InstanceOptions, JoinOptions, join};
 use headwater::storage::StateOptions;
 use headwater::storage::log::LogOptions;
+use headwater::storage::stamp::Owner;
 use headwater::stream::FeedOptions;
 use headwater::types::{ClusterId, NodeId};
 use tempfile::TempDir;
@@ -47,6 +50,8 @@ pub struct Cluster {
     lease_clock: LeaseClock,
     root: TempDir,
     addresses: Vec<(SocketAddr, SocketAddr)>,
+    /// The members that joined later, by number, with whether they are learners.
+    joined: BTreeMap<usize, bool>,
     instances: Vec<Option<Instance>>,
 }
 
@@ -100,7 +105,8 @@ impl Cluster {
             addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
             listeners.push((client, peer));
         }
-        let mut cluster = Self { settings, lease_clock, root, addresses, instances: Vec::new() };
+        let mut cluster =
+            Self { settings, lease_clock, root, addresses, joined: BTreeMap::new(), instances: Vec::new() };
         for (index, (client, peer)) in listeners.into_iter().enumerate() {
             let instance = cluster.instance(index, client, peer).await;
             cluster.instances.push(Some(instance));
@@ -115,22 +121,54 @@ impl Cluster {
     }
 
     async fn instance(&self, index: usize, client_listener: TcpListener, peer_listener: TcpListener) -> Instance {
-        let initial_members: BTreeMap<NodeId, MemberInfo> = self
-            .addresses
-            .iter()
-            .enumerate()
-            .map(|(index, (client, peer))| {
-                let info = MemberInfo {
-                    name: format!("node{}", index + 1),
-                    peer_url: format!("http://{peer}"),
-                    client_url: format!("http://{client}"),
-                };
-                (NodeId(index as u64 + 1), info)
-            })
-            .collect();
+        self.try_instance(index, client_listener, peer_listener).await.unwrap()
+    }
+
+    async fn try_instance(
+        &self,
+        index: usize,
+        client_listener: TcpListener,
+        peer_listener: TcpListener,
+    ) -> anyhow::Result<Instance> {
+        let owner = match self.joined.get(&index) {
+            None => Owner { cluster_id: ClusterId(7), node_id: NodeId(index as u64 + 1) },
+            Some(learner) => within("a node joins", join(self.join_options(index, *learner))).await.unwrap(),
+        };
+        self.instance_of(index, owner, client_listener, peer_listener).await
+    }
+
+    /// What a node needs to join the first member that runs.
+    pub fn join_options(&self, index: usize, learner: bool) -> JoinOptions {
+        let endpoints = self.running().filter(|other| *other != index).map(|other| self.client_url(other)).collect();
+        JoinOptions { endpoints, data_dir: self.data_dir(index), own: self.info(index), learner }
+    }
+
+    fn info(&self, index: usize) -> MemberInfo {
+        let (client, peer) = self.addresses[index];
+        MemberInfo {
+            name: format!("node{}", index + 1),
+            peer_url: format!("http://{peer}"),
+            client_url: format!("http://{client}"),
+            ..MemberInfo::default()
+        }
+    }
+
+    async fn instance_of(
+        &self,
+        index: usize,
+        owner: Owner,
+        client_listener: TcpListener,
+        peer_listener: TcpListener,
+    ) -> anyhow::Result<Instance> {
+        let mut initial_members = BTreeMap::new();
+        if !self.joined.contains_key(&index) {
+            let first = (0..self.settings.members).map(|index| (NodeId(index as u64 + 1), self.info(index)));
+            initial_members = first.collect();
+        }
         let node = NodeOptions {
-            node_id: NodeId(index as u64 + 1),
-            cluster_id: ClusterId(7),
+            node_id: owner.node_id,
+            cluster_id: owner.cluster_id,
+            own: self.info(index),
             initial_members,
             data_dir: self.data_dir(index),
             timing: Timing {
@@ -158,7 +196,47 @@ impl Cluster {
             client_listener,
             peer_listener,
         });
-        within("a member starts", starting).await.unwrap()
+        within("a member starts", starting).await
+    }
+
+    /// Reserves the addresses of a node that has never run; returns its number.
+    pub async fn new_node(&mut self, learner: bool) -> usize {
+        let (client, peer) = (bind("127.0.0.1:0".parse().unwrap()).await, bind("127.0.0.1:0".parse().unwrap()).await);
+        self.addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
+        self.instances.push(None);
+        let index = self.instances.len() - 1;
+        self.joined.insert(index, learner);
+        index
+    }
+
+    /// Starts one more node, which joins by itself, and waits until it serves; returns its number.
+    pub async fn join(&mut self, learner: bool) -> usize {
+        let index = self.new_node(learner).await;
+        self.restart(index).await;
+        self.wait_healthy().await;
+        index
+    }
+
+    /// The id of a member that runs.
+    pub fn id(&self, index: usize) -> u64 {
+        self.node(index).identity().node_id.get()
+    }
+
+    /// `http://host:port` of a member's peer port.
+    pub fn peer_url(&self, index: usize) -> String {
+        format!("http://{}", self.addresses[index].1)
+    }
+
+    /// An etcd client of one member, for changes of the membership.
+    pub fn members(&self, index: usize) -> ClusterClient<Channel> {
+        let endpoint = tonic::transport::Endpoint::from_shared(self.client_url(index)).unwrap().timeout(PATIENCE);
+        ClusterClient::new(endpoint.connect_lazy())
+    }
+
+    /// An etcd client of one member, for its maintenance.
+    pub fn maintenance(&self, index: usize) -> MaintenanceClient<Channel> {
+        let endpoint = tonic::transport::Endpoint::from_shared(self.client_url(index)).unwrap().timeout(PATIENCE);
+        MaintenanceClient::new(endpoint.connect_lazy())
     }
 
     /// Where a member keeps its data.
@@ -200,10 +278,13 @@ impl Cluster {
             let mut leaders: Vec<_> = self.running().map(|index| self.node(index).live_leader()).collect();
             leaders.dedup();
             match leaders[..] {
-                [Some(leader)] => {
-                    found = leader.get() as usize - 1;
-                    self.instances[found].is_some()
-                }
+                [Some(leader)] => match self.running().find(|index| self.id(*index) == leader.get()) {
+                    Some(index) => {
+                        found = index;
+                        true
+                    }
+                    None => false,
+                },
                 _ => false,
             }
         })
@@ -244,6 +325,22 @@ impl Cluster {
         let (client, peer) = (bind(client).await, bind(peer).await);
         let instance = self.instance(index, client, peer).await;
         self.instances[index] = Some(instance);
+    }
+
+    /// As `restart`, for a member that may not start.
+    pub async fn try_start(&mut self, index: usize) -> anyhow::Result<()> {
+        let (client, peer) = self.addresses[index];
+        let (client, peer) = (bind(client).await, bind(peer).await);
+        let instance = self.try_instance(index, client, peer).await?;
+        self.instances[index] = Some(instance);
+        Ok(())
+    }
+
+    /// An ended member moves to other addresses.
+    pub async fn give_new_addresses(&mut self, index: usize) {
+        assert!(self.instances[index].is_none(), "the member must be ended first");
+        let (client, peer) = (bind("127.0.0.1:0".parse().unwrap()).await, bind("127.0.0.1:0".parse().unwrap()).await);
+        self.addresses[index] = (client.local_addr().unwrap(), peer.local_addr().unwrap());
     }
 
     /// Removes everything that an ended member kept.

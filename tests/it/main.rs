@@ -11,6 +11,7 @@ mod forwarding;
 mod gateway;
 mod lease_oracle;
 mod leases;
+mod membership;
 mod real_clients;
 mod recovery;
 mod watch;

@@ -20,6 +20,11 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | NodeError::Timeout
             | NodeError::Indeterminate(_)
             | NodeError::MinIndexNotReached { .. }
+            | NodeError::Membership(_)
+            | NodeError::NotLeader
+            | NodeError::BadTransferee
+            | NodeError::TransferTimeout
+            | NodeError::Removed
             | NodeError::Stopped
             | NodeError::Storage(_) => None,
         },
@@ -34,6 +39,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::CompareOption
             | Invalid::StreamOrder
             | Invalid::StreamFilter
+            | Invalid::MemberUrls
+            | Invalid::SeveralMemberUrls
             | Invalid::ClientApiVersion
             | Invalid::Timeout
             | Invalid::MinIndex => None,

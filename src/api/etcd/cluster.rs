@@ -1,14 +1,15 @@
-//! `etcdserverpb.Cluster` (spec: etcd §4.1). Membership can be read; changing it is not served.
+//! `etcdserverpb.Cluster` (spec: etcd §4.1). Any member answers; the leader makes the change.
 
 use tonic::{Request, Response, Status};
 
 use super::super::ApiOptions;
 use super::super::context::{open, reply};
-use super::errors::Failure;
+use super::errors::{Failure, Invalid};
 use super::header;
-use crate::node::{Consistency, Member, Node};
+use crate::node::{Consistency, Member, Node, Read};
 use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::cluster_server::Cluster;
+use crate::types::{LogIndex, MemberChange, NodeId};
 
 /// Serves `etcdserverpb.Cluster`.
 pub(crate) struct ClusterService {
@@ -20,10 +21,26 @@ impl ClusterService {
     pub(crate) fn new(node: Node, options: ApiOptions) -> Self {
         Self { node, options }
     }
+
+    /// Makes a change that a request asks for. Returns whom it was about, and what every answer holds.
+    async fn change<T>(
+        &self,
+        request: Request<T>,
+        change: impl FnOnce(T) -> Result<MemberChange, Invalid>,
+    ) -> Result<Changed, Failure> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        let (id, Read { index, value, .. }) = self.node.change_members(&ctx, change(request)?).await?;
+        let header = Some(header::without_revision(&self.node));
+        Ok(Changed { id, index, header, members: value.into_iter().map(member).collect() })
+    }
 }
 
-const UNSERVED: Failure =
-    Failure::Unserved("headwater: membership cannot be changed yet; the members are those of the configuration");
+struct Changed {
+    id: NodeId,
+    index: LogIndex,
+    header: Option<pb::ResponseHeader>,
+    members: Vec<pb::Member>,
+}
 
 #[tonic::async_trait]
 impl Cluster for ClusterService {
@@ -39,29 +56,63 @@ impl Cluster for ClusterService {
         Ok(reply(read.index, pb::MemberListResponse { header, members }))
     }
 
-    async fn member_add(&self, _: Request<pb::MemberAddRequest>) -> Result<Response<pb::MemberAddResponse>, Status> {
-        Err(UNSERVED.into())
+    async fn member_add(
+        &self,
+        request: Request<pb::MemberAddRequest>,
+    ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        let Changed { id, index, header, members } = self
+            .change(request, |request| {
+                let peer_url = peer_url(request.peer_ur_ls)?;
+                Ok(MemberChange::Add { peer_url, learner: request.is_learner })
+            })
+            .await?;
+        let member = members.iter().find(|member| member.id == id.get()).cloned();
+        Ok(reply(index, pb::MemberAddResponse { header, member, members }))
     }
 
     async fn member_remove(
         &self,
-        _: Request<pb::MemberRemoveRequest>,
+        request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
-        Err(UNSERVED.into())
+        let Changed { index, header, members, .. } =
+            self.change(request, |request| Ok(MemberChange::Remove(request.id.into()))).await?;
+        Ok(reply(index, pb::MemberRemoveResponse { header, members }))
     }
 
     async fn member_update(
         &self,
-        _: Request<pb::MemberUpdateRequest>,
+        request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
-        Err(UNSERVED.into())
+        let Changed { index, header, members, .. } = self
+            .change(request, |request| {
+                let peer_url = peer_url(request.peer_ur_ls)?;
+                Ok(MemberChange::Update { id: request.id.into(), peer_url })
+            })
+            .await?;
+        Ok(reply(index, pb::MemberUpdateResponse { header, members }))
     }
 
     async fn member_promote(
         &self,
-        _: Request<pb::MemberPromoteRequest>,
+        request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
-        Err(UNSERVED.into())
+        let Changed { index, header, members, .. } =
+            self.change(request, |request| Ok(MemberChange::Promote(request.id.into()))).await?;
+        Ok(reply(index, pb::MemberPromoteResponse { header, members }))
+    }
+}
+
+/// The one URL of a list, as `http://host:port`.
+fn peer_url(urls: Vec<String>) -> Result<String, Invalid> {
+    let [url] = <[String; 1]>::try_from(urls)
+        .map_err(|urls| if urls.is_empty() { Invalid::MemberUrls } else { Invalid::SeveralMemberUrls })?;
+    let uri: http::Uri = url.parse().map_err(|_| Invalid::MemberUrls)?;
+    let is_plain = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
+    match (uri.host(), uri.port_u16()) {
+        (Some(host), Some(port)) if is_plain && !host.is_empty() && port != 0 => {
+            Ok(url.trim_end_matches('/').to_owned())
+        }
+        _ => Err(Invalid::MemberUrls),
     }
 }
 
@@ -91,5 +142,27 @@ mod tests {
         let wire = member(node);
         assert_eq!((wire.id, wire.name.as_str(), wire.is_learner), (3, "n3", true));
         assert_eq!((wire.peer_ur_ls, wire.client_ur_ls), (vec!["http://p".into()], vec!["http://c".into()]));
+    }
+
+    #[test]
+    fn a_member_has_one_plain_url() {
+        let read = |urls: &[&str]| peer_url(urls.iter().map(|url| (*url).to_owned()).collect());
+        assert_eq!(read(&["http://127.0.0.1:2380"]), Ok("http://127.0.0.1:2380".to_owned()));
+        assert_eq!(read(&["http://host:2380/"]), Ok("http://host:2380".to_owned()));
+        assert_eq!(read(&["http://a:1", "http://b:1"]), Err(Invalid::SeveralMemberUrls));
+        assert_eq!(read(&[]), Err(Invalid::MemberUrls));
+        for url in [
+            "",
+            "host:2380",
+            "host",
+            "http://host",
+            "https://host:1",
+            "http://host:1/x",
+            "http://:1",
+            "http://h:0",
+            "x y",
+        ] {
+            assert_eq!(read(&[url]), Err(Invalid::MemberUrls), "{url}");
+        }
     }
 }

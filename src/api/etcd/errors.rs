@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use super::super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
 use crate::node::{InvalidTxn, NodeError, Unanswered};
-use crate::types::Refusal;
+use crate::types::{MemberRefusal, Refusal};
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,10 @@ pub(crate) enum Invalid {
     StreamOrder,
     /// A streamed range wants bounds on revisions.
     StreamFilter,
+    /// A member is given no URL, or one that is not `http://host:port`.
+    MemberUrls,
+    /// A member is given several URLs.
+    SeveralMemberUrls,
     /// `client-api-version` is not text.
     ClientApiVersion,
     /// `grpc-timeout` cannot be read.
@@ -150,6 +154,10 @@ impl Invalid {
             }
             Self::StreamOrder => (Code::Unimplemented, "RangeStream does not support custom sort orders"),
             Self::StreamFilter => (Code::Unimplemented, "RangeStream does not support revision filters"),
+            Self::MemberUrls => (Code::InvalidArgument, "etcdserver: given member URLs are invalid"),
+            Self::SeveralMemberUrls => {
+                (Code::InvalidArgument, "headwater: a member has one peer URL; a host name may have several addresses")
+            }
             Self::ClientApiVersion => (Code::InvalidArgument, "etcdserver: invalid client api version"),
             Self::Timeout => {
                 (Code::InvalidArgument, "headwater: grpc-timeout must be up to eight digits and one of HMSmun")
@@ -181,6 +189,30 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
     }
 }
 
+/// Code and text of a refused change of the membership.
+fn membership(refusal: MemberRefusal) -> (Code, &'static str) {
+    match refusal {
+        MemberRefusal::NotFound => (Code::NotFound, "etcdserver: member not found"),
+        MemberRefusal::PeerUrlExists => (Code::FailedPrecondition, "etcdserver: Peer URLs already exists"),
+        MemberRefusal::NotLearner => (Code::FailedPrecondition, "etcdserver: can only promote a learner member"),
+        MemberRefusal::LearnerNotReady => {
+            (Code::FailedPrecondition, "etcdserver: can only promote a learner member which is in sync with leader")
+        }
+        MemberRefusal::NotEnoughStarted => {
+            (Code::FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members")
+        }
+        MemberRefusal::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
+        MemberRefusal::TooManyLearners => (Code::FailedPrecondition, "etcdserver: too many learner members in cluster"),
+        MemberRefusal::TooManyVoters => {
+            (Code::FailedPrecondition, "headwater: too many voting members in cluster; add a learner instead")
+        }
+        MemberRefusal::StillRuns => (
+            Code::FailedPrecondition,
+            "headwater: the member with that peer URL still runs; stop it first, or use another URL",
+        ),
+    }
+}
+
 fn node(error: &NodeError) -> (Code, Cow<'static, str>) {
     let (code, text) = match error {
         NodeError::Refused(reason) => refusal(reason),
@@ -200,6 +232,11 @@ fn node(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::MinIndexNotReached { wanted: _, applied: _ } => {
             (Code::Unavailable, "etcdserver: request timed out, waiting for the applied index took too long")
         }
+        NodeError::Membership(refusal) => membership(*refusal),
+        NodeError::NotLeader => (Code::FailedPrecondition, "etcdserver: not leader"),
+        NodeError::BadTransferee => (Code::FailedPrecondition, "etcdserver: bad leader transferee"),
+        NodeError::TransferTimeout => (Code::Unknown, "etcdserver: request timed out, leader transfer took too long"),
+        NodeError::Removed => (Code::Unavailable, "headwater: this member was removed from the cluster, ask another"),
         NodeError::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
         NodeError::Storage(detail) => {
             let text = format!("headwater: this member's storage failed and it is stopping, ask another: {detail}");
@@ -236,6 +273,7 @@ mod tests {
     #[test]
     fn every_failure_has_its_code_and_text() {
         let refused = |refusal| Failure::Node(NodeError::Refused(refusal));
+        let member = |refusal: MemberRefusal| Failure::Node(NodeError::Membership(refusal));
         let unanswered = |why| Failure::Node(NodeError::Indeterminate(why));
         let invalid = Failure::Invalid;
         let table = [
@@ -289,6 +327,41 @@ mod tests {
                 14,
                 "etcdserver: request timed out, waiting for the applied index took too long",
             ),
+            (member(MemberRefusal::NotFound), 5, "etcdserver: member not found"),
+            (member(MemberRefusal::PeerUrlExists), 9, "etcdserver: Peer URLs already exists"),
+            (member(MemberRefusal::NotLearner), 9, "etcdserver: can only promote a learner member"),
+            (
+                member(MemberRefusal::LearnerNotReady),
+                9,
+                "etcdserver: can only promote a learner member which is in sync with leader",
+            ),
+            (
+                member(MemberRefusal::NotEnoughStarted),
+                9,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            (member(MemberRefusal::Unhealthy), 14, "etcdserver: unhealthy cluster"),
+            (member(MemberRefusal::TooManyLearners), 9, "etcdserver: too many learner members in cluster"),
+            (
+                member(MemberRefusal::TooManyVoters),
+                9,
+                "headwater: too many voting members in cluster; add a learner instead",
+            ),
+            (
+                member(MemberRefusal::StillRuns),
+                9,
+                "headwater: the member with that peer URL still runs; stop it first, or use another URL",
+            ),
+            (invalid(Invalid::MemberUrls), 3, "etcdserver: given member URLs are invalid"),
+            (
+                invalid(Invalid::SeveralMemberUrls),
+                3,
+                "headwater: a member has one peer URL; a host name may have several addresses",
+            ),
+            (NodeError::NotLeader.into(), 9, "etcdserver: not leader"),
+            (NodeError::BadTransferee.into(), 9, "etcdserver: bad leader transferee"),
+            (NodeError::TransferTimeout.into(), 2, "etcdserver: request timed out, leader transfer took too long"),
+            (NodeError::Removed.into(), 14, "headwater: this member was removed from the cluster, ask another"),
             (NodeError::Stopped.into(), 14, "etcdserver: server stopped"),
             (
                 NodeError::Storage("disk full".into()).into(),

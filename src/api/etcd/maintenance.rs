@@ -81,8 +81,15 @@ impl Maintenance for MaintenanceService {
         Err(Failure::Unserved("headwater: backups are not served yet").into())
     }
 
-    async fn move_leader(&self, _: Request<pb::MoveLeaderRequest>) -> Result<Response<pb::MoveLeaderResponse>, Status> {
-        Err(Failure::Unserved("headwater: the leadership cannot be moved by hand yet; stop the leader instead").into())
+    /// Only the leader takes it, as in etcd; the answer has no header.
+    async fn move_leader(
+        &self,
+        request: Request<pb::MoveLeaderRequest>,
+    ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        self.node.move_leader(&ctx, request.target_id.into()).await.map_err(Failure::Node)?;
+        let applied = *self.node.applied().borrow();
+        Ok(reply(applied, pb::MoveLeaderResponse { header: None }))
     }
 
     async fn downgrade(&self, _: Request<pb::DowngradeRequest>) -> Result<Response<pb::DowngradeResponse>, Status> {

@@ -318,6 +318,13 @@ impl From<&pb::LeaseLeasesResponse> for LeaseList {
     }
 }
 
+/// A change of leaders; etcdctl has no such answer.
+#[derive(Serialize)]
+pub(crate) struct LeaderMoved {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
 /// `MemberListResponse`.
 #[derive(Serialize)]
 pub(crate) struct MemberList<'a> {

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tonic::Code;
 use tonic::transport::Channel;
 
+use super::reachable::Reachability;
 use super::{Route, lazy_channel, snapshot_sender};
 use crate::pb::peer as pb;
 use crate::pb::peer::peer_client::PeerClient as Grpc;
@@ -38,36 +39,48 @@ pub(crate) struct Peers {
 struct PeersInner {
     cluster: ClusterId,
     me: NodeId,
-    shared: Mutex<BTreeMap<u64, (String, PeerClient)>>,
+    shared: Mutex<BTreeMap<u64, PeerClient>>,
+    /// Where each member is reached by the latest membership, for connections that outlive a move.
+    addresses: Mutex<BTreeMap<u64, Arc<str>>>,
+    reachable: Reachability,
 }
 
 impl Peers {
     pub(crate) fn new(cluster: ClusterId, me: NodeId) -> Self {
-        Self { inner: Arc::new(PeersInner { cluster, me, shared: Mutex::new(BTreeMap::new()) }) }
+        let inner = PeersInner {
+            cluster,
+            me,
+            shared: Mutex::default(),
+            addresses: Mutex::default(),
+            reachable: Reachability::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Notes where a member is reached. Connections go there from their next call on.
+    pub(crate) fn learn_address(&self, member: NodeId, info: &MemberInfo) {
+        let mut addresses = self.inner.addresses.lock();
+        if addresses.get(&member.get()).is_none_or(|known| **known != *info.peer_url) {
+            addresses.insert(member.get(), info.peer_url.as_str().into());
+        }
     }
 
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
+        // Somebody may ask for a client before the membership that names its address is seen here.
+        self.inner.addresses.lock().entry(target).or_insert_with(|| info.peer_url.as_str().into());
         let route = Route { cluster: self.inner.cluster, from: self.inner.me, to: NodeId(target) };
-        let grpc = lazy_channel(&info.peer_url).map(|channel| {
-            Grpc::new(channel)
-                // Requests are bounded; outcomes of forwarded writes (removed pairs, ranges) are as large as they are.
-                .max_decoding_message_size(usize::MAX)
-                .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
-        });
-        PeerClient { route, grpc, lane }
+        let connection = Arc::new(Mutex::new(Connection::to(info.peer_url.as_str().into())));
+        PeerClient { route, peers: Some(self.clone()), connection, lane }
     }
 
-    /// The connection for everything that is not replication, made anew when the member's address changed.
+    fn address(&self, target: NodeId) -> Option<Arc<str>> {
+        self.inner.addresses.lock().get(&target.get()).cloned()
+    }
+
+    /// The connection for everything that is not replication.
     pub(crate) fn shared(&self, target: u64, info: &MemberInfo) -> PeerClient {
         let mut shared = self.inner.shared.lock();
-        match shared.get(&target) {
-            Some((url, client)) if *url == info.peer_url => client.clone(),
-            _ => {
-                let client = self.client(target, info, Lane::Unary);
-                shared.insert(target, (info.peer_url.clone(), client.clone()));
-                client
-            }
-        }
+        shared.entry(target).or_insert_with(|| self.client(target, info, Lane::Unary)).clone()
     }
 }
 
@@ -96,22 +109,59 @@ enum Lane {
     Unary,
 }
 
-/// One connection to one member.
+/// One connection to one member; clones share it.
 #[derive(Clone)]
 pub(crate) struct PeerClient {
     route: Route,
-    grpc: Result<Grpc<Channel>, String>,
+    /// Whom to ask where the member is now; nobody, if the connection was made for one address.
+    peers: Option<Peers>,
+    connection: Arc<Mutex<Connection>>,
     lane: Lane,
 }
 
+/// The generated client with the address that it connects to, or why that address cannot be used.
+struct Connection {
+    url: Arc<str>,
+    grpc: Result<Grpc<Channel>, String>,
+}
+
+impl Connection {
+    fn to(url: Arc<str>) -> Self {
+        let grpc = lazy_channel(&url).map(|channel| {
+            Grpc::new(channel)
+                // Requests are bounded; outcomes of forwarded writes (removed pairs, ranges) are as large as they are.
+                .max_decoding_message_size(usize::MAX)
+                .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
+        });
+        Self { url, grpc }
+    }
+}
+
 impl PeerClient {
+    /// A connection to one address, outside of any membership.
+    pub(crate) fn to_address(route: Route, url: &str) -> Self {
+        Self { route, peers: None, connection: Arc::new(Mutex::new(Connection::to(url.into()))), lane: Lane::Unary }
+    }
+
     pub(crate) fn route(&self) -> Route {
         self.route
     }
 
     /// The generated client, or why the configured address cannot be used.
     pub(crate) fn grpc(&self) -> Result<Grpc<Channel>, String> {
-        self.grpc.clone()
+        let mut connection = self.connection.lock();
+        if let Some(url) = self.peers.as_ref().and_then(|peers| peers.address(self.route.to))
+            && url != connection.url
+        {
+            *connection = Connection::to(url);
+        }
+        connection.grpc.clone()
+    }
+
+    /// Notes whether a heartbeat was answered.
+    fn report<T>(&self, result: &Result<T, RPCError<TypeConfig>>) {
+        let Some(peers) = &self.peers else { return };
+        peers.inner.reachable.report(self.route.to, result.as_ref().err());
     }
 
     fn connected(&self) -> Result<Grpc<Channel>, RPCError<TypeConfig>> {
@@ -198,7 +248,9 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         let mut grpc = self.connected()?;
         let message = self.route.request(convert::append_to_pb(&request));
-        let response = self.within(RPCTypes::AppendEntries, option.hard_ttl(), grpc.append(message)).await?;
+        let answer = self.within(RPCTypes::AppendEntries, option.hard_ttl(), grpc.append(message)).await;
+        self.report(&answer);
+        let response = answer?;
         let result =
             convert::append_result_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
         Ok(AppendEntriesResponse::from(result))

@@ -4,6 +4,7 @@
 //! for it, so that a wrong address in a configuration can never divert votes or entries.
 
 mod client;
+mod reachable;
 mod server;
 pub(crate) mod snapshot_receiver;
 mod snapshot_sender;

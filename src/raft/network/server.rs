@@ -1,6 +1,7 @@
 //! The answering side of the peer port.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use openraft::raft::{StreamAppendError, TransferLeaderRequest};
@@ -14,6 +15,7 @@ use crate::pb::peer::peer_server::Peer;
 use crate::raft::consensus::{Consensus, ReadIndexError, WriteError};
 use crate::raft::convert;
 use crate::raft::form::Standing;
+use crate::raft::member_desk::{self, ChangeFrom};
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -29,7 +31,11 @@ impl PeerService {
     }
 
     fn check<T>(&self, request: &Request<T>) -> Result<crate::types::NodeId, Status> {
-        check_route(request.metadata(), self.consensus.cluster_id(), self.consensus.node_id())
+        let from = check_route(request.metadata(), self.consensus.cluster_id(), self.consensus.node_id())?;
+        if from.get() != 0 {
+            self.consensus.mark_called();
+        }
+        Ok(from)
     }
 }
 
@@ -126,9 +132,31 @@ impl Peer for PeerService {
     }
 
     async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
-        self.check(&request)?;
+        let from = self.check(&request)?;
         let formed = self.consensus.has_had_a_leader();
-        Ok(Response::new(pb::HelloResponse { formed }))
+        let removed = self.consensus.knows_as_removed(from);
+        Ok(Response::new(pb::HelloResponse { formed, removed }))
+    }
+
+    async fn change_members(
+        &self,
+        request: Request<pb::ChangeMembersRequest>,
+    ) -> Result<Response<pb::ChangeMembersResponse>, Status> {
+        let from = self.check(&request)?;
+        let from = if from.get() == 0 { ChangeFrom::Outsider } else { ChangeFrom::Member };
+        let request = request.into_inner();
+        let Some(change) = member_desk::change_from_pb(request.change) else {
+            return Err(Status::invalid_argument(
+                "this member does not know that change; it may be of an older version",
+            ));
+        };
+        let Some(desk) = self.consensus.member_desk() else {
+            return Err(Status::failed_precondition("this member is starting"));
+        };
+        // In a task of its own: a caller that goes away must not leave a change half made.
+        let changing = tokio::spawn(desk.change(from, change, Duration::from_millis(request.timeout_ms)));
+        let answer = changing.await.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(member_desk::answer_to_pb(answer)))
     }
 
     async fn transfer_leader(

@@ -8,10 +8,11 @@ use tracing_subscriber::EnvFilter;
 
 use super::settings::Draft;
 use super::{
-    ClusterConfig, Config, ConfigError, InitialMember, LimitsConfig, LogConfig, NodeConfig, Problem, RaftConfig,
-    RuntimeConfig, StorageConfig, WatchConfig,
+    ClusterConfig, Config, ConfigError, InitialMember, JoinConfig, LimitsConfig, LogConfig, NodeConfig, Problem,
+    RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
 };
 use crate::types::NodeId;
+use crate::types::limits::{MEMBER_NAME_BYTES_MAX, VOTERS_MAX};
 
 /// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
 /// 300/600 ms means 1.0 s without a leader (1.1 s at worst), so that writes resume well within 2 s; 500/1000 ms means
@@ -38,8 +39,6 @@ const WATCH: WatchConfig = WatchConfig {
 };
 /// etcd's: 5 s and two elections (spec: etcd §5.1).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
-/// Most voters that the first configuration may name; more only slow every write down.
-const VOTERS_MAX: usize = 9;
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const WORKER_THREADS_MAX: u64 = 1024;
@@ -73,9 +72,13 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         found.add("listen-peer", format!("must differ from listen-client, both are {listen_client}"));
     }
 
-    let id = NodeId(draft.node_id.unwrap_or(1));
+    let is_joining = draft.join.is_some();
+    check_join(&draft, &mut found);
+    let id = NodeId(if is_joining { 0 } else { draft.node_id.unwrap_or(1) });
     let listed = draft.cluster_initial.as_deref().unwrap_or_default();
-    if draft.node_id.is_none() && listed.len() > 1 {
+    if is_joining {
+        // Its id comes from the cluster.
+    } else if draft.node_id.is_none() && listed.len() > 1 {
         found.add("node.id", "must be set when cluster.initial names more than one node");
     } else if id.get() == 0 {
         found.add("node.id", "must be above zero");
@@ -87,7 +90,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         );
     }
     let own = listed.iter().find(|member| member.id == id);
-    let name = draft.node_name.or_else(|| own.map(|m| m.name.clone())).unwrap_or_else(|| format!("node{id}"));
+    let name = draft.node_name.or_else(|| own.map(|m| m.name.clone()));
 
     let mut advertise =
         |key: &str, set: Option<String>, listed: Option<&String>, listen_key: &str, at: SocketAddr| match (set, listed)
@@ -116,12 +119,23 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let advertise_peer =
         advertise("advertise-peer", draft.advertise_peer, own.map(|member| &member.peer), "listen-peer", listen_peer);
 
-    let mut initial = draft.cluster_initial.clone().unwrap_or_else(|| {
-        let (peer, client) = (advertise_peer.clone(), advertise_client.clone());
-        vec![InitialMember { id, name: name.clone(), peer, client }]
+    // A node that joins has no id to be called by; its address is as unique.
+    let name = name.unwrap_or_else(|| match advertise_peer.strip_prefix("http://") {
+        Some(address) if is_joining => address.to_owned(),
+        _ => format!("node{id}"),
     });
-    initial.sort_by_key(|member| member.id);
-    check_members(&initial, id, &name, &mut found);
+    if name.len() > MEMBER_NAME_BYTES_MAX {
+        found.add("node.name", format!("must be at most {MEMBER_NAME_BYTES_MAX} bytes"));
+    }
+    let mut initial = Vec::new();
+    if !is_joining {
+        initial = draft.cluster_initial.clone().unwrap_or_else(|| {
+            let (peer, client) = (advertise_peer.clone(), advertise_client.clone());
+            vec![InitialMember { id, name: name.clone(), peer, client }]
+        });
+        initial.sort_by_key(|member| member.id);
+        check_members(&initial, id, &name, &mut found);
+    }
 
     let raft = RaftConfig {
         heartbeat: draft.raft_heartbeat.unwrap_or(RAFT.heartbeat),
@@ -181,6 +195,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         listen_peer,
         advertise_client,
         advertise_peer,
+        join: draft.join.map(|endpoints| JoinConfig { endpoints, learner: draft.learner.unwrap_or(false) }),
         cluster: ClusterConfig { token: draft.cluster_token.unwrap_or_else(|| "headwater".to_owned()), initial },
         raft,
         storage,
@@ -189,6 +204,24 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         limits: LimitsConfig { request_timeout },
         log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
     })
+}
+
+/// A node that joins is told by the cluster what others are told by their configuration.
+fn check_join(draft: &Draft, found: &mut Findings) {
+    if draft.join.is_none() {
+        if draft.learner == Some(true) {
+            found.add("learner", "needs join: the first members of a cluster vote");
+        }
+        return;
+    }
+    let told = [
+        ("node.id", draft.node_id.is_some()),
+        ("cluster.initial", draft.cluster_initial.is_some()),
+        ("cluster.token", draft.cluster_token.is_some()),
+    ];
+    for (key, _) in told.into_iter().filter(|(_, is_set)| *is_set) {
+        found.add(key, "must not be set together with join: the cluster that is joined decides it");
+    }
 }
 
 fn check_members(initial: &[InitialMember], id: NodeId, name: &str, found: &mut Findings) {

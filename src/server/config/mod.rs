@@ -45,8 +45,10 @@ pub struct Config {
     pub advertise_client: String,
     /// `http://host:port` under which the other nodes reach this node.
     pub advertise_peer: String,
-    /// The cluster as it is first formed.
+    /// The cluster as it is first formed; without members if this node joins one that exists.
     pub cluster: ClusterConfig,
+    /// How this node joins a cluster that exists.
+    pub join: Option<JoinConfig>,
     /// Raft's clocks and log retention.
     pub raft: RaftConfig,
     /// Memory that storage may use.
@@ -64,7 +66,7 @@ pub struct Config {
 /// Who this node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Unique in the cluster, never zero, never used again after its disk was lost for good.
+    /// Unique in the cluster, never used again. Zero for a node that joins, until the cluster has given it one.
     pub id: NodeId,
     /// For people; unique in the cluster.
     pub name: String,
@@ -77,6 +79,16 @@ pub struct ClusterConfig {
     pub token: String,
     /// The first voters, this node among them, by id.
     pub initial: Vec<InitialMember>,
+}
+
+/// How a node joins a cluster that exists. Its id is given by the cluster, and kept with its data: a node that has data
+/// asks nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinConfig {
+    /// `http://host:port` of client ports of members; one that answers is enough.
+    pub endpoints: Vec<String>,
+    /// Whether the node is never to vote unless it is promoted.
+    pub learner: bool,
 }
 
 /// One of the first voters.

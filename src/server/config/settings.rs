@@ -34,6 +34,8 @@ pub(super) struct Draft {
     pub(super) advertise_peer: Option<String>,
     pub(super) cluster_token: Option<String>,
     pub(super) cluster_initial: Option<Vec<InitialMember>>,
+    pub(super) join: Option<Vec<String>>,
+    pub(super) learner: Option<bool>,
     pub(super) raft_heartbeat: Option<Duration>,
     pub(super) raft_election_min: Option<Duration>,
     pub(super) raft_election_max: Option<Duration>,
@@ -65,6 +67,8 @@ enum Put {
     Address(fn(&mut Draft, SocketAddr)),
     Url(fn(&mut Draft, String)),
     Members(fn(&mut Draft, Vec<InitialMember>)),
+    Endpoints(fn(&mut Draft, Vec<String>)),
+    Switch(fn(&mut Draft, bool)),
     Format(fn(&mut Draft, LogFormat)),
 }
 
@@ -132,6 +136,20 @@ pub const SETTINGS: &[Setting] = &[
         default: "this node alone",
         help: "The first voters, a TOML list of { id, name, peer, client }; ignored once there is data",
         put: Put::Members(|d, v| d.cluster_initial = Some(v)),
+    },
+    Setting {
+        key: "join",
+        form: "HOST:PORT,…",
+        default: "form a cluster",
+        help: "Join the cluster that one of these members' client ports belongs to; ignored once there is data",
+        put: Put::Endpoints(|d, v| d.join = Some(v)),
+    },
+    Setting {
+        key: "learner",
+        form: "BOOL",
+        default: "false",
+        help: "With join: follow without a vote until promoted, instead of voting once caught up",
+        put: Put::Switch(|d, v| d.learner = Some(v)),
     },
     Setting {
         key: "raft.heartbeat",
@@ -277,8 +295,13 @@ impl Setting {
         format!("--{}", self.key.replace('.', "-"))
     }
 
+    /// Whether its flag may stand alone, and then means `true`.
+    pub fn is_switch(&self) -> bool {
+        matches!(self.put, Put::Switch(_))
+    }
+
     fn is_text(&self) -> bool {
-        !matches!(self.put, Put::Whole(_) | Put::Members(_))
+        !matches!(self.put, Put::Whole(_) | Put::Members(_) | Put::Switch(_))
     }
 }
 
@@ -343,6 +366,12 @@ impl Draft {
                     Ok(())
                 }
             },
+            (Put::Switch(put), Value::Boolean(on)) => {
+                put(self, *on);
+                Ok(())
+            }
+            (Put::Switch(_), other) => Err(value::wrong_type("true or false", other)),
+            (Put::Endpoints(put), value) => value::endpoints(value).map(|v| put(self, v)),
             (Put::Text(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text)),
             (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
             (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),

@@ -93,6 +93,33 @@ fn lists_can_come_from_a_flag() {
 }
 
 #[test]
+fn a_node_that_joins_is_told_the_rest_by_the_cluster() {
+    let flags = |flags: &[(&'static str, &str)]| {
+        let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+        Config::load(&Sources { flags, ..Sources::default() })
+    };
+    let config = flags(&[("join", "10.0.0.1:2379, http://h:1"), ("learner", "true"), ("listen-peer", "10.0.0.9:5")]);
+    let config = config.unwrap();
+    let joining = JoinConfig { endpoints: vec!["http://10.0.0.1:2379".into(), "http://h:1".into()], learner: true };
+    assert_eq!(config.join, Some(joining));
+    assert_eq!((config.node.name.as_str(), config.cluster.initial.len()), ("10.0.0.9:5", 0));
+    let from_list = from_file("join = [\"h:1\"]\nlearner = false\n[node]\nname = \"n\"\n").unwrap();
+    assert_eq!(from_list.join, Some(JoinConfig { endpoints: vec!["http://h:1".into()], learner: false }));
+    for (wrong, key, why) in [
+        (&[("join", "h:1"), ("node.id", "4")][..], "node.id", "together with join"),
+        (&[("join", "h:1"), ("cluster.token", "t")], "cluster.token", "together with join"),
+        (&[("join", "h")], "join", "port is missing"),
+        (&[("join", "")], "join", "missing"),
+        (&[("join", "https://h:1")], "join", "TLS"),
+        (&[("learner", "true")], "learner", "needs join"),
+        (&[("join", "h:1"), ("learner", "\"yes\"")], "learner", "true or false"),
+    ] {
+        let found = problems(flags(wrong));
+        assert!(found.len() == 1 && found[0].0 == key && found[0].1.contains(why), "{wrong:?}: {found:?}");
+    }
+}
+
+#[test]
 fn all_problems_of_a_file_are_reported_at_once() {
     let found = problems(from_file(
         "listen-client = 5\nhearbeat = 1\n[raft]\nhartbeat = \"1ms\"\nheartbeat = 100\nelection-max = \"600\"\n\

@@ -59,6 +59,23 @@ pub(super) fn url(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads `host:port`, several of them with commas or as a list, as URLs.
+pub(super) fn endpoints(value: &Value) -> Result<Vec<String>, String> {
+    let wrong = |other: &Value| wrong_type("a string or a list of strings such as \"10.0.0.1:2379\"", other);
+    let texts: Vec<&str> = match value {
+        Value::String(text) => text.split(',').map(str::trim).collect(),
+        Value::Array(items) => {
+            items.iter().map(|item| item.as_str().ok_or_else(|| wrong(item))).collect::<Result<_, _>>()?
+        }
+        other => return Err(wrong(other)),
+    };
+    if texts.is_empty() {
+        return Err("must name at least one endpoint".to_owned());
+    }
+    let with_scheme = |text: &str| if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    texts.into_iter().map(|text| url(&with_scheme(text))).collect()
+}
+
 /// Reads the list of initial members, reporting every problem as (key, detail).
 pub(super) fn members(value: &Value) -> Result<Vec<InitialMember>, Vec<(String, String)>> {
     const KEYS: &[&str] = &["id", "name", "peer", "client"];

@@ -1,0 +1,262 @@
+//! The leader's side of the membership: makes changes one after the other, and gives announced members their vote once they
+//! have caught up.
+//!
+//! A voter is never added before it has caught up: until then it is a learner, so it cannot hold up the quorum. Invariant:
+//! an id that was ever given is never given again (spec: reliability §3.2, 7).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::{BoxFuture, FutureExt};
+use tokio::sync::Mutex;
+
+use super::rules::{Situation, is_unstarted};
+use crate::raft::{
+    ChangeError, ChangeFrom, Consensus, MemberDesk, MemberInfo, MemberRecord, MembershipStep, ReadIndexError, Roster,
+    StepError,
+};
+use crate::types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
+
+/// How long a refusal for members that do not answer is put off: a new leader has heard nobody yet, and one that was
+/// restarted comes back.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the leader looks whether somebody has caught up.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long to wait for another leader before a change is offered again.
+const LEADER_PAUSE: Duration = Duration::from_millis(50);
+
+/// Makes changes of the membership; cheap to clone.
+#[derive(Clone)]
+pub(super) struct MemberKeeper {
+    consensus: Consensus,
+    /// One change at a time.
+    turn: Arc<Mutex<()>>,
+    hand_over_timeout: Duration,
+}
+
+type Changed = Result<MemberChanged, ChangeError>;
+
+impl MemberKeeper {
+    pub(super) fn new(consensus: Consensus, hand_over_timeout: Duration) -> Self {
+        Self { consensus, turn: Arc::default(), hand_over_timeout }
+    }
+
+    /// Makes a change on whichever member leads.
+    pub(super) async fn anywhere(&self, change: MemberChange, deadline: Instant) -> Changed {
+        loop {
+            let result = match self.consensus.leading().leader {
+                Some(leader) if leader != self.consensus.node_id() => {
+                    let limit = deadline.saturating_duration_since(Instant::now());
+                    self.consensus.ask_for_change(leader, change.clone(), limit).await
+                }
+                Some(_) => self.here(change.clone(), deadline).await,
+                None => Err(ChangeError::NotLeader),
+            };
+            if result != Err(ChangeError::NotLeader) || Instant::now() + LEADER_PAUSE >= deadline {
+                return result;
+            }
+            self.consensus.leader_may_have_changed(LEADER_PAUSE).await;
+        }
+    }
+
+    /// Makes a change on this member, which must lead.
+    pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
+        let Ok(_turn) = tokio::time::timeout_at(deadline.into(), self.turn.lock()).await else {
+            return Err(ChangeError::NotLeader);
+        };
+        self.confirm().await?;
+        let patience = deadline.min(Instant::now() + PATIENCE);
+        loop {
+            match self.attempt(&change).await {
+                // Whoever does not answer may be about to.
+                Err(ChangeError::Refused(MemberRefusal::Unhealthy)) if Instant::now() < patience => {
+                    tokio::time::sleep(LOOK_INTERVAL).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Confirms that this member leads, and waits until it has applied what earlier leaders did: then it knows every id that
+    /// was ever given.
+    async fn confirm(&self) -> Result<(), ChangeError> {
+        let index = match self.consensus.confirm_leading().await {
+            Ok((_, index)) => index,
+            Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => return Err(ChangeError::NotLeader),
+            Err(ReadIndexError::Stopped(_)) => return Err(ChangeError::NotLeader),
+        };
+        let mut applied = self.consensus.applied();
+        applied.wait_for(|applied| *applied >= index).await.map(drop).map_err(|_| ChangeError::NotLeader)
+    }
+
+    async fn attempt(&self, change: &MemberChange) -> Changed {
+        let roster = self.settled().await?;
+        let progress = self.consensus.progress();
+        let situation = Situation { roster: &roster, progress: &progress, last: self.consensus.log_points().last };
+        match change {
+            MemberChange::Add { peer_url, learner } => {
+                situation.may_add(peer_url, *learner)?;
+                let info = MemberInfo { peer_url: peer_url.clone(), awaits_vote: !*learner, ..MemberInfo::default() };
+                self.add(&roster, info).await
+            }
+            MemberChange::Join(joining) => self.join(&situation, joining).await,
+            MemberChange::Promote(id) => {
+                situation.may_promote(*id)?;
+                let index = self.take(&roster, MembershipStep::MakeVoter(*id)).await?;
+                tracing::info!(member = %id, %index, "the member votes");
+                Ok(MemberChanged { id: *id, index })
+            }
+            MemberChange::Remove(id) => {
+                situation.may_remove(*id)?;
+                self.remove(&roster, *id).await
+            }
+            MemberChange::Update { id, peer_url } => {
+                situation.may_move(*id, peer_url)?;
+                self.rewrite(&roster, *id, |info| info.peer_url.clone_from(peer_url)).await
+            }
+            MemberChange::Describe { id, name, client_url } => {
+                self.rewrite(&roster, *id, |info| {
+                    info.name.clone_from(name);
+                    info.client_url.clone_from(client_url);
+                })
+                .await
+            }
+        }
+    }
+
+    /// The roster, once no change is half done.
+    async fn settled(&self) -> Result<Roster, ChangeError> {
+        let roster = self.consensus.roster();
+        if !roster.is_joint {
+            return Ok(roster);
+        }
+        let index = self.take(&roster, MembershipStep::Settle).await?;
+        tracing::info!(%index, "brought a half-done change of voters to its end");
+        Ok(self.consensus.roster())
+    }
+
+    async fn add(&self, roster: &Roster, info: MemberInfo) -> Changed {
+        // Above every id that was ever given, and nobody else gives one: this member leads and has applied all that is
+        // committed, and the step fails if the membership has changed since.
+        let id = NodeId(self.consensus.highest_member_id().get() + 1);
+        let peer = info.peer_url.clone();
+        let index = self.take(roster, MembershipStep::AddLearner(id, info)).await?;
+        tracing::info!(member = %id, peer, %index, "a new member");
+        Ok(MemberChanged { id, index })
+    }
+
+    async fn join(&self, situation: &Situation<'_>, joining: &Joining) -> Changed {
+        let Joining { incarnation, name, peer_url, client_url, learner } = joining;
+        let roster = situation.roster;
+        // It asks again because the first answer was lost.
+        if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
+            return Ok(MemberChanged { id: member.id, index: roster.index() });
+        }
+        let mut info = MemberInfo {
+            name: name.clone(),
+            peer_url: peer_url.clone(),
+            client_url: client_url.clone(),
+            incarnation: *incarnation,
+            awaits_vote: !*learner,
+        };
+        match roster.members.iter().find(|member| member.info.peer_url == *peer_url) {
+            None => {
+                situation.has_room(*learner)?;
+                self.add(roster, info).await
+            }
+            Some(member) if is_unstarted(member) => {
+                // What was announced decides whether it may vote.
+                info.awaits_vote &= member.info.awaits_vote;
+                let index = self.take(roster, MembershipStep::SetInfo(member.id, info)).await?;
+                tracing::info!(member = %member.id, %index, "an announced member starts");
+                Ok(MemberChanged { id: member.id, index })
+            }
+            Some(member) => {
+                situation.may_replace(member.id)?;
+                tracing::info!(member = %member.id, "its node comes back without data, under a new id");
+                self.remove(roster, member.id).await?;
+                let roster = self.consensus.roster();
+                self.add(&roster, info).await
+            }
+        }
+    }
+
+    async fn remove(&self, roster: &Roster, id: NodeId) -> Changed {
+        if id == self.consensus.node_id() {
+            // The next leader removes it; it is asked by whoever asked here.
+            self.consensus.step_aside(self.hand_over_timeout).await;
+            return Err(ChangeError::NotLeader);
+        }
+        let index = self.take(roster, MembershipStep::Drop(id)).await?;
+        tracing::info!(member = %id, %index, "the member is removed");
+        Ok(MemberChanged { id, index })
+    }
+
+    async fn rewrite(&self, roster: &Roster, id: NodeId, edit: impl FnOnce(&mut MemberInfo)) -> Changed {
+        let member = roster.find(id).ok_or(MemberRefusal::NotFound)?;
+        let mut info = member.info.clone();
+        edit(&mut info);
+        if info == member.info {
+            return Ok(MemberChanged { id, index: roster.index() });
+        }
+        let index = self.take(roster, MembershipStep::SetInfo(id, info)).await?;
+        Ok(MemberChanged { id, index })
+    }
+
+    async fn take(&self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, ChangeError> {
+        self.consensus.take_step(roster, step).await.map_err(|error| match error {
+            // Looked at anew by whoever leads.
+            StepError::NotLeader | StepError::Outdated => ChangeError::NotLeader,
+            StepError::Interrupted(why) => ChangeError::Interrupted(why),
+        })
+    }
+
+    /// While this member leads: gives announced members their vote when they have caught up, and ends half-done changes.
+    pub(super) async fn run(self) {
+        loop {
+            tokio::select! {
+                // Looked at now and then: following the progress of every entry would cost each write.
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+                _ = self.consensus.ended() => return,
+            }
+            if self.consensus.leading().leader != Some(self.consensus.node_id()) {
+                continue;
+            }
+            let roster = self.consensus.roster();
+            if roster.is_joint {
+                let Ok(_turn) = self.turn.try_lock() else { continue };
+                if let Err(error) = self.settled().await {
+                    tracing::debug!(%error, "a half-done change of voters stays so for now");
+                }
+            } else if let Some(member) = self.ready_to_vote(&roster) {
+                let deadline = Instant::now() + PATIENCE;
+                if let Err(error) = self.here(MemberChange::Promote(member.id), deadline).await {
+                    tracing::debug!(member = %member.id, %error, "a member that has caught up does not vote yet");
+                }
+            }
+        }
+    }
+
+    fn ready_to_vote<'a>(&self, roster: &'a Roster) -> Option<&'a MemberRecord> {
+        let waiting = roster.members.iter().filter(|member| !member.voter && member.info.awaits_vote);
+        let mut waiting = waiting.peekable();
+        waiting.peek()?;
+        let progress = self.consensus.progress();
+        let situation = Situation { roster, progress: &progress, last: self.consensus.log_points().last };
+        waiting.find(|member| situation.may_promote(member.id).is_ok())
+    }
+}
+
+impl MemberDesk for MemberKeeper {
+    fn change(&self, from: ChangeFrom, change: MemberChange, limit: Duration) -> BoxFuture<'static, Changed> {
+        let keeper = self.clone();
+        async move {
+            let deadline = Instant::now() + limit;
+            match from {
+                ChangeFrom::Member => keeper.here(change, deadline).await,
+                ChangeFrom::Outsider => keeper.anywhere(change, deadline).await,
+            }
+        }
+        .boxed()
+    }
+}

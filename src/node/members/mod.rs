@@ -1,0 +1,178 @@
+//! The membership as the faces see it: who belongs to the cluster, and changes of that, on any node.
+//!
+//! Any node takes a change and hands it to the leader. Invariant: a change that may have been made is reported as
+//! indeterminate, never as failed.
+
+mod keeper;
+mod rules;
+mod watcher;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) use watcher::OwnMember;
+
+use super::context::{Consistency, RequestContext};
+use super::error::{NodeError, Unanswered};
+use super::{Node, Read};
+use crate::raft::{ChangeError, Consensus, MemberRecord};
+use crate::types::limits::{MEMBER_NAME_BYTES_MAX, MEMBER_URL_BYTES_MAX};
+use crate::types::{MemberChange, NodeId};
+
+use keeper::MemberKeeper;
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: NodeId,
+    /// Its configured name; empty until it first started.
+    pub name: String,
+    /// `http://host:port` of its peer port.
+    pub peer_urls: Vec<String>,
+    /// `http://host:port` of its client port; none until it first started.
+    pub client_urls: Vec<String>,
+    /// Whether it does not vote. One that was announced as a voter is none, as in etcd, though it votes only once it has
+    /// started and caught up.
+    pub is_learner: bool,
+}
+
+impl From<MemberRecord> for Member {
+    fn from(record: MemberRecord) -> Self {
+        let is_announced_voter = record.info.awaits_vote && rules::is_unstarted(&record);
+        Self {
+            id: record.id,
+            name: record.info.name,
+            peer_urls: vec![record.info.peer_url],
+            client_urls: if record.info.client_url.is_empty() { vec![] } else { vec![record.info.client_url] },
+            is_learner: !record.voter && !is_announced_voter,
+        }
+    }
+}
+
+/// Makes changes of the membership; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Members {
+    keeper: MemberKeeper,
+}
+
+impl Members {
+    /// Opens this member's desk, and does what the leader does by itself whenever this member leads.
+    pub(super) fn start(consensus: &Consensus, hand_over_timeout: Duration, own: OwnMember) -> Self {
+        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout);
+        consensus.open_member_desk(Arc::new(keeper.clone()));
+        tokio::spawn(keeper.clone().run());
+        tokio::spawn(watcher::run(consensus.clone(), keeper.clone(), own));
+        Self { keeper }
+    }
+}
+
+impl Node {
+    /// The members, after a read of the wanted consistency.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn members(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Result<Read<Vec<Member>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        Ok(self.members_now())
+    }
+
+    fn members_now(&self) -> Read<Vec<Member>> {
+        let head = self.inner.store.current().head();
+        let members = self.inner.consensus.applied_roster().members.into_iter().map(Member::from).collect();
+        Read { index: head.applied_index(), revision: head.revision, value: members }
+    }
+
+    /// Changes the membership. Returns whom the change was about, with the members after it.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] if it may have been made, now or
+    /// later; after every other error nothing has changed.
+    pub async fn change_members(
+        &self,
+        ctx: &RequestContext,
+        change: MemberChange,
+    ) -> Result<(NodeId, Read<Vec<Member>>), NodeError> {
+        self.admit(ctx).await?;
+        if !has_legal_sizes(&change) {
+            return Err(NodeError::RequestTooLarge);
+        }
+        let removed = match change {
+            MemberChange::Remove(id) => Some(id),
+            MemberChange::Add { .. }
+            | MemberChange::Join(_)
+            | MemberChange::Promote(_)
+            | MemberChange::Update { .. }
+            | MemberChange::Describe { .. } => None,
+        };
+        let done = self.inner.members.keeper.anywhere(change, ctx.deadline).await.map_err(|error| match error {
+            ChangeError::NotLeader => NodeError::NoLeader,
+            ChangeError::Refused(refusal) => NodeError::Membership(refusal),
+            ChangeError::Interrupted(why) => {
+                tracing::debug!(why, "a change of the membership is indeterminate");
+                NodeError::Indeterminate(if Instant::now() >= ctx.deadline {
+                    Unanswered::Timeout
+                } else {
+                    Unanswered::LeaderFailed
+                })
+            }
+        })?;
+        // It is made; but whoever was removed by it never gets there.
+        let reached = self.inner.barrier.wait_applied(done.index, ctx.deadline);
+        tokio::select! {
+            reached = reached => match reached {
+                Ok(()) | Err(NodeError::Timeout) => {}
+                Err(error) => return Err(error),
+            },
+            () = self.inner.consensus.removed() => {}
+        }
+        let mut members = self.members_now();
+        members.value.retain(|member| Some(member.id) != removed);
+        Ok((done.id, members))
+    }
+
+    /// Hands leadership to another voter. This node must lead.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter; [`NodeError::TransferTimeout`] if it did
+    /// not take over in time, and then anybody may.
+    pub async fn move_leader(&self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
+        self.admit(ctx).await?;
+        let consensus = &self.inner.consensus;
+        let leader = consensus.leading().leader;
+        if leader != Some(consensus.node_id()) {
+            return Err(NodeError::NotLeader);
+        }
+        if !consensus.roster().find(target).is_some_and(|member| member.voter && !member.leaving) {
+            return Err(NodeError::BadTransferee);
+        }
+        if leader == Some(target) {
+            return Ok(());
+        }
+        let limit = ctx.deadline.saturating_duration_since(Instant::now());
+        consensus.hand_leadership_to(target, limit).await.map_err(|_| NodeError::TransferTimeout)?;
+        match consensus.leading().leader {
+            Some(leader) if leader != target && leader != consensus.node_id() => Err(NodeError::TransferTimeout),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn has_legal_sizes(change: &MemberChange) -> bool {
+    let url = |url: &String| url.len() <= MEMBER_URL_BYTES_MAX;
+    match change {
+        MemberChange::Add { peer_url, .. } | MemberChange::Update { peer_url, .. } => url(peer_url),
+        MemberChange::Join(joining) => {
+            url(&joining.peer_url) && url(&joining.client_url) && joining.name.len() <= MEMBER_NAME_BYTES_MAX
+        }
+        MemberChange::Describe { name, client_url, .. } => url(client_url) && name.len() <= MEMBER_NAME_BYTES_MAX,
+        MemberChange::Promote(_) | MemberChange::Remove(_) => true,
+    }
+}

@@ -1,0 +1,245 @@
+//! Which changes of the membership may be made (spec: etcd §4.1, `strict-reconfig-check`). Pure: a roster and how its members
+//! stand in, a verdict out.
+//!
+//! Invariant: no change is let through after which fewer than a majority of the voters answer.
+
+use std::collections::BTreeMap;
+
+use crate::raft::{MemberProgress, MemberRecord, Roster};
+use crate::types::limits::{LEARNER_LAG_ENTRIES_MAX, LEARNERS_MAX, VOTERS_MAX};
+use crate::types::{LogIndex, MemberRefusal, NodeId};
+
+/// What the leader knows when it decides.
+pub(super) struct Situation<'a> {
+    pub(super) roster: &'a Roster,
+    pub(super) progress: &'a BTreeMap<NodeId, MemberProgress>,
+    /// The last entry of the leader's log.
+    pub(super) last: LogIndex,
+}
+
+impl Situation<'_> {
+    fn is_live(&self, id: NodeId) -> bool {
+        self.progress.get(&id).is_some_and(|progress| progress.is_live)
+    }
+
+    /// Members that vote, or will as soon as they can.
+    fn voters_to_be(&self) -> usize {
+        self.roster.members.iter().filter(|member| member.voter || member.info.awaits_vote).count()
+    }
+
+    /// A member may be announced under that address.
+    pub(super) fn may_add(&self, peer_url: &str, learner: bool) -> Result<(), MemberRefusal> {
+        if self.roster.members.iter().any(|member| member.info.peer_url == peer_url) {
+            return Err(MemberRefusal::PeerUrlExists);
+        }
+        self.has_room(learner)?;
+        if learner {
+            return Ok(());
+        }
+        // etcd wants every voter to answer before it takes another one, and one that was announced counts there.
+        let all_run = self.roster.members.iter().all(|member| {
+            let counts = member.voter || (member.info.awaits_vote && is_unstarted(member));
+            !counts || self.is_live(member.id)
+        });
+        if all_run { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
+    }
+
+    /// There is room for one more.
+    pub(super) fn has_room(&self, learner: bool) -> Result<(), MemberRefusal> {
+        let voters = self.voters_to_be();
+        if learner && self.roster.members.len() - voters >= LEARNERS_MAX {
+            return Err(MemberRefusal::TooManyLearners);
+        }
+        if !learner && voters >= VOTERS_MAX {
+            return Err(MemberRefusal::TooManyVoters);
+        }
+        Ok(())
+    }
+
+    /// A learner may vote: it runs, has caught up, and a majority of all voters will answer.
+    pub(super) fn may_promote(&self, id: NodeId) -> Result<(), MemberRefusal> {
+        let member = self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
+        if member.voter {
+            return Err(MemberRefusal::NotLearner);
+        }
+        if self.roster.voters().count() >= VOTERS_MAX {
+            return Err(MemberRefusal::TooManyVoters);
+        }
+        let matched = self.progress.get(&id).and_then(|progress| progress.matched);
+        let has_caught_up = matched.is_some_and(|at| at.get() + LEARNER_LAG_ENTRIES_MAX >= self.last.get());
+        if is_unstarted(member) || !self.is_live(id) || !has_caught_up {
+            return Err(MemberRefusal::LearnerNotReady);
+        }
+        let live = self.roster.voters().filter(|voter| self.is_live(voter.id)).count() + 1;
+        self.is_majority(live, self.roster.voters().count() + 1)
+    }
+
+    /// A member may leave: a majority of the voters that stay answers.
+    pub(super) fn may_remove(&self, id: NodeId) -> Result<(), MemberRefusal> {
+        let member = self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
+        if !member.voter {
+            return Ok(());
+        }
+        let stay: Vec<_> = self.roster.voters().filter(|voter| voter.id != id).collect();
+        if stay.is_empty() {
+            return Err(MemberRefusal::NotEnoughStarted);
+        }
+        self.is_majority(stay.iter().filter(|voter| self.is_live(voter.id)).count(), stay.len())
+    }
+
+    /// A member may move to that address.
+    pub(super) fn may_move(&self, id: NodeId, peer_url: &str) -> Result<(), MemberRefusal> {
+        self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
+        let is_taken = self.roster.members.iter().any(|member| member.id != id && member.info.peer_url == peer_url);
+        if is_taken { Err(MemberRefusal::PeerUrlExists) } else { Ok(()) }
+    }
+
+    /// A node without data may take the place of a member: that one is down.
+    pub(super) fn may_replace(&self, id: NodeId) -> Result<(), MemberRefusal> {
+        if self.is_live(id) { Err(MemberRefusal::StillRuns) } else { self.may_remove(id) }
+    }
+
+    fn is_majority(&self, live: usize, of: usize) -> Result<(), MemberRefusal> {
+        if live > of / 2 { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
+    }
+}
+
+/// Whether a member was only announced so far.
+pub(super) fn is_unstarted(member: &MemberRecord) -> bool {
+    member.info.name.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::MemberInfo;
+
+    const LAST: u64 = 100_000;
+
+    /// A cluster in short: `V` a voter that answers, `v` one that does not; `L`, `l` learners; `A` one that awaits its vote,
+    /// `a` one that was announced and has not started.
+    struct Bed {
+        roster: Roster,
+        progress: BTreeMap<NodeId, MemberProgress>,
+    }
+
+    impl Bed {
+        fn of(members: &str) -> Self {
+            let record = |(at, kind): (usize, char)| {
+                let id = NodeId(at as u64 + 1);
+                let name = if kind == 'a' { String::new() } else { format!("n{id}") };
+                let info = MemberInfo {
+                    name,
+                    peer_url: format!("http://p{id}"),
+                    awaits_vote: matches!(kind, 'A' | 'a'),
+                    ..MemberInfo::default()
+                };
+                let progress =
+                    MemberProgress { matched: (kind != 'a').then_some(LogIndex(LAST)), is_live: kind.is_uppercase() };
+                ((id, progress), MemberRecord { id, info, voter: matches!(kind, 'V' | 'v'), leaving: false })
+            };
+            let (progress, members): (BTreeMap<_, _>, Vec<_>) = members.chars().enumerate().map(record).unzip();
+            let mut roster = Roster::default();
+            roster.members = members;
+            Self { roster, progress }
+        }
+
+        fn lagging(mut self, id: u64, by: u64) -> Self {
+            self.progress.get_mut(&NodeId(id)).unwrap().matched = Some(LogIndex(LAST - by));
+            self
+        }
+
+        fn situation(&self) -> Situation<'_> {
+            Situation { roster: &self.roster, progress: &self.progress, last: LogIndex(LAST) }
+        }
+    }
+
+    #[test]
+    fn what_would_lose_the_quorum_is_refused() {
+        use MemberRefusal::*;
+        for (members, id, wanted) in [
+            ("VVV", 3, Ok(())),
+            ("VVv", 3, Ok(())),
+            ("VVv", 2, Err(Unhealthy)),
+            ("Vv", 2, Ok(())),
+            ("VV", 2, Ok(())),
+            ("V", 1, Err(NotEnoughStarted)),
+            ("VLL", 1, Err(NotEnoughStarted)),
+            ("VVVvv", 4, Ok(())),
+            ("VVVvv", 3, Err(Unhealthy)),
+            ("VVVVv", 4, Ok(())),
+            ("VVvL", 4, Ok(())),
+            ("VVva", 4, Ok(())),
+            ("VVV", 9, Err(NotFound)),
+        ] {
+            assert_eq!(Bed::of(members).situation().may_remove(NodeId(id)), wanted, "{members} without {id}");
+        }
+    }
+
+    #[test]
+    fn a_voter_is_announced_only_while_all_voters_run() {
+        use MemberRefusal::*;
+        let other = "http://other";
+        for (members, url, learner, wanted) in [
+            ("V", other, false, Ok(())),
+            ("VVV", other, false, Ok(())),
+            ("VVV", "http://p2", false, Err(PeerUrlExists)),
+            ("VVV", "http://p2", true, Err(PeerUrlExists)),
+            ("VVv", other, false, Err(Unhealthy)),
+            ("VVv", other, true, Ok(())),
+            ("VVVa", other, false, Err(Unhealthy)),
+            ("VVVA", other, false, Ok(())),
+            ("VVVl", other, false, Ok(())),
+        ] {
+            assert_eq!(Bed::of(members).situation().may_add(url, learner), wanted, "{members} and {url}");
+        }
+    }
+
+    #[test]
+    fn there_are_limits() {
+        let voters = "V".repeat(VOTERS_MAX - 1);
+        assert_eq!(Bed::of(&voters).situation().has_room(false), Ok(()));
+        assert_eq!(Bed::of(&format!("{voters}A")).situation().has_room(false), Err(MemberRefusal::TooManyVoters));
+        let learners = format!("V{}", "L".repeat(LEARNERS_MAX - 1));
+        assert_eq!(Bed::of(&learners).situation().has_room(true), Ok(()));
+        assert_eq!(Bed::of(&format!("{learners}L")).situation().has_room(true), Err(MemberRefusal::TooManyLearners));
+        let full = Bed::of(&format!("{}L", "V".repeat(VOTERS_MAX)));
+        let last = NodeId(VOTERS_MAX as u64 + 1);
+        assert_eq!(full.situation().may_promote(last), Err(MemberRefusal::TooManyVoters));
+    }
+
+    #[test]
+    fn only_a_learner_that_runs_and_has_caught_up_is_promoted() {
+        use MemberRefusal::*;
+        for (bed, id, wanted) in [
+            (Bed::of("VVVL"), 4, Ok(())),
+            (Bed::of("VA"), 2, Ok(())),
+            (Bed::of("VVVL").lagging(4, LEARNER_LAG_ENTRIES_MAX), 4, Ok(())),
+            (Bed::of("VVVL").lagging(4, LEARNER_LAG_ENTRIES_MAX + 1), 4, Err(LearnerNotReady)),
+            (Bed::of("VVVl"), 4, Err(LearnerNotReady)),
+            (Bed::of("VVVa"), 4, Err(LearnerNotReady)),
+            (Bed::of("VVV"), 3, Err(NotLearner)),
+            (Bed::of("VVV"), 4, Err(NotFound)),
+            (Bed::of("VVvL"), 4, Ok(())),
+            (Bed::of("VvvL"), 4, Err(Unhealthy)),
+        ] {
+            assert_eq!(bed.situation().may_promote(NodeId(id)), wanted, "{:?}", bed.roster);
+        }
+    }
+
+    #[test]
+    fn only_a_member_that_is_down_is_replaced() {
+        assert_eq!(Bed::of("VVV").situation().may_replace(NodeId(3)), Err(MemberRefusal::StillRuns));
+        assert_eq!(Bed::of("VVv").situation().may_replace(NodeId(3)), Ok(()));
+        assert_eq!(Bed::of("VVvv").situation().may_replace(NodeId(3)), Ok(()));
+        assert_eq!(Bed::of("VVvvv").situation().may_replace(NodeId(3)), Err(MemberRefusal::Unhealthy));
+    }
+
+    #[test]
+    fn a_member_moves_to_an_address_of_its_own() {
+        let bed = Bed::of("VV");
+        assert_eq!(bed.situation().may_move(NodeId(1), "http://p1"), Ok(()));
+        assert_eq!(bed.situation().may_move(NodeId(1), "http://p2"), Err(MemberRefusal::PeerUrlExists));
+        assert_eq!(bed.situation().may_move(NodeId(3), "http://p3"), Err(MemberRefusal::NotFound));
+    }
+}

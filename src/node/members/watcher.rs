@@ -1,0 +1,99 @@
+//! What a member does about its own membership: says how it is called, and tells how far it has come.
+
+use std::time::{Duration, Instant};
+
+use super::keeper::MemberKeeper;
+use crate::raft::{Consensus, MemberRecord};
+use crate::types::MemberChange;
+
+/// How often a member looks how it stands.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a member that catches up tells how far it has come.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the leader may take to note a name.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How this member is to be known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::node) struct OwnMember {
+    /// Its configured name.
+    pub(in crate::node) name: String,
+    /// `http://host:port` of its client port.
+    pub(in crate::node) client_url: String,
+}
+
+/// What a member is, as it tells about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Not in the membership that it knows.
+    Outside,
+    CatchingUp,
+    Learner,
+    Voter,
+}
+
+impl Role {
+    fn of(member: Option<&MemberRecord>) -> Self {
+        match member {
+            None => Self::Outside,
+            Some(member) if member.voter => Self::Voter,
+            Some(member) if member.info.awaits_vote => Self::CatchingUp,
+            Some(_) => Self::Learner,
+        }
+    }
+}
+
+/// Runs until consensus ends or this member is removed.
+pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMember) {
+    let mut role = None;
+    let mut told = None;
+    loop {
+        tokio::select! {
+            // A clock, not a race: progress is told now and then.
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            _ = consensus.ended() => return,
+            () = consensus.removed() => return,
+        }
+        let roster = consensus.roster();
+        let member = roster.find(consensus.node_id());
+        let now = Role::of(member);
+        if role != Some(now) {
+            tell_role(role, now);
+            role = Some(now);
+        }
+        match member {
+            Some(member) if consensus.leading().leader.is_some() => {
+                if member.info.name != own.name || member.info.client_url != own.client_url {
+                    describe(&consensus, &keeper, &own).await;
+                }
+            }
+            _ => {}
+        }
+        if matches!(now, Role::Outside | Role::CatchingUp)
+            && told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL)
+        {
+            let points = consensus.log_points();
+            tracing::info!(applied = %points.applied, committed = %points.committed, "catching up");
+            told = Some(Instant::now());
+        }
+    }
+}
+
+fn tell_role(before: Option<Role>, now: Role) {
+    match (before, now) {
+        (_, Role::CatchingUp) => tracing::info!("this member is a learner, and votes once it has caught up"),
+        (_, Role::Learner) => tracing::info!("this member is a learner"),
+        (Some(_), Role::Voter) => tracing::info!("this member votes"),
+        (None, Role::Voter) | (_, Role::Outside) => {}
+    }
+}
+
+/// The configuration is newer than what the members know.
+async fn describe(consensus: &Consensus, keeper: &MemberKeeper, own: &OwnMember) {
+    let OwnMember { name, client_url } = own.clone();
+    let change = MemberChange::Describe { id: consensus.node_id(), name, client_url };
+    match keeper.anywhere(change, Instant::now() + DESCRIBE_TIMEOUT).await {
+        Ok(_) => tracing::info!(name = own.name, client = own.client_url, "the other members know this one's name"),
+        Err(error) => tracing::debug!(%error, "the other members do not know this one's name yet"),
+    }
+}

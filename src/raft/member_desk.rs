@@ -1,0 +1,222 @@
+//! Changes of the membership on their way between members, and from a node that joins.
+//!
+//! What a change means, and whether it may be made, is not known here. Invariant: an answer says whether anything may have
+//! changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tonic::Status;
+
+use super::consensus::Consensus;
+use super::network::{PeerClient, Route};
+use crate::pb::peer as pb;
+use crate::types::{ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
+
+/// Who asks for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeFrom {
+    /// Another member, which takes this one for the leader.
+    Member,
+    /// A node that is to become a member, and knows nobody else.
+    Outsider,
+}
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// Nothing changed: the member asked does not lead, or nobody confirmed that it does.
+    #[error("no leader")]
+    NotLeader,
+    /// Nothing changed: it may not be.
+    #[error(transparent)]
+    Refused(#[from] MemberRefusal),
+    /// It may have been made, now or later.
+    #[error("the change was interrupted: {0}")]
+    Interrupted(String),
+}
+
+/// Makes changes that other members and joining nodes ask for.
+pub trait MemberDesk: Send + Sync + 'static {
+    /// Makes a change within `limit`.
+    fn change(
+        &self,
+        from: ChangeFrom,
+        change: MemberChange,
+        limit: Duration,
+    ) -> BoxFuture<'static, Result<MemberChanged, ChangeError>>;
+}
+
+impl Consensus {
+    /// Opens this member's desk for changes of the membership; the first one counts.
+    pub fn open_member_desk(&self, desk: Arc<dyn MemberDesk>) {
+        self.inner().member_desk.get_or_init(|| desk);
+    }
+
+    pub(super) fn member_desk(&self) -> Option<&Arc<dyn MemberDesk>> {
+        self.inner().member_desk.get()
+    }
+
+    /// Asks another member, which should lead, for a change.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError`] says whether anything may have changed.
+    pub async fn ask_for_change(
+        &self,
+        leader: NodeId,
+        change: MemberChange,
+        limit: Duration,
+    ) -> Result<MemberChanged, ChangeError> {
+        let info = self.member_info(leader).ok_or(ChangeError::NotLeader)?;
+        let client = self.inner().peers.shared(leader.get(), &info);
+        send(&client, change, limit).await
+    }
+}
+
+/// Asks a member on behalf of a node that is none yet.
+///
+/// # Errors
+///
+/// As [`Consensus::ask_for_change`].
+pub async fn ask_to_join(
+    cluster: ClusterId,
+    member: NodeId,
+    peer_url: &str,
+    joining: Joining,
+    limit: Duration,
+) -> Result<MemberChanged, ChangeError> {
+    let route = Route { cluster, from: NodeId(0), to: member };
+    let client = PeerClient::to_address(route, peer_url);
+    send(&client, MemberChange::Join(joining), limit).await
+}
+
+async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Result<MemberChanged, ChangeError> {
+    use pb::change_members_response::Result as R;
+    // Nothing was sent if there is no address to send it to.
+    let mut grpc = client.grpc().map_err(|_| ChangeError::NotLeader)?;
+    let request = pb::ChangeMembersRequest { timeout_ms: limit.as_millis() as u64, change: Some(change_to_pb(change)) };
+    let answer = match tokio::time::timeout(limit, grpc.change_members(client.route().request(request))).await {
+        Err(_) => return Err(ChangeError::Interrupted("no answer in time".to_owned())),
+        Ok(Err(status)) if certainly_not_done(&status) => return Err(ChangeError::NotLeader),
+        Ok(Err(status)) => return Err(ChangeError::Interrupted(status.message().to_owned())),
+        Ok(Ok(answer)) => answer.into_inner(),
+    };
+    match answer.result {
+        Some(R::Changed(done)) => Ok(MemberChanged { id: NodeId(done.id), index: LogIndex(done.index) }),
+        Some(R::NotLeader(_)) => Err(ChangeError::NotLeader),
+        Some(R::Refused(refusal)) => Err(match refusal_from_pb(refusal) {
+            Some(refusal) => ChangeError::Refused(refusal),
+            None => ChangeError::Interrupted("refused for a reason that this version does not know".to_owned()),
+        }),
+        Some(R::Interrupted(why)) => Err(ChangeError::Interrupted(why)),
+        None => Err(ChangeError::Interrupted("an empty answer".to_owned())),
+    }
+}
+
+/// The call never reached a desk: nobody could be connected to, or the receiver is another member or just starting.
+fn certainly_not_done(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        source = error.source();
+    }
+    matches!(status.code(), tonic::Code::FailedPrecondition | tonic::Code::InvalidArgument)
+}
+
+fn change_to_pb(change: MemberChange) -> pb::change_members_request::Change {
+    use pb::change_members_request::Change as C;
+    match change {
+        MemberChange::Add { peer_url, learner } => C::Add(pb::AddMember { peer_url, learner }),
+        MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner }) => {
+            C::Join(pb::JoiningNode { incarnation, name, peer_url, client_url, learner })
+        }
+        MemberChange::Promote(id) => C::Promote(id.get()),
+        MemberChange::Remove(id) => C::Remove(id.get()),
+        MemberChange::Update { id, peer_url } => C::Update(pb::UpdateMember { id: id.get(), peer_url }),
+        MemberChange::Describe { id, name, client_url } => {
+            C::Describe(pb::DescribeMember { id: id.get(), name, client_url })
+        }
+    }
+}
+
+/// The change of a request; `None` for one of a newer version.
+pub(super) fn change_from_pb(change: Option<pb::change_members_request::Change>) -> Option<MemberChange> {
+    use pb::change_members_request::Change as C;
+    Some(match change? {
+        C::Add(pb::AddMember { peer_url, learner }) => MemberChange::Add { peer_url, learner },
+        C::Join(pb::JoiningNode { incarnation, name, peer_url, client_url, learner }) => {
+            MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner })
+        }
+        C::Promote(id) => MemberChange::Promote(NodeId(id)),
+        C::Remove(id) => MemberChange::Remove(NodeId(id)),
+        C::Update(pb::UpdateMember { id, peer_url }) => MemberChange::Update { id: NodeId(id), peer_url },
+        C::Describe(pb::DescribeMember { id, name, client_url }) => {
+            MemberChange::Describe { id: NodeId(id), name, client_url }
+        }
+    })
+}
+
+/// What became of a change, for the wire.
+pub(super) fn answer_to_pb(answer: Result<MemberChanged, ChangeError>) -> pb::ChangeMembersResponse {
+    use pb::change_members_response::Result as R;
+    let result = match answer {
+        Ok(done) => R::Changed(pb::MembersChanged { id: done.id.get(), index: done.index.get() }),
+        Err(ChangeError::NotLeader) => R::NotLeader(true),
+        Err(ChangeError::Refused(refusal)) => R::Refused(refusal_to_pb(refusal).into()),
+        Err(ChangeError::Interrupted(why)) => R::Interrupted(why),
+    };
+    pb::ChangeMembersResponse { result: Some(result) }
+}
+
+fn refusal_to_pb(refusal: MemberRefusal) -> pb::MemberRefusal {
+    match refusal {
+        MemberRefusal::NotFound => pb::MemberRefusal::NotFound,
+        MemberRefusal::PeerUrlExists => pb::MemberRefusal::PeerUrlExists,
+        MemberRefusal::NotLearner => pb::MemberRefusal::NotLearner,
+        MemberRefusal::LearnerNotReady => pb::MemberRefusal::LearnerNotReady,
+        MemberRefusal::NotEnoughStarted => pb::MemberRefusal::NotEnoughStarted,
+        MemberRefusal::Unhealthy => pb::MemberRefusal::Unhealthy,
+        MemberRefusal::TooManyLearners => pb::MemberRefusal::TooManyLearners,
+        MemberRefusal::TooManyVoters => pb::MemberRefusal::TooManyVoters,
+        MemberRefusal::StillRuns => pb::MemberRefusal::StillRuns,
+    }
+}
+
+fn refusal_from_pb(refusal: i32) -> Option<MemberRefusal> {
+    MemberRefusal::ALL.into_iter().find(|known| refusal_to_pb(*known) as i32 == refusal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_survives_the_wire() {
+        let joining =
+            Joining { incarnation: 9, name: "n".into(), peer_url: "p".into(), client_url: "c".into(), learner: true };
+        for change in [
+            MemberChange::Add { peer_url: "p".into(), learner: true },
+            MemberChange::Join(joining),
+            MemberChange::Promote(NodeId(4)),
+            MemberChange::Remove(NodeId(5)),
+            MemberChange::Update { id: NodeId(6), peer_url: "q".into() },
+            MemberChange::Describe { id: NodeId(7), name: "n".into(), client_url: "c".into() },
+        ] {
+            assert_eq!(change_from_pb(Some(change_to_pb(change.clone()))), Some(change));
+        }
+        assert_eq!(change_from_pb(None), None);
+    }
+
+    #[test]
+    fn every_refusal_survives_the_wire_and_unknown_ones_are_noticed() {
+        for refusal in MemberRefusal::ALL {
+            assert_eq!(refusal_from_pb(refusal_to_pb(refusal) as i32), Some(refusal));
+        }
+        assert_eq!(refusal_from_pb(0), None);
+        assert_eq!(refusal_from_pb(99), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Who belongs to the cluster, how the members stand, and the single steps by which that changes.
+//!
+//! Whether a change may be made is decided above. Invariant: a step applies to the membership that its caller has looked at,
+//! or not at all; an error says whether it may have been taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::raft::Precondition;
+use openraft::{ChangeMembers, Instant as _};
+use parking_lot::Mutex;
+
+use super::consensus::Consensus;
+use super::types::{LogId, MemberInfo, StoredMembership};
+use crate::types::{LogIndex, NodeId};
+
+/// A member with its role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// Its id.
+    pub id: NodeId,
+    /// Where it is reached.
+    pub info: MemberInfo,
+    /// Whether it votes.
+    pub voter: bool,
+    /// Whether it is about to be removed: its vote counts until that is done.
+    pub leaving: bool,
+}
+
+/// The members by one membership.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    /// The members, in the order of their ids.
+    pub members: Vec<MemberRecord>,
+    /// A change of voters is half done (joint consensus).
+    pub is_joint: bool,
+    /// The log entry that made it.
+    pub(super) at: Option<LogId>,
+}
+
+impl Roster {
+    fn of(stored: &StoredMembership) -> Self {
+        let membership = stored.membership();
+        let voters: BTreeSet<u64> = membership.voter_ids().collect();
+        let last = membership.get_joint_config().last();
+        let record = |(id, info): (&u64, &MemberInfo)| {
+            let voter = voters.contains(id);
+            let leaving = voter && last.is_some_and(|last| !last.contains(id));
+            MemberRecord { id: NodeId(*id), info: info.clone(), voter, leaving }
+        };
+        Self {
+            members: membership.nodes().map(record).collect(),
+            is_joint: membership.get_joint_config().len() > 1,
+            at: *stored.log_id(),
+        }
+    }
+
+    /// The member of that id.
+    pub fn find(&self, id: NodeId) -> Option<&MemberRecord> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// The members that vote.
+    pub fn voters(&self) -> impl Iterator<Item = &MemberRecord> {
+        self.members.iter().filter(|member| member.voter)
+    }
+
+    /// The index of the log entry that made it.
+    pub fn index(&self) -> LogIndex {
+        LogIndex(self.at.as_ref().map_or(0, |at| at.index))
+    }
+}
+
+/// How a member stands, as the leader sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberProgress {
+    /// How far its log is known to be the leader's.
+    pub matched: Option<LogIndex>,
+    /// Whether it has answered lately.
+    pub is_live: bool,
+}
+
+/// One step of a change. Each is one call of consensus: one log entry, or two for voters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipStep {
+    /// A new member, without a vote.
+    AddLearner(NodeId, MemberInfo),
+    /// What is known of a member changes.
+    SetInfo(NodeId, MemberInfo),
+    /// A learner gets a vote.
+    MakeVoter(NodeId),
+    /// A member leaves.
+    Drop(NodeId),
+    /// A half-done change of voters is brought to its end.
+    Settle,
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// Not taken: this member does not lead.
+    #[error("not the leader")]
+    NotLeader,
+    /// Not taken: the membership has changed since it was looked at, or is changing.
+    #[error("the membership has changed meanwhile")]
+    Outdated,
+    /// It may have been taken, or half of it; the next leader brings a half to its end.
+    #[error("interrupted: {0}")]
+    Interrupted(String),
+}
+
+/// What is applied here of the membership: written by the state machine, read by whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct AppliedMembers {
+    /// The membership, and the highest id that any member had had by then.
+    committed: Mutex<(Arc<StoredMembership>, NodeId)>,
+    /// The highest id in what is being applied.
+    highest: AtomicU64,
+}
+
+impl AppliedMembers {
+    fn stored(&self) -> Arc<StoredMembership> {
+        self.committed.lock().0.clone()
+    }
+
+    /// Takes over what is applied; called after its commit and before anybody hears of the index.
+    pub(crate) fn set(&self, stored: StoredMembership, highest: NodeId) {
+        *self.committed.lock() = (Arc::new(stored), highest);
+    }
+
+    /// Takes note of an id that is being applied; returns the highest one.
+    pub(crate) fn raise(&self, id: NodeId) -> NodeId {
+        NodeId(self.highest.fetch_max(id.get(), Ordering::AcqRel).max(id.get()))
+    }
+
+    fn highest(&self) -> NodeId {
+        self.committed.lock().1
+    }
+
+    /// Whether an id was given once and belongs to nobody now: then it never will again.
+    pub(super) fn has_lost(&self, id: NodeId) -> bool {
+        let (stored, highest) = self.committed.lock().clone();
+        id.get() != 0 && id <= highest && stored.membership().get_node(&id.get()).is_none()
+    }
+}
+
+impl Consensus {
+    /// The members by the latest membership that this member knows, committed or not.
+    pub fn roster(&self) -> Roster {
+        Roster::of(&self.raft().server_metrics().borrow_watched().membership_config)
+    }
+
+    /// The members as of what this member has applied: what a reader is shown.
+    pub fn applied_roster(&self) -> Roster {
+        Roster::of(&self.inner().members.stored())
+    }
+
+    /// How each member stands; empty unless this member leads.
+    pub fn progress(&self) -> BTreeMap<NodeId, MemberProgress> {
+        let metrics = self.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        let (Some(matched), Some(acked)) = (&metrics.replication, &metrics.heartbeat) else { return BTreeMap::new() };
+        let patience = self.inner().leader_silence_max;
+        let progress = |(id, matched): (&u64, &Option<LogId>)| {
+            let id = NodeId(*id);
+            let acked = acked.get(&id.get()).copied().flatten();
+            let is_live = acked.is_some_and(|at| at.elapsed() <= patience);
+            (id, MemberProgress { matched: matched.as_ref().map(|id| LogIndex(id.index)), is_live })
+        };
+        let mut all: BTreeMap<_, _> = matched.iter().map(progress).collect();
+        let own = MemberProgress { matched: metrics.last_log_index.map(LogIndex), is_live: true };
+        all.insert(self.node_id(), own);
+        all
+    }
+
+    /// The highest id that any member has ever had, by what this member has applied. An id above it was never used.
+    pub fn highest_member_id(&self) -> NodeId {
+        self.inner().members.highest()
+    }
+
+    /// Whether `id` was a member's and is nobody's any more, by what is applied here.
+    pub(super) fn knows_as_removed(&self, id: NodeId) -> bool {
+        self.inner().members.has_lost(id)
+    }
+
+    /// Takes one step from `roster`, and waits until it is applied here. This member must lead. Returns the index of the
+    /// entry that finished it.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`]; after `NotLeader` and `Outdated` nothing has changed.
+    pub async fn take_step(&self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, StepError> {
+        let one = |id: NodeId| BTreeSet::from([id.get()]);
+        let change = match step {
+            MembershipStep::AddLearner(id, info) => ChangeMembers::AddNodes(BTreeMap::from([(id.get(), info)])),
+            MembershipStep::SetInfo(id, info) => ChangeMembers::SetNodes(BTreeMap::from([(id.get(), info)])),
+            MembershipStep::MakeVoter(id) => ChangeMembers::AddVoterIds(one(id)),
+            MembershipStep::Drop(id) if roster.find(id).is_some_and(|member| member.voter) => {
+                ChangeMembers::RemoveVoters(one(id))
+            }
+            MembershipStep::Drop(id) => ChangeMembers::RemoveNodes(one(id)),
+            MembershipStep::Settle => ChangeMembers::AddVoterIds(BTreeSet::new()),
+        };
+        let seen = Precondition::LastMembershipLogId { last_membership_log_id: roster.at };
+        let error = match self.raft().change_membership_if(change, false, [seen]).await {
+            Ok(written) => return Ok(LogIndex(written.log_id.index)),
+            Err(RaftError::Fatal(fatal)) => return Err(StepError::Interrupted(fatal.to_string())),
+            Err(RaftError::APIError(error)) => error,
+        };
+        // Of two entries, the first may have been written although the second was refused. Asked of the core itself: what it
+        // reports to others comes later.
+        let now = self.raft().with_raft_state(|state| *state.membership_state.effective().log_id()).await;
+        if !matches!(now, Ok(at) if at == roster.at) {
+            return Err(StepError::Interrupted(error.to_string()));
+        }
+        match error {
+            ClientWriteError::ForwardToLeader(_) => Err(StepError::NotLeader),
+            ClientWriteError::LogEntryDiscarded(discarded) => Err(StepError::Interrupted(discarded.to_string())),
+            // Impossible changes are refused above, so that only a change in between is left.
+            ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_) => {
+                Err(StepError::Outdated)
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How a node without data becomes a member of a cluster that exists: it asks any member, and is given an id.
+//!
+//! Invariant: safe to break off at every step. The data directory has a number of its own before anybody is asked, so whoever
+//! asks again after a crash is given the same id; once the id is on disk, nobody is asked any more. A directory that was wiped
+//! has another number, and so becomes another member.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+
+use crate::pb::etcdserverpb as pb;
+use crate::pb::etcdserverpb::cluster_client::ClusterClient;
+use crate::raft::{ChangeError, MemberInfo, ask_to_join};
+use crate::storage::StorageError;
+use crate::storage::stamp::{DataDir, Owner};
+use crate::types::{ClusterId, Joining, MemberRefusal, NodeId};
+
+/// How long one endpoint may take to tell who belongs to the cluster.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long one member may take to make this node a member, with the leader.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait before everybody is asked again.
+const ASK_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a node needs to join.
+#[derive(Clone, Debug)]
+pub struct JoinOptions {
+    /// `http://host:port` of client ports of members.
+    pub endpoints: Vec<String>,
+    /// Where the node will keep its data.
+    pub data_dir: PathBuf,
+    /// How the node is to be known.
+    pub own: MemberInfo,
+    /// Whether it is never to vote unless it is promoted.
+    pub learner: bool,
+}
+
+/// Why a node cannot join, however often it asks.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The cluster does not want it.
+    #[error("the cluster refuses this node: {0}")]
+    Refused(#[from] MemberRefusal),
+}
+
+/// Makes a node a member, unless its data directory says that it is one already. Asks until a member answers: the future may
+/// be dropped at any time and begun anew.
+///
+/// # Errors
+///
+/// [`JoinError`] for what asking again does not change.
+pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
+    if let Some(owner) = DataDir::owner(&options.data_dir)? {
+        return Ok(owner);
+    }
+    let MemberInfo { name, peer_url, client_url, .. } = options.own;
+    let incarnation = DataDir::incarnation(&options.data_dir)?;
+    let joining = Joining { incarnation, name, peer_url, client_url, learner: options.learner };
+    let mut last_problem = String::new();
+    loop {
+        for endpoint in &options.endpoints {
+            let problem = match attempt(endpoint, &joining).await {
+                Ok(owner) => {
+                    tracing::info!(member = %owner.node_id, "joined the cluster");
+                    return Ok(owner);
+                }
+                Err(Problem::Final(refusal)) => return Err(refusal.into()),
+                Err(Problem::Passing(text)) => format!("{endpoint}: {text}"),
+            };
+            if problem != last_problem {
+                tracing::warn!("not joined yet, asking again; {problem}");
+                last_problem = problem;
+            }
+        }
+        tokio::time::sleep(ASK_PAUSE).await;
+    }
+}
+
+enum Problem {
+    /// Asking again does not help.
+    Final(MemberRefusal),
+    Passing(String),
+}
+
+async fn attempt(endpoint: &str, joining: &Joining) -> Result<Owner, Problem> {
+    let list = tokio::time::timeout(LIST_TIMEOUT, members(endpoint)).await;
+    let list = list.map_err(|_| Problem::Passing("no answer in time".to_owned()))?.map_err(Problem::Passing)?;
+    let cluster_id = ClusterId(list.header.map_or(0, |header| header.cluster_id));
+    let mut last = Problem::Passing("it names no member that can be asked".to_owned());
+    for member in list.members {
+        // Announced members do not run, and this node may be one of them.
+        let Some(url) = member.peer_ur_ls.first().filter(|url| !member.name.is_empty() && **url != joining.peer_url)
+        else {
+            continue;
+        };
+        last = match ask_to_join(cluster_id, NodeId(member.id), url, joining.clone(), JOIN_TIMEOUT).await {
+            Ok(done) => return Ok(Owner { cluster_id, node_id: done.id }),
+            Err(ChangeError::Refused(refusal)) if is_final(refusal) => return Err(Problem::Final(refusal)),
+            Err(error) => Problem::Passing(format!("member {} at {url}: {error}", member.id)),
+        };
+    }
+    Err(last)
+}
+
+/// Members come back, and one that is replaced is missed after a while; limits stay.
+fn is_final(refusal: MemberRefusal) -> bool {
+    match refusal {
+        MemberRefusal::TooManyLearners | MemberRefusal::TooManyVoters => true,
+        MemberRefusal::NotFound
+        | MemberRefusal::PeerUrlExists
+        | MemberRefusal::NotLearner
+        | MemberRefusal::LearnerNotReady
+        | MemberRefusal::NotEnoughStarted
+        | MemberRefusal::Unhealthy
+        | MemberRefusal::StillRuns => false,
+    }
+}
+
+async fn members(endpoint: &str) -> Result<pb::MemberListResponse, String> {
+    let channel: Channel = Endpoint::from_shared(endpoint.to_owned())
+        .map_err(|error| error.to_string())?
+        .connect()
+        .await
+        .map_err(|error| innermost(&error))?;
+    let list = ClusterClient::new(channel).member_list(pb::MemberListRequest { linearizable: false }).await;
+    list.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
+}
+
+/// The outer layers say "transport error"; the operating system's words are innermost.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}

@@ -1,0 +1,381 @@
+//! Members come and go: joining, promoting, removing, replacing, and what is refused (spec: etcd §4.1).
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::server::join;
+use headwater::types::NodeId;
+use tonic::{Code, Status};
+
+use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
+use crate::watch::client::{Stream, prefix};
+
+async fn list(cluster: &Cluster, index: usize) -> Vec<pb::Member> {
+    let request = pb::MemberListRequest { linearizable: true };
+    cluster.members(index).member_list(request).await.unwrap().into_inner().members
+}
+
+/// Ids with whether they are learners.
+async fn roles(cluster: &Cluster, index: usize) -> Vec<(u64, bool)> {
+    list(cluster, index).await.into_iter().map(|member| (member.id, member.is_learner)).collect()
+}
+
+async fn wait_voter(cluster: &Cluster, id: u64) {
+    let asked = cluster.running().next().expect("a member runs");
+    wait_until("the member votes", async || {
+        list(cluster, asked).await.iter().any(|member| member.id == id && !member.is_learner && !member.name.is_empty())
+    })
+    .await;
+}
+
+async fn add(cluster: &Cluster, index: usize, url: &str, is_learner: bool) -> Result<pb::Member, Status> {
+    let request = pb::MemberAddRequest { peer_ur_ls: vec![url.to_owned()], is_learner };
+    let answer = cluster.members(index).member_add(request).await?.into_inner();
+    assert_eq!(answer.header.unwrap().revision, 0, "answers about members tell no revision");
+    let member = answer.member.expect("the new member");
+    assert!(answer.members.contains(&member));
+    Ok(member)
+}
+
+async fn remove(cluster: &Cluster, index: usize, id: u64) -> Result<Vec<pb::Member>, Status> {
+    let answer = cluster.members(index).member_remove(pb::MemberRemoveRequest { id }).await?;
+    Ok(answer.into_inner().members)
+}
+
+async fn promote(cluster: &Cluster, index: usize, id: u64) -> Result<(), Status> {
+    cluster.members(index).member_promote(pb::MemberPromoteRequest { id }).await.map(drop)
+}
+
+async fn move_leader(cluster: &Cluster, index: usize, target_id: u64) -> Result<(), Status> {
+    cluster.maintenance(index).move_leader(pb::MoveLeaderRequest { target_id }).await.map(drop)
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, Status>) -> (Code, String) {
+    let status = result.unwrap_err();
+    (status.code(), status.message().to_owned())
+}
+
+fn term(cluster: &Cluster, index: usize) -> u64 {
+    cluster.node(index).leadership().term.get()
+}
+
+async fn one() -> Cluster {
+    Cluster::start(Settings { members: 1, ..Settings::default() }).await
+}
+
+async fn equal_hashes(cluster: &Cluster) {
+    let hashes = cluster.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_grows_from_one_to_three_and_shrinks_again_under_writes() {
+    let mut cluster = one().await;
+    let before = term(&cluster, 0);
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut kv = cluster.kv(0);
+    let writer = tokio::spawn(async move {
+        let mut count = 0;
+        while stopped.try_recv().is_err() {
+            kv.put(put(format!("key-{count}"), "v")).await.unwrap();
+            count += 1;
+        }
+        count
+    });
+    let second = cluster.join(false).await;
+    wait_voter(&cluster, cluster.id(second)).await;
+    let third = cluster.join(false).await;
+    wait_voter(&cluster, cluster.id(third)).await;
+    assert_eq!(roles(&cluster, third).await, [(1, false), (2, false), (3, false)]);
+    assert_eq!(term(&cluster, 0), before, "nobody had to be elected");
+    remove(&cluster, second, cluster.id(third)).await.unwrap();
+    within("a removed member notices", cluster.node(third).removed()).await;
+    cluster.stop(third).await;
+    stop.send(()).unwrap();
+    let count = writer.await.unwrap();
+    assert!(count > 0);
+    for index in [0, second] {
+        let all = pb::RangeRequest { count_only: true, range_end: "\0".into(), ..get("key-") };
+        assert_eq!(cluster.kv(index).range(all).await.unwrap().into_inner().count, count);
+    }
+    equal_hashes(&cluster).await;
+    assert_eq!(term(&cluster, 0), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_announced_voter_holds_nothing_up_and_votes_once_it_has_started() {
+    let mut cluster = one().await;
+    let index = cluster.new_node(false).await;
+    let announced = add(&cluster, 0, &cluster.peer_url(index), false).await.unwrap();
+    assert_eq!((announced.name.as_str(), announced.client_ur_ls.len(), announced.is_learner), ("", 0, false));
+    // With etcd, one of two would be no quorum.
+    within("a write", cluster.kv(0).put(put("k", "v"))).await.unwrap();
+    assert_eq!(
+        refusal(add(&cluster, 0, "http://127.0.0.1:9", false).await),
+        (Code::Unavailable, "etcdserver: unhealthy cluster".into()),
+        "as etcd: one announced voter at a time"
+    );
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    assert_eq!(cluster.id(index), announced.id);
+    wait_voter(&cluster, announced.id).await;
+    let member = list(&cluster, index).await.into_iter().find(|member| member.id == announced.id).unwrap();
+    assert_eq!((member.name, member.client_ur_ls), ("node2".to_owned(), vec![cluster.client_url(index)]));
+    assert_eq!(cluster.kv(index).range(get_local("k")).await.unwrap().into_inner().kvs.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_etcd_refuses_is_refused_with_its_words_on_every_member() {
+    let mut cluster = Cluster::three().await;
+    let not_found = (Code::NotFound, "etcdserver: member not found".to_owned());
+    let exists = (Code::FailedPrecondition, "etcdserver: Peer URLs already exists".to_owned());
+    let not_ready = "etcdserver: can only promote a learner member which is in sync with leader".to_owned();
+    let learner = add(&cluster, 0, "http://127.0.0.1:9", true).await.unwrap();
+    assert!(learner.is_learner && learner.id == 4);
+    for index in 0..3 {
+        assert_eq!(refusal(remove(&cluster, index, 77).await), not_found);
+        assert_eq!(refusal(promote(&cluster, index, 77).await), not_found);
+        let moving = pb::MemberUpdateRequest { id: 77, peer_ur_ls: vec!["http://127.0.0.1:8".into()] };
+        assert_eq!(refusal(cluster.members(index).member_update(moving).await), not_found);
+        let moving = pb::MemberUpdateRequest { id: 1, peer_ur_ls: vec!["http://127.0.0.1:9".into()] };
+        assert_eq!(refusal(cluster.members(index).member_update(moving).await), exists);
+        assert_eq!(refusal(add(&cluster, index, &cluster.peer_url(1), false).await), exists);
+        assert_eq!(
+            refusal(add(&cluster, index, "127.0.0.1:9", false).await),
+            (Code::InvalidArgument, "etcdserver: given member URLs are invalid".into())
+        );
+        assert_eq!(
+            refusal(promote(&cluster, index, 1).await),
+            (Code::FailedPrecondition, "etcdserver: can only promote a learner member".into())
+        );
+        assert_eq!(refusal(promote(&cluster, index, learner.id).await), (Code::FailedPrecondition, not_ready.clone()));
+    }
+    remove(&cluster, 0, learner.id).await.unwrap();
+
+    let down = cluster.follower().await;
+    let other = (0..3).find(|index| *index != down).unwrap();
+    let down_id = cluster.id(down);
+    cluster.crash(down).await;
+    let leader = cluster.leader().await;
+    let unhealthy = (Code::Unavailable, "etcdserver: unhealthy cluster".to_owned());
+    wait_until("the leader misses the member", async || {
+        !cluster.node(leader).consensus().progress()[&NodeId(down_id)].is_live
+    })
+    .await;
+    assert_eq!(refusal(add(&cluster, leader, "http://127.0.0.1:9", false).await), unhealthy);
+    assert_eq!(refusal(remove(&cluster, leader, cluster.id(other)).await), unhealthy, "one of two would be left");
+    let left = remove(&cluster, other, down_id).await.unwrap();
+    assert!(left.iter().all(|member| member.id != down_id));
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    remove(&cluster, leader, cluster.id(follower)).await.unwrap();
+    assert_eq!(
+        refusal(remove(&cluster, leader, cluster.id(leader)).await),
+        (Code::FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members".into())
+    );
+    cluster.kv(leader).put(put("k", "v")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removing_the_leader_hands_leadership_over_first() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    let other = cluster.follower().await;
+    let (before, id) = (term(&cluster, leader), cluster.id(leader));
+    let mut kv = cluster.kv(other);
+    let writer = tokio::spawn(async move {
+        for key in 0..300 {
+            kv.put(put(format!("key-{key}"), "v")).await.unwrap();
+        }
+    });
+    let left = remove(&cluster, leader, id).await.unwrap();
+    assert_eq!(left.len(), 2);
+    writer.await.unwrap();
+    within("the removed member notices", cluster.node(leader).removed()).await;
+    let gone = (Code::Unavailable, "headwater: this member was removed from the cluster, ask another".to_owned());
+    assert_eq!(refusal(cluster.kv(leader).put(put("k", "v")).await), gone);
+    assert_eq!(refusal(cluster.kv(leader).range(get_local("key-0")).await), gone);
+    cluster.stop(leader).await;
+    cluster.wait_healthy().await;
+    assert_eq!(term(&cluster, other), before + 1, "one transfer, one term");
+    equal_hashes(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_member_does_not_start_again_and_its_id_never_returns() {
+    let mut cluster = one().await;
+    let second = cluster.join(false).await;
+    wait_voter(&cluster, cluster.id(second)).await;
+    assert_eq!(cluster.id(second), 2);
+    remove(&cluster, 0, 2).await.unwrap();
+    within("the removed member notices", cluster.node(second).removed()).await;
+    cluster.stop(second).await;
+    let refused = cluster.try_start(second).await.expect_err("it was removed").to_string();
+    assert!(refused.contains("node 2 was removed") && refused.contains("--join"), "{refused}");
+
+    cluster.wipe(second);
+    cluster.restart(second).await;
+    cluster.wait_healthy().await;
+    assert_eq!(cluster.id(second), 3, "the same node, another member");
+    wait_voter(&cluster, 3).await;
+    assert_eq!(roles(&cluster, second).await, [(1, false), (3, false)]);
+    remove(&cluster, 0, 3).await.unwrap();
+    cluster.stop(second).await;
+    // Also when the highest id is free, and whoever knew of it has restarted.
+    cluster.crash(0).await;
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    assert_eq!(add(&cluster, 0, "http://127.0.0.1:9", true).await.unwrap().id, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_removed_while_it_was_down_finds_out_when_it_comes_back() {
+    let mut cluster = Cluster::three().await;
+    let down = cluster.follower().await;
+    let id = cluster.id(down);
+    cluster.crash(down).await;
+    let leader = cluster.leader().await;
+    remove(&cluster, leader, id).await.unwrap();
+    let before = term(&cluster, leader);
+    cluster.restart(down).await;
+    within("the removed member notices", cluster.node(down).removed()).await;
+    assert_eq!(term(&cluster, leader), before, "it disturbed nobody");
+    // A first member that lost its data on top of it must not come back under its old id either.
+    cluster.crash(down).await;
+    cluster.wipe(down);
+    cluster.restart(down).await;
+    within("the wiped member notices", cluster.node(down).removed()).await;
+    assert_eq!(roles(&cluster, leader).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_node_comes_back_as_another_member() {
+    let mut cluster = Cluster::start(Settings { members: 2, ..Settings::default() }).await;
+    let third = cluster.join(false).await;
+    wait_voter(&cluster, 3).await;
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    cluster.crash(third).await;
+    cluster.wipe(third);
+    cluster.restart(third).await;
+    cluster.wait_healthy().await;
+    wait_voter(&cluster, 4).await;
+    assert_eq!(roles(&cluster, third).await, [(1, false), (2, false), (4, false)]);
+    assert_eq!(cluster.kv(third).range(get_local("k")).await.unwrap().into_inner().kvs.len(), 1);
+    equal_hashes(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wiped() {
+    let mut cluster = one().await;
+    for id in [2, 3] {
+        cluster.join(false).await;
+        wait_voter(&cluster, id).await;
+    }
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    cluster.crash(0).await;
+    cluster.wipe(0);
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    assert_eq!(cluster.kv(0).range(get("k")).await.unwrap().into_inner().kvs.len(), 1);
+    assert_eq!(roles(&cluster, 0).await, [(1, false), (2, false), (3, false)]);
+    equal_hashes(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn joining_can_be_broken_off_at_every_step() {
+    let mut cluster =
+        Cluster::start(Settings { members: 1, snapshot_every: 200, keep: 50, ..Settings::default() }).await;
+    for key in 0..1000 {
+        cluster.kv(0).put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
+    }
+    let index = cluster.new_node(false).await;
+    // The answer is lost, again and again: nothing is on disk but the number of the directory.
+    let mut given = Vec::new();
+    for _ in 0..3 {
+        given.push(join(cluster.join_options(index, false)).await.unwrap().node_id);
+    }
+    assert_eq!(given, [NodeId(2); 3]);
+    assert_eq!(list(&cluster, 0).await.len(), 2);
+    // The node crashes while it catches up.
+    for _ in 0..3 {
+        cluster.restart(index).await;
+        cluster.crash(index).await;
+    }
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    wait_voter(&cluster, 2).await;
+    assert_eq!(roles(&cluster, index).await, [(1, false), (2, false)]);
+    assert_eq!(cluster.kv(index).range(get("key-999")).await.unwrap().into_inner().kvs.len(), 1);
+    equal_hashes(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_learner_serves_reads_and_watches_and_takes_writes_until_it_is_promoted() {
+    let mut cluster = one().await;
+    cluster.kv(0).put(put("k/0", "v")).await.unwrap();
+    let learner = cluster.join(true).await;
+    let id = cluster.id(learner);
+    assert_eq!(roles(&cluster, learner).await, [(1, false), (id, true)]);
+    let mut stream = Stream::open(&cluster.client_url(learner)).await.unwrap();
+    stream.create(prefix("k/")).await;
+    cluster.kv(0).put(put("k/1", "leader")).await.unwrap();
+    cluster.kv(learner).put(put("k/2", "learner")).await.unwrap();
+    assert_eq!(stream.events(2).await.len(), 2);
+    for read in [get("k/2"), get_local("k/2")] {
+        assert_eq!(cluster.kv(learner).range(read).await.unwrap().into_inner().kvs[0].value, "learner");
+    }
+    assert!(cluster.node(learner).status().unwrap().is_learner);
+    cluster.crash(learner).await;
+    within("a learner is not needed", cluster.kv(0).put(put("k/3", "v"))).await.unwrap();
+    cluster.restart(learner).await;
+    cluster.wait_healthy().await;
+    wait_until("the learner can be promoted", async || promote(&cluster, learner, id).await.is_ok()).await;
+    assert_eq!(roles(&cluster, 0).await, [(1, false), (id, false)]);
+    remove(&cluster, learner, id).await.unwrap();
+    within("the removed member notices", cluster.node(learner).removed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_moves_where_it_is_told_to() {
+    let mut cluster = Cluster::three().await;
+    let learner = cluster.join(true).await;
+    let leader = cluster.leader().await;
+    let follower = cluster.running().find(|index| *index != leader && *index != learner).unwrap();
+    let before = term(&cluster, leader);
+    let target = cluster.id(follower);
+    assert_eq!(
+        refusal(move_leader(&cluster, follower, target).await),
+        (Code::FailedPrecondition, "etcdserver: not leader".into())
+    );
+    for wrong in [77, cluster.id(learner)] {
+        assert_eq!(
+            refusal(move_leader(&cluster, leader, wrong).await),
+            (Code::FailedPrecondition, "etcdserver: bad leader transferee".into())
+        );
+    }
+    move_leader(&cluster, leader, cluster.id(leader)).await.unwrap();
+    assert_eq!(term(&cluster, leader), before, "it leads already");
+    move_leader(&cluster, leader, target).await.unwrap();
+    assert_eq!(cluster.leader().await, follower);
+    assert_eq!(term(&cluster, follower), before + 1);
+    cluster.kv(leader).put(put("k", "v")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_moves_to_another_address() {
+    let mut cluster = Cluster::three().await;
+    let follower = cluster.follower().await;
+    let id = cluster.id(follower);
+    cluster.crash(follower).await;
+    cluster.give_new_addresses(follower).await;
+    let leader = cluster.leader().await;
+    let moving = pb::MemberUpdateRequest { id, peer_ur_ls: vec![cluster.peer_url(follower)] };
+    let members = cluster.members(leader).member_update(moving).await.unwrap().into_inner().members;
+    assert!(members.iter().any(|member| member.id == id && member.peer_ur_ls == [cluster.peer_url(follower)]));
+    cluster.restart(follower).await;
+    cluster.wait_healthy().await;
+    let client_url = cluster.client_url(follower);
+    wait_until("the others know where its clients connect now", async || {
+        list(&cluster, leader).await.iter().any(|member| member.id == id && member.client_ur_ls == [client_url.clone()])
+    })
+    .await;
+    cluster.kv(follower).put(put("k", "v")).await.unwrap();
+    equal_hashes(&cluster).await;
+}
