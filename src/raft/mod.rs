@@ -13,6 +13,7 @@ mod log_store;
 mod membership;
 mod network;
 mod propose_lane;
+mod restore;
 mod snapshot;
 mod start;
 mod state_machine;
@@ -23,5 +24,7 @@ mod tests;
 
 pub use consensus::{Consensus, Leading, LogPoints, MemberRecord, ReadIndexError, WriteError};
 pub use desk::{AskError, Desk};
+pub(crate) use restore::{first_membership, make_log};
+pub(crate) use snapshot::SnapshotFiles;
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use types::MemberInfo;

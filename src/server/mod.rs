@@ -3,11 +3,13 @@
 //! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an environment variable for its
 //! settings; everything comes through [`Config`].
 
+pub mod backup;
 pub mod config;
 mod instance;
 mod listener;
 mod telemetry;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -19,12 +21,12 @@ pub use config::Config;
 pub use instance::{Instance, InstanceOptions};
 
 use crate::api::ApiOptions;
-use crate::node::{LeaseClock, NodeOptions};
+use crate::node::{LeaseClock, NodeOptions, QuotaOptions};
 use crate::raft::{MemberInfo, Timing};
 use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
 use crate::stream::{FeedOptions, ScanLimits};
-use crate::types::ClusterId;
+use crate::types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,15 +109,10 @@ fn api_options(config: &Config) -> ApiOptions {
 }
 
 fn node_options(config: &Config) -> NodeOptions {
-    let members = config.cluster.initial.iter().map(|member| {
-        let info =
-            MemberInfo { name: member.name.clone(), peer_url: member.peer.clone(), client_url: member.client.clone() };
-        (member.id, info)
-    });
     NodeOptions {
         node_id: config.node.id,
         cluster_id: cluster_id(config),
-        initial_members: members.collect(),
+        initial_members: initial_members(config),
         data_dir: config.data_dir.clone(),
         timing: Timing {
             heartbeat: config.raft.heartbeat,
@@ -141,9 +138,19 @@ fn node_options(config: &Config) -> NodeOptions {
             },
             ..FeedOptions::default()
         },
+        quota: QuotaOptions { bytes_max: config.quota.bytes_max, auto_disarm: config.quota.auto_disarm },
         lease_clock: LeaseClock::machine(),
         hand_over_timeout: HAND_OVER_TIMEOUT,
     }
+}
+
+fn initial_members(config: &Config) -> BTreeMap<NodeId, MemberInfo> {
+    let member = |member: &config::InitialMember| {
+        let info =
+            MemberInfo { name: member.name.clone(), peer_url: member.peer.clone(), client_url: member.client.clone() };
+        (member.id, info)
+    };
+    config.cluster.initial.iter().map(member).collect()
 }
 
 /// The cluster's id follows from its token and first members, so that every member derives the same one by itself, and

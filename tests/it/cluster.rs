@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::ApiOptions;
-use headwater::node::{LeaseClock, Node, NodeOptions};
+use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::raft::{MemberInfo, Timing};
@@ -33,18 +33,30 @@ pub struct Settings {
     pub keep: u64,
     /// Bounds of what subscribers may pin.
     pub feed: FeedOptions,
+    /// How much may be stored.
+    pub quota: QuotaOptions,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { members: 3, snapshot_every: 50_000, keep: 20_000, feed: FeedOptions::default() }
+        Self {
+            members: 3,
+            snapshot_every: 50_000,
+            keep: 20_000,
+            feed: FeedOptions::default(),
+            quota: QuotaOptions::default(),
+        }
     }
 }
+
+/// Where clients and peers of one member connect.
+type Listeners = (TcpListener, TcpListener);
 
 /// A cluster; members are numbered from 0.
 pub struct Cluster {
     settings: Settings,
     lease_clock: LeaseClock,
+    cluster_id: ClusterId,
     root: TempDir,
     addresses: Vec<(SocketAddr, SocketAddr)>,
     instances: Vec<Option<Instance>>,
@@ -85,6 +97,12 @@ impl Cluster {
 
     /// As `start`; all members measure the time of leases with one clock, which the test may move.
     pub async fn start_with_clock(settings: Settings, lease_clock: LeaseClock) -> Self {
+        let (mut cluster, listeners) = Self::prepare(settings, lease_clock).await;
+        cluster.launch(listeners).await;
+        cluster
+    }
+
+    async fn prepare(settings: Settings, lease_clock: LeaseClock) -> (Self, Vec<Listeners>) {
         // `RUST_LOG=headwater=debug` shows what the members do.
         let _already = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -100,12 +118,34 @@ impl Cluster {
             addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
             listeners.push((client, peer));
         }
-        let mut cluster = Self { settings, lease_clock, root, addresses, instances: Vec::new() };
+        let cluster_id = ClusterId(7);
+        let cluster = Self { settings, lease_clock, cluster_id, root, addresses, instances: Vec::new() };
+        (cluster, listeners)
+    }
+
+    async fn launch(&mut self, listeners: Vec<Listeners>) {
         for (index, (client, peer)) in listeners.into_iter().enumerate() {
-            let instance = cluster.instance(index, client, peer).await;
-            cluster.instances.push(Some(instance));
+            let instance = self.instance(index, client, peer).await;
+            self.instances.push(Some(instance));
         }
-        cluster.wait_healthy().await;
+        self.wait_healthy().await;
+    }
+
+    /// A new cluster with the contents of a backup, as `options` wants it; file, place and members are filled in.
+    pub async fn restored(settings: Settings, file: &Path, options: &RestoreOptions) -> Self {
+        let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
+        cluster.cluster_id = options.cluster_id;
+        for index in 0..settings.members {
+            let options = RestoreOptions {
+                file: file.to_owned(),
+                data_dir: cluster.data_dir(index),
+                node_id: NodeId(index as u64 + 1),
+                members: cluster.members(),
+                ..options.clone()
+            };
+            tokio::task::spawn_blocking(move || headwater::node::restore(&options).unwrap()).await.unwrap();
+        }
+        cluster.launch(listeners).await;
         cluster
     }
 
@@ -114,23 +154,24 @@ impl Cluster {
         Self::start(Settings::default()).await
     }
 
+    /// The first members.
+    pub fn members(&self) -> BTreeMap<NodeId, MemberInfo> {
+        let member = |(index, (client, peer)): (usize, &(SocketAddr, SocketAddr))| {
+            let info = MemberInfo {
+                name: format!("node{}", index + 1),
+                peer_url: format!("http://{peer}"),
+                client_url: format!("http://{client}"),
+            };
+            (NodeId(index as u64 + 1), info)
+        };
+        self.addresses.iter().enumerate().map(member).collect()
+    }
+
     async fn instance(&self, index: usize, client_listener: TcpListener, peer_listener: TcpListener) -> Instance {
-        let initial_members: BTreeMap<NodeId, MemberInfo> = self
-            .addresses
-            .iter()
-            .enumerate()
-            .map(|(index, (client, peer))| {
-                let info = MemberInfo {
-                    name: format!("node{}", index + 1),
-                    peer_url: format!("http://{peer}"),
-                    client_url: format!("http://{client}"),
-                };
-                (NodeId(index as u64 + 1), info)
-            })
-            .collect();
+        let initial_members = self.members();
         let node = NodeOptions {
             node_id: NodeId(index as u64 + 1),
-            cluster_id: ClusterId(7),
+            cluster_id: self.cluster_id,
             initial_members,
             data_dir: self.data_dir(index),
             timing: Timing {
@@ -145,6 +186,7 @@ impl Cluster {
             log: LogOptions::default(),
             state: StateOptions::default(),
             feed: self.settings.feed,
+            quota: self.settings.quota,
             lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
         };

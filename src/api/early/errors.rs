@@ -36,7 +36,12 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::StreamFilter
             | Invalid::ClientApiVersion
             | Invalid::Timeout
-            | Invalid::MinIndex => None,
+            | Invalid::MinIndex
+            | Invalid::UnknownAlarm
+            | Invalid::UnknownAction
+            | Invalid::DowngradeTarget
+            | Invalid::DowngradeFormat
+            | Invalid::NoDowngrade => None,
         },
         Failure::Unserved(_) | Failure::Mismatch => None,
     }
@@ -98,6 +103,8 @@ mod tests {
             (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
             (refused(Refusal::LeaseExists), "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), "etcdserver: too large lease TTL"),
+            (refused(Refusal::NoSpace), "etcdserver: mvcc: database space exceeded"),
+            (refused(Refusal::Corrupt), "etcdserver: corrupt cluster"),
             (Invalid::TooManyOperations.into(), "etcdserver: too many operations in txn request"),
             (Invalid::DuplicateKey.into(), "etcdserver: duplicate key given in txn request"),
         ];
@@ -120,6 +127,11 @@ mod tests {
             Invalid::ClientApiVersion,
             Invalid::Timeout,
             Invalid::MinIndex,
+            Invalid::UnknownAlarm,
+            Invalid::UnknownAction,
+            Invalid::DowngradeTarget,
+            Invalid::DowngradeFormat,
+            Invalid::NoDowngrade,
         ] {
             assert_eq!(in_header(&invalid.into()), None, "{invalid:?}");
         }

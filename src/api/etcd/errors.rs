@@ -53,6 +53,16 @@ pub(crate) enum Invalid {
     Timeout,
     /// `headwater-min-index` cannot be read.
     MinIndex,
+    /// The kind of an alarm is none of the known ones, or none at all.
+    UnknownAlarm,
+    /// What to do is none of the known actions.
+    UnknownAction,
+    /// There is no such version to downgrade to.
+    DowngradeTarget,
+    /// What to downgrade to is no version.
+    DowngradeFormat,
+    /// There is no downgrade to cancel.
+    NoDowngrade,
 }
 
 impl From<InvalidTxn> for Invalid {
@@ -115,6 +125,11 @@ impl Invalid {
                 (Code::InvalidArgument, "headwater: grpc-timeout must be up to eight digits and one of HMSmun")
             }
             Self::MinIndex => (Code::InvalidArgument, "headwater: headwater-min-index must be a decimal log index"),
+            Self::UnknownAlarm => (Code::InvalidArgument, "headwater: the alarm must be NOSPACE or CORRUPT"),
+            Self::UnknownAction => (Code::InvalidArgument, "headwater: the action is none of the known ones"),
+            Self::DowngradeTarget => (Code::InvalidArgument, "etcdserver: invalid downgrade target version"),
+            Self::DowngradeFormat => (Code::InvalidArgument, "etcdserver: wrong downgrade target version format"),
+            Self::NoDowngrade => (Code::FailedPrecondition, "etcdserver: no inflight downgrade job"),
         }
     }
 }
@@ -138,6 +153,8 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
         // Only leaders decide about leases, and no client asks for it.
         Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
+        Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+        Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
     }
 }
 
@@ -211,6 +228,11 @@ mod tests {
             (invalid(Invalid::ClientApiVersion), 3, "etcdserver: invalid client api version"),
             (invalid(Invalid::Timeout), 3, "headwater: grpc-timeout must be up to eight digits and one of HMSmun"),
             (invalid(Invalid::MinIndex), 3, "headwater: headwater-min-index must be a decimal log index"),
+            (invalid(Invalid::UnknownAlarm), 3, "headwater: the alarm must be NOSPACE or CORRUPT"),
+            (invalid(Invalid::UnknownAction), 3, "headwater: the action is none of the known ones"),
+            (invalid(Invalid::DowngradeTarget), 3, "etcdserver: invalid downgrade target version"),
+            (invalid(Invalid::DowngradeFormat), 3, "etcdserver: wrong downgrade target version format"),
+            (invalid(Invalid::NoDowngrade), 9, "etcdserver: no inflight downgrade job"),
             (
                 refused(Refusal::Compacted { compact_revision: Revision(4) }),
                 11,
@@ -227,6 +249,8 @@ mod tests {
             (refused(Refusal::LeaseExists), 9, "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), 11, "etcdserver: too large lease TTL"),
             (refused(Refusal::LeaseStale), 14, "etcdserver: leader changed"),
+            (refused(Refusal::NoSpace), 8, "etcdserver: mvcc: database space exceeded"),
+            (refused(Refusal::Corrupt), 15, "etcdserver: corrupt cluster"),
             (NodeError::RequestTooLarge.into(), 3, "etcdserver: request is too large"),
             (NodeError::TooManyRequests.into(), 8, "etcdserver: too many requests"),
             (NodeError::NoLeader.into(), 14, "etcdserver: no leader"),
