@@ -5,10 +5,12 @@
 //! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
 //! certainly not carried out or is idempotent by nature.
 
+mod alarm;
 mod bench;
 mod connect;
 mod contest;
 mod data;
+mod defrag;
 mod error;
 mod kv;
 mod lease;
@@ -16,6 +18,7 @@ mod members;
 mod output;
 mod progress;
 mod serve;
+mod snapshot;
 mod status;
 
 use std::process::ExitCode;
@@ -71,8 +74,8 @@ struct ClientArgs {
     /// How fresh reads are: l (linearizable) or s (serializable: what the asked node has)
     #[arg(long, global = true, value_enum, default_value_t = Freshness::Linearizable, value_name = "l|s")]
     consistency: Freshness,
-    /// Longest wait for one node's answer
-    #[arg(long, global = true, value_parser = parse_duration, default_value = "5s", value_name = "DURATION")]
+    /// Longest wait for one node's answer; nodes give up after 7s and say why
+    #[arg(long, global = true, value_parser = parse_duration, default_value = "10s", value_name = "DURATION")]
     timeout: Duration,
 }
 
@@ -109,6 +112,12 @@ enum Command {
     Lock(contest::lock::LockArgs),
     /// Stand for election and lead until interrupted, or print who leads
     Elect(contest::elect::ElectArgs),
+    /// List alarms and take them back
+    Alarm(alarm::AlarmArgs),
+    /// Give space back to the file system now
+    Defrag(defrag::DefragArgs),
+    /// Take backups, look at them, restore them
+    Snapshot(snapshot::SnapshotArgs),
     /// Show how each endpoint stands
     Status(status::StatusArgs),
     /// List, add, promote, remove or update the cluster's members
@@ -140,6 +149,9 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Lease(args) => on_cluster(client, async |c| lease::run(args, c, client).await),
         Command::Lock(args) => on_cluster(client, async |c| contest::lock::run(args, c, client).await),
         Command::Elect(args) => on_cluster(client, async |c| contest::elect::run(args, c, client).await),
+        Command::Alarm(args) => on_cluster(client, async |c| alarm::run(args, c, client).await),
+        Command::Defrag(args) => on_cluster(client, async |c| defrag::run(args, c, client).await),
+        Command::Snapshot(args) => snapshot::run(args, client),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
         Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
         Command::Members => on_cluster(client, async |c| members::list(c, client).await),

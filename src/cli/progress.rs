@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::output::human_bytes;
+
 const BETWEEN_LINES: Duration = Duration::from_secs(2);
 const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
 
@@ -26,6 +28,8 @@ pub(crate) enum Progress {
         printed: Instant,
         /// How far it is.
         done: u64,
+        /// Whether it counts bytes.
+        bytes: bool,
     },
 }
 
@@ -43,8 +47,19 @@ impl Progress {
             Self::Bar(bar)
         } else {
             let now = Instant::now();
-            Self::Lines { what, total, began: now, printed: now, done: 0 }
+            Self::Lines { what, total, began: now, printed: now, done: 0, bytes: false }
         }
+    }
+
+    /// Begins something that counts bytes; off a terminal only `with_lines`.
+    pub(crate) fn of_bytes(what: &'static str, total: u64, with_lines: bool) -> Self {
+        let mut progress = Self::new(what, Some(total));
+        match &mut progress {
+            Self::Bar(bar) => bar.set_style(style("{msg} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} eta {eta}")),
+            Self::Lines { bytes, .. } if with_lines => *bytes = true,
+            Self::Lines { .. } | Self::Off => progress = Self::Off,
+        }
+        progress
     }
 
     /// Says how far it is.
@@ -72,12 +87,13 @@ impl Progress {
     }
 
     fn line(&self) {
-        if let Self::Lines { what, total, began, done, .. } = self {
+        if let Self::Lines { what, total, began, done, bytes, .. } = self {
+            let show = |count: u64| if *bytes { human_bytes(count) } else { count.to_string() };
             let rate = *done as f64 / began.elapsed().as_secs_f64().max(1e-3);
             match total {
                 Some(total) => {
                     let percent = done.saturating_mul(100).checked_div(*total).unwrap_or(100);
-                    eprintln!("{what} {done}/{total} ({percent} %), {rate:.0}/s");
+                    eprintln!("{what} {}/{} ({percent} %), {}/s", show(*done), show(*total), show(rate as u64));
                 }
                 None => eprintln!("{what} {done}, {rate:.0}/s"),
             }

@@ -1,11 +1,12 @@
 //! `headwater serve`: one flag a setting, made from the table of settings.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::error::CliError;
-use crate::server::config::{Config, SETTINGS, Sources};
+use crate::server::config::{Config, SETTINGS, Setting, Sources};
 
 /// What `serve` was told by flags.
 #[derive(Clone, Debug, Default)]
@@ -17,29 +18,10 @@ pub(super) struct ServeArgs {
 
 impl clap::Args for ServeArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let file = Arg::new("config")
-            .long("config")
-            .env("HEADWATER_CONFIG")
-            .value_name("FILE")
-            .value_parser(clap::value_parser!(PathBuf))
-            .help("TOML file with settings; flags and environment go before it");
         let check = Arg::new("check")
             .long("check")
             .action(ArgAction::SetTrue)
-            .help("Check the configuration, print it, and stop");
-        let settings = SETTINGS.iter().map(|setting| {
-            // Flags live as long as the process; clap wants them 'static.
-            let flag: &'static str = setting.flag().leak();
-            let arg = Arg::new(setting.key)
-                .long(flag.trim_start_matches('-'))
-                .value_name(setting.form)
-                .help(format!("{} [default: {}]", setting.help, setting.default));
-            if setting.is_switch() {
-                arg.num_args(0..=1).require_equals(true).default_missing_value("true")
-            } else {
-                arg
-            }
-        });
+            .help("Check the configuration, print it as a TOML file with every setting, and stop");
         command
             .about("Run a node")
             .long_about(
@@ -47,9 +29,9 @@ impl clap::Args for ServeArgs {
                  127.0.0.1:2379.\nEvery setting has a flag, a key in the TOML file and a variable: --raft-heartbeat is \
                  heartbeat\nunder [raft] in the file, and HEADWATER_RAFT_HEARTBEAT.",
             )
-            .arg(file)
+            .arg(config_file_arg())
             .arg(check)
-            .args(settings)
+            .args(SETTINGS.iter().map(setting_arg))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -67,23 +49,51 @@ impl clap::FromArgMatches for ServeArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.file = matches.get_one::<PathBuf>("config").cloned();
         self.check = matches.get_flag("check");
-        self.flags = SETTINGS
-            .iter()
-            .filter_map(|setting| Some((setting.key, matches.get_one::<String>(setting.key)?.clone())))
-            .collect();
+        self.flags = given_settings(SETTINGS.iter(), matches);
         Ok(())
     }
 }
 
+/// `--config`.
+pub(super) fn config_file_arg() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .env("HEADWATER_CONFIG")
+        .value_name("FILE")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("TOML file with settings; flags and environment go before it")
+}
+
+/// The flag of a setting.
+pub(super) fn setting_arg(setting: &'static Setting) -> Arg {
+    // Flags live as long as the process; clap wants them 'static.
+    let flag: &'static str = setting.flag().leak();
+    let arg = Arg::new(setting.key)
+        .long(flag.trim_start_matches('-'))
+        .value_name(setting.form)
+        .help(format!("{} [default: {}]", setting.help, setting.default));
+    if setting.is_switch() { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
+}
+
+/// What was said about these settings.
+pub(super) fn given_settings(
+    settings: impl Iterator<Item = &'static Setting>,
+    matches: &ArgMatches,
+) -> Vec<(&'static str, String)> {
+    settings.filter_map(|setting| Some((setting.key, matches.get_one::<String>(setting.key)?.clone()))).collect()
+}
+
+/// The variables of this process, as far as they are text.
+pub(super) fn environment() -> Vec<(String, String)> {
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+}
+
 /// Reads the configuration and runs a node until it is told to stop.
 pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
-    let environment =
-        std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect();
-    let sources = Sources { file: args.file, environment, flags: args.flags };
+    let sources = Sources { file: args.file, environment: environment(), flags: args.flags };
     let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
     if args.check {
-        println!("{config:#?}");
-        return Ok(());
+        return Ok(write!(std::io::stdout().lock(), "{}", config.to_toml())?);
     }
     crate::server::run(config).map_err(CliError::Other)
 }

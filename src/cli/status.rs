@@ -110,7 +110,7 @@ pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs
     if args.hash { agreement(&hashes) } else { Ok(()) }
 }
 
-async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, CliError> {
+pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, CliError> {
     use super::connect::Repeat;
     let request = MemberListRequest { linearizable: false };
     let list = cluster.call(Repeat::Harmless, async |a| a.cluster().member_list(a.request(request)).await).await?;

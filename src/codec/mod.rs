@@ -1,9 +1,11 @@
 //! How the project's own records become bytes and come back: on disk, in the log, and from node to node.
 //!
 //! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to the leader ([`command`],
-//! [`outcome`], [`lease`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
+//! [`outcome`], [`lease`], [`backup`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
 //! (a leading format byte, golden tests), and bytes that this version does not understand are an error, never a guess.
 
+mod alarm;
+pub mod backup;
 pub mod command;
 mod error;
 mod kv;
@@ -13,6 +15,7 @@ pub mod raft;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{decode_backup, encode_backup};
 pub use command::{decode_proposal, encode_proposal};
 pub use error::CodecError;
 pub use lease::{decode_lease_answer, decode_lease_question, encode_lease_answer, encode_lease_question};

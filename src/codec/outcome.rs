@@ -27,6 +27,8 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::LeaseEnded { deleted } => pb::applied::Outcome::LeaseEnded(pb::LeaseEnded { deleted: *deleted }),
         Outcome::LeaseCheckpointed => pb::applied::Outcome::LeaseCheckpointed(pb::Unit {}),
         Outcome::LeaseAttached => pb::applied::Outcome::LeaseAttached(pb::Unit {}),
+        Outcome::AlarmSet { was_active } => pb::applied::Outcome::AlarmSet(pb::AlarmSet { was_active: *was_active }),
+        Outcome::QuotaSet => pb::applied::Outcome::QuotaSet(pb::Unit {}),
         Outcome::Refused(refusal) => pb::applied::Outcome::Refused(write_refusal(*refusal)),
     };
     let message = pb::Applied { index: applied.index.get(), revision: applied.revision.get(), outcome: Some(outcome) };
@@ -52,6 +54,8 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::LeaseEnded(pb::LeaseEnded { deleted }) => Outcome::LeaseEnded { deleted },
         pb::applied::Outcome::LeaseCheckpointed(pb::Unit {}) => Outcome::LeaseCheckpointed,
         pb::applied::Outcome::LeaseAttached(pb::Unit {}) => Outcome::LeaseAttached,
+        pb::applied::Outcome::AlarmSet(pb::AlarmSet { was_active }) => Outcome::AlarmSet { was_active },
+        pb::applied::Outcome::QuotaSet(pb::Unit {}) => Outcome::QuotaSet,
         pb::applied::Outcome::Refused(refusal) => Outcome::Refused(read_refusal(&refusal)?),
     };
     Ok(Applied { index: LogIndex(message.index), revision: Revision(message.revision), outcome })
@@ -125,6 +129,8 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
         Refusal::LeaseExists => pb::refusal::Reason::LeaseExists(pb::Unit {}),
         Refusal::LeaseTtlTooLarge => pb::refusal::Reason::LeaseTtlTooLarge(pb::Unit {}),
         Refusal::LeaseStale => pb::refusal::Reason::LeaseStale(pb::Unit {}),
+        Refusal::NoSpace => pb::refusal::Reason::NoSpace(pb::Unit {}),
+        Refusal::Corrupt => pb::refusal::Reason::Corrupt(pb::Unit {}),
     };
     pb::Refusal { reason: Some(reason) }
 }
@@ -139,5 +145,7 @@ fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
         pb::refusal::Reason::LeaseExists(pb::Unit {}) => Refusal::LeaseExists,
         pb::refusal::Reason::LeaseTtlTooLarge(pb::Unit {}) => Refusal::LeaseTtlTooLarge,
         pb::refusal::Reason::LeaseStale(pb::Unit {}) => Refusal::LeaseStale,
+        pb::refusal::Reason::NoSpace(pb::Unit {}) => Refusal::NoSpace,
+        pb::refusal::Reason::Corrupt(pb::Unit {}) => Refusal::Corrupt,
     })
 }

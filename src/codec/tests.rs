@@ -8,10 +8,11 @@ use super::{CodecError, decode_applied, decode_proposal, encode_applied, encode_
 use crate::pb::internal as pb;
 use crate::types::limits::TXN_DEPTH_MAX;
 use crate::types::{
-    Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue,
-    LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn,
-    LogIndex, Outcome, Proposal, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision,
-    RevisionFilter, SortOrder, SortTarget, StoreEpoch, Term, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
+    Alarm, AlarmKind, Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange,
+    KeyValue, LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke,
+    LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeQuery, RangeResult, Ranged, ReadAt,
+    Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Term, Txn, TxnDone, TxnOp,
+    TxnOpDone, ValueChoice,
 };
 
 fn put(value: ValueChoice, lease: LeaseChoice) -> Put {
@@ -119,6 +120,15 @@ fn golden_proposals() -> Vec<(Proposal, &'static str)> {
             })),
             "01 0805 a20110 0a00 1205 0807 12016b 1a05 0808 12016c",
         ),
+        (
+            proposal(Command::SetAlarm(SetAlarm {
+                alarm: Alarm { member: NodeId(2), kind: AlarmKind::NoSpace },
+                active: true,
+            })),
+            "01 0805 f20106 0802 1001 1801",
+        ),
+        (proposal(Command::SetQuota(Quota { bytes_max: Some(300), member: NodeId(2) })), "01 0805 fa0105 08ac02 1002"),
+        (proposal(Command::SetQuota(Quota { bytes_max: None, member: NodeId(2) })), "01 0805 fa0102 1002"),
     ]
 }
 
@@ -172,6 +182,10 @@ fn golden_outcomes() -> Vec<(Applied, &'static str)> {
         (applied(Outcome::LeaseEnded { deleted: 3 }), "01 0808 1004 920102 0803"),
         (applied(Outcome::LeaseCheckpointed), "01 0808 1004 9a0100"),
         (applied(Outcome::LeaseAttached), "01 0808 1004 a20100"),
+        (applied(Outcome::AlarmSet { was_active: true }), "01 0808 1004 f20102 0801"),
+        (applied(Outcome::QuotaSet), "01 0808 1004 fa0100"),
+        (applied(Outcome::Refused(Refusal::NoSpace)), "01 0808 1004 820103 f20100"),
+        (applied(Outcome::Refused(Refusal::Corrupt)), "01 0808 1004 820103 fa0100"),
     ]
 }
 
@@ -425,6 +439,11 @@ fn command() -> impl Strategy<Value = Command> {
         lease_command(),
         any::<u64>().prop_map(|epoch| Command::Bootstrap(StoreEpoch(epoch))),
         any_put().prop_map(Command::Put),
+        (any::<u64>(), prop::sample::select(AlarmKind::ALL.to_vec()), any::<bool>()).prop_map(|(id, kind, active)| {
+            Command::SetAlarm(SetAlarm { alarm: Alarm { member: NodeId(id), kind }, active })
+        }),
+        (any::<Option<u64>>(), any::<u64>())
+            .prop_map(|(bytes_max, id)| { Command::SetQuota(Quota { bytes_max, member: NodeId(id) }) }),
         delete().prop_map(Command::DeleteRange),
         txn().prop_map(Command::Txn),
         any::<i64>().prop_map(|revision| Command::Compact(Compact { revision: Revision(revision) })),
@@ -494,6 +513,10 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Refused(Refusal::KeyNotFound)),
         Just(Outcome::Refused(Refusal::LeaseNotFound)),
         Just(Outcome::Refused(Refusal::DuplicateKey)),
+        Just(Outcome::Refused(Refusal::NoSpace)),
+        Just(Outcome::Refused(Refusal::Corrupt)),
+        any::<bool>().prop_map(|was_active| Outcome::AlarmSet { was_active }),
+        Just(Outcome::QuotaSet),
     ]
 }
 

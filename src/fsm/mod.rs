@@ -4,10 +4,12 @@
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
 //! position in the log, command) alone; neither depends on whether somebody wants the outcome or on how far space was reclaimed.
 //!
-//! A refusal is an [`Outcome`] and leaves nothing behind; an `Err` means that the disk failed and the node must stop.
+//! A refusal is an [`Outcome`] and leaves nothing behind, but for the alarm that a full store raises; an `Err` means that
+//! the disk failed and the node must stop.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod alarm;
 mod bootstrap;
 mod compact;
 mod delete_range;
@@ -17,6 +19,7 @@ mod lease_end;
 mod lease_grant;
 mod lease_txn;
 mod put;
+mod quota;
 mod range;
 mod range_cursor;
 mod stop;
@@ -34,7 +37,7 @@ use writer::Writer;
 
 use crate::storage::StorageError;
 use crate::storage::state::WriteTxn;
-use crate::types::{Command, LogIndex, Outcome, Proposal, Term};
+use crate::types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
 /// follow in it. With `want_outcome` false what only the proposer would read is not computed, and the outcome is
@@ -51,7 +54,14 @@ pub fn apply(
     want_outcome: bool,
 ) -> Result<Outcome, StorageError> {
     txn.begin_command(index, proposal.unix_ms);
-    let outcome = settle(run(txn, (term, index), &proposal.command, want_outcome))?.unwrap_or_else(Outcome::Refused);
+    let done = match quota::admit(txn, &proposal.command) {
+        Ok(()) => run(txn, (term, index), &proposal.command, want_outcome),
+        Err(refusal) => Err(refusal.into()),
+    };
+    let outcome = settle(done)?.unwrap_or_else(Outcome::Refused);
+    if outcome == Outcome::Refused(Refusal::NoSpace) {
+        alarm::raise_no_space(txn)?;
+    }
     txn.end_command();
     Ok(if want_outcome { outcome } else { Outcome::Nothing })
 }
@@ -104,6 +114,11 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             let done = lease_txn::apply(&mut writer, request, want)?;
             writer.finish();
             Ok(Outcome::Txn(done))
+        }
+        Command::SetAlarm(set) => alarm::apply(txn, set),
+        Command::SetQuota(quota) => {
+            txn.set_quota(*quota);
+            Ok(Outcome::QuotaSet)
         }
     }
 }

@@ -4,7 +4,7 @@
 //! clients. Invariant: a watch yields every revision from its start on that touches its interval, once, in order and
 //! whole, or it ends with a reason.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 
 use futures::future::{BoxFuture, FutureExt};
 
@@ -13,7 +13,8 @@ use crate::node::Consistency;
 use crate::storage::state::{StateReader, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
 use crate::stream::{
-    Chunk, CloseReason, Commit, FeedStats, History, Item, Kv, ScanLimits, Session, Start, StatePoint, Subscription,
+    Chunk, CloseReason, Commit, Feed, FeedStats, History, Item, Kv, ScanLimits, Session, Start, StatePoint,
+    Subscription,
 };
 use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision, StoreEpoch};
 
@@ -233,25 +234,31 @@ fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> 
 /// History as the feed of keys reads it.
 pub(super) struct KvHistory {
     store: Arc<StateStore>,
-    /// The lineage that was met first.
-    epoch: Arc<OnceLock<StoreEpoch>>,
+    /// Whose readers it serves; it knows the lineage that they read.
+    feed: Weak<Feed<Kv>>,
 }
 
 impl KvHistory {
-    pub(super) fn new(store: Arc<StateStore>) -> Self {
-        Self { store, epoch: Arc::default() }
+    pub(super) fn new(store: Arc<StateStore>, feed: &Arc<Feed<Kv>>) -> Self {
+        Self { store, feed: Arc::downgrade(feed) }
     }
+}
+
+/// Whether positions in one lineage mean nothing in the other. One that has no name yet is the same under its name later.
+fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
+    matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
 }
 
 impl History<Kv> for KvHistory {
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<Kv>, CloseReason>> {
-        let (store, known) = (Arc::clone(&self.store), Arc::clone(&self.epoch));
+        let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
         let scan = tokio::task::spawn_blocking(move || {
             let db = store.current();
             let view = db.view()?;
-            if let Some(epoch) = view.head().epoch
-                && *known.get_or_init(|| epoch) != epoch
-            {
+            // A state of another lineage is installed before the feed hears of it and ends its readers; those that come
+            // after that read the new one.
+            let read = feed.upgrade().and_then(|feed| feed.published().epoch);
+            if differ(read, view.head().epoch) {
                 return Ok(Err(CloseReason::EpochChanged));
             }
             scan(&view, after, limits)
@@ -298,7 +305,7 @@ fn scan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Feed, FeedOptions};
+    use crate::stream::FeedOptions;
 
     /// Changes of a key that was there before.
     fn items(count: u64) -> Vec<Item<Kv>> {
@@ -309,6 +316,16 @@ mod tests {
         let commit = |index| CommitEvents { index: LogIndex(index), revision: None, kv: [event.clone()].into() };
         feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
         std::iter::from_fn(|| reader.try_next().unwrap()).collect()
+    }
+
+    #[test]
+    fn lineages_differ_only_if_both_have_a_name() {
+        let (one, other) = (Some(StoreEpoch(1)), Some(StoreEpoch(2)));
+        for (ours, theirs, wanted) in
+            [(None, None, false), (one, None, false), (None, one, false), (one, one, false), (one, other, true)]
+        {
+            assert_eq!(differ(ours, theirs), wanted, "{ours:?} {theirs:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! APIs. Invariant: every request comes through here with a [`RequestContext`], so that what must be checked for every
 //! request is checked in one place.
 
+mod alarms;
+mod backup;
 mod barrier;
 mod contest;
 mod context;
@@ -14,6 +16,7 @@ mod long_reads;
 mod members;
 mod proposer;
 mod reads;
+mod restore;
 mod start;
 mod tasks;
 
@@ -26,6 +29,8 @@ use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
 pub use crate::stream::{CloseReason, Encoding, Item, Kv, Session, StatePoint};
+pub use alarms::QuotaOptions;
+pub use backup::Backup;
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
@@ -33,6 +38,7 @@ pub use key_watch::{KeyWatch, WatchQuery};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;
+pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
 
 use barrier::ReadBarrier;
@@ -46,7 +52,9 @@ use crate::storage::log::WeakLog;
 use crate::storage::stamp::DataDir;
 use crate::stream::EventPublisher;
 use crate::types::limits::REQUEST_BYTES_MAX;
-use crate::types::{Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term};
+use crate::types::{
+    Alarm, Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term,
+};
 
 /// A handle to the node; cheap to clone.
 #[derive(Clone)]
@@ -67,6 +75,10 @@ struct Inner {
     long_reads: LongReads,
     range_streams: Arc<Semaphore>,
     contenders: Arc<Semaphore>,
+    backups: backup::Backups,
+    quota: QuotaOptions,
+    /// Held while this node rewrites its files.
+    defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
     stopping: watch::Sender<bool>,
@@ -138,6 +150,10 @@ pub struct Status {
     pub live_bytes: u64,
     /// Number of live keys.
     pub live_keys: u64,
+    /// How much live keys and values may take, bytes; `None` is no bound.
+    pub quota_bytes: Option<u64>,
+    /// The active alarms, in order.
+    pub alarms: Vec<Alarm>,
     /// Whether this node does not vote.
     pub is_learner: bool,
     /// Whether the node has recovered what it had acknowledged before it was restarted, and serves.
@@ -201,6 +217,8 @@ impl Node {
             disk_bytes: db.disk_bytes()?,
             live_bytes: head.live_bytes,
             live_keys: head.live_keys,
+            quota_bytes: self.quota_bytes(),
+            alarms: if head.alarms.is_empty() { Vec::new() } else { db.view()?.alarms()? },
             is_learner,
             serving: *self.inner.serving.borrow(),
         })
@@ -252,6 +270,23 @@ impl Node {
             Ok(Err(_)) => Err(NodeError::Stopped),
             Err(_) => Err(NodeError::Timeout),
         }
+    }
+
+    /// Rewrites this node's files, so that what was removed takes no space on disk any more, beside everything else. Takes as
+    /// long as it takes; who asks while it goes on waits for a turn of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Storage`] if the disk failed.
+    pub async fn defragment(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        self.admit(ctx).await?;
+        let turn = self.inner.defragmenting.clone().lock_owned().await;
+        let store = self.inner.store.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            store.current().compact_files()
+        });
+        Ok(done.await.map_err(|_| NodeError::Stopped)??)
     }
 
     /// Confirms that this node can serve a linearizable read now (health checks).

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
+use super::alarms::{self, QuotaOptions};
+use super::backup::Backups;
 use super::barrier::ReadBarrier;
 use super::key_watch::KvHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
@@ -52,6 +54,8 @@ pub struct NodeOptions {
     pub state: StateOptions,
     /// Bounds of what subscribers may pin.
     pub feed: FeedOptions,
+    /// How much may be stored.
+    pub quota: QuotaOptions,
     /// What the time of leases is measured with, while this member leads.
     pub lease_clock: LeaseClock,
     /// How long a graceful stop waits for another member to take over.
@@ -84,6 +88,7 @@ struct Parts {
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
     log: WeakLog,
+    backups: Backups,
     data_dir: DataDir,
 }
 
@@ -147,16 +152,17 @@ impl Node {
             outlet,
         )
         .await?;
+        let backups = Backups::new(options.data_dir.join("backups")).map_err(raft::StartError::from)?;
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
         let members = Members::start(&consensus, options.hand_over_timeout, own);
-        let parts = Parts { consensus, proposer, leases, members, store, events, log: weak_log, data_dir };
+        let parts = Parts { consensus, proposer, leases, members, store, events, log: weak_log, backups, data_dir };
         Ok(Self::assemble(identity, &options, parts))
     }
 
     fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
-        let Parts { consensus, proposer, leases, members, store, events, log, data_dir } = parts;
+        let Parts { consensus, proposer, leases, members, store, events, log, backups, data_dir } = parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
         let node = Self {
@@ -173,6 +179,9 @@ impl Node {
                 long_reads: LongReads::new(LONG_READS_MAX),
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
+                backups,
+                quota: options.quota,
+                defragmenting: Arc::default(),
                 serving,
                 reclaimed,
                 stopping: watch::Sender::new(false),
@@ -181,9 +190,10 @@ impl Node {
             }),
         };
         tokio::spawn(events.kv().wake_readers());
-        tokio::spawn(events.kv().serve_catch_up(Arc::new(KvHistory::new(store.clone()))));
+        tokio::spawn(events.kv().serve_catch_up(Arc::new(KvHistory::new(store.clone(), events.kv()))));
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
+        tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));
         tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx));
         node
     }

@@ -3,12 +3,14 @@
 //! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an environment variable for its
 //! settings; everything comes through [`Config`].
 
+pub mod backup;
 pub mod config;
 mod instance;
 mod join;
 mod listener;
 mod telemetry;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,13 +23,13 @@ pub use instance::{Instance, InstanceOptions};
 pub use join::{JoinError, JoinOptions, join};
 
 use crate::api::ApiOptions;
-use crate::node::{LeaseClock, NodeOptions};
+use crate::node::{LeaseClock, NodeOptions, QuotaOptions};
 use crate::raft::{MemberInfo, Timing};
 use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
 use crate::storage::stamp::Owner;
 use crate::stream::{FeedOptions, ScanLimits};
-use crate::types::ClusterId;
+use crate::types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -140,20 +142,11 @@ fn own_info(config: &Config) -> MemberInfo {
 }
 
 fn node_options(config: &Config, owner: Owner) -> NodeOptions {
-    let members = config.cluster.initial.iter().map(|member| {
-        let info = MemberInfo {
-            name: member.name.clone(),
-            peer_url: member.peer.clone(),
-            client_url: member.client.clone(),
-            ..MemberInfo::default()
-        };
-        (member.id, info)
-    });
     NodeOptions {
         node_id: owner.node_id,
         cluster_id: owner.cluster_id,
         own: own_info(config),
-        initial_members: members.collect(),
+        initial_members: initial_members(config),
         data_dir: config.data_dir.clone(),
         timing: Timing {
             heartbeat: config.raft.heartbeat,
@@ -179,9 +172,23 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
             },
             ..FeedOptions::default()
         },
+        quota: QuotaOptions { bytes_max: config.quota.bytes_max, auto_disarm: config.quota.auto_disarm },
         lease_clock: LeaseClock::machine(),
         hand_over_timeout: HAND_OVER_TIMEOUT,
     }
+}
+
+fn initial_members(config: &Config) -> BTreeMap<NodeId, MemberInfo> {
+    let member = |member: &config::InitialMember| {
+        let info = MemberInfo {
+            name: member.name.clone(),
+            peer_url: member.peer.clone(),
+            client_url: member.client.clone(),
+            ..MemberInfo::default()
+        };
+        (member.id, info)
+    };
+    config.cluster.initial.iter().map(member).collect()
 }
 
 /// The cluster's id follows from its token and first members, so that every member derives the same one by itself, and

@@ -3,6 +3,7 @@
 //! Owns the `rocksdb` crate; no other module names it. Knows no business rules. Invariant: what is on disk is always one
 //! prefix of the log, named by the applied index inside it.
 
+pub mod backup;
 mod error;
 pub mod log;
 pub mod stamp;

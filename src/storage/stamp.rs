@@ -119,6 +119,15 @@ impl DataDir {
         Ok(Self { path: path.into(), owner, store_id, in_use, _lock: lock })
     }
 
+    /// Stamps a directory whose databases were made from a backup; the last step of a restore.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Io`] if the stamp cannot be written.
+    pub fn stamp_restored(path: &Path, owner: Owner, store_id: u64) -> Result<(), StorageError> {
+        write(path, owner, store_id, true)
+    }
+
     /// Notes durably that the databases below exist. From now on a missing one is an error. Called once all of them are
     /// created, and before the node takes part in anything.
     ///

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 
 use super::{
-    KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, RangeQuery,
-    Revision, StoreEpoch,
+    KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,
+    Revision, SetAlarm, StoreEpoch,
 };
 
 /// A command with what the proposer stamped on it.
@@ -43,6 +43,10 @@ pub enum Command {
     LeaseAttach(LeaseAttach),
     /// Compares, does one of two lists, and attaches.
     LeaseTxn(LeaseTxn),
+    /// Raises an alarm or takes it back.
+    SetAlarm(SetAlarm),
+    /// Makes a quota the one that counts.
+    SetQuota(Quota),
 }
 
 /// Writes one key (spec: etcd §1.4).

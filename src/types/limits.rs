@@ -48,6 +48,14 @@ pub const LEASE_EXPIRIES_MIN: usize = 64;
 /// Expiries that may be under way at once when leases end late, count: few beside the proposals that may be pending, so
 /// that writes go on while very many leases end together.
 pub const LEASE_EXPIRIES_MAX: usize = 512;
+/// Alarms that may be active, count: one of each kind for far more members than a cluster has.
+pub const ALARMS_MAX: usize = 64;
+/// Live keys and values if nothing else is configured, bytes (etcd's `--quota-backend-bytes`; spec: etcd §1.8).
+pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
+/// Backups that one member sends at once, count; one more is refused. Each keeps files alive that the store has replaced.
+pub const BACKUPS_MAX: usize = 4;
+/// One piece of a backup on the wire, bytes (etcd's; spec: etcd §4.2).
+pub const BACKUP_CHUNK_BYTES: usize = 32 * 1024;
 /// Questions about leases that may wait for the leader, count; one more is refused.
 pub const WAITING_LEASE_CALLS_MAX: usize = 20_000;
 /// Questions that one call to the leader carries, count.

@@ -7,6 +7,8 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod alarm;
+pub mod backup;
 pub mod command;
 pub mod event;
 pub mod ids;
@@ -16,6 +18,8 @@ pub mod limits;
 pub mod member;
 pub mod outcome;
 
+pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
+pub use backup::{BackupFile, BackupInfo};
 pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, Txn, TxnOp,
     ValueChoice,

@@ -45,6 +45,13 @@ pub enum Outcome {
     LeaseCheckpointed,
     /// Of [`Command::LeaseAttach`](super::Command::LeaseAttach).
     LeaseAttached,
+    /// Of [`Command::SetAlarm`](super::Command::SetAlarm).
+    AlarmSet {
+        /// Whether the alarm was active before.
+        was_active: bool,
+    },
+    /// Of [`Command::SetQuota`](super::Command::SetQuota).
+    QuotaSet,
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -133,4 +140,10 @@ pub enum Refusal {
     /// A decision about leases came too late: its leader no longer led, or the lease was another one by then.
     #[error("decision about a lease is out of date")]
     LeaseStale,
+    /// The quota is exceeded, or was and the alarm is still active.
+    #[error("database space exceeded")]
+    NoSpace,
+    /// The alarm is active that says that members differ.
+    #[error("corrupt cluster")]
+    Corrupt,
 }

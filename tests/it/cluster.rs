@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::ApiOptions;
-use headwater::node::{LeaseClock, Node, NodeOptions};
+use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
@@ -36,18 +36,30 @@ pub struct Settings {
     pub keep: u64,
     /// Bounds of what subscribers may pin.
     pub feed: FeedOptions,
+    /// How much may be stored.
+    pub quota: QuotaOptions,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { members: 3, snapshot_every: 50_000, keep: 20_000, feed: FeedOptions::default() }
+        Self {
+            members: 3,
+            snapshot_every: 50_000,
+            keep: 20_000,
+            feed: FeedOptions::default(),
+            quota: QuotaOptions::default(),
+        }
     }
 }
+
+/// Where clients and peers of one member connect.
+type Listeners = (TcpListener, TcpListener);
 
 /// A cluster; members are numbered from 0.
 pub struct Cluster {
     settings: Settings,
     lease_clock: LeaseClock,
+    cluster_id: ClusterId,
     root: TempDir,
     addresses: Vec<(SocketAddr, SocketAddr)>,
     /// The members that joined later, by number, with whether they are learners.
@@ -90,6 +102,12 @@ impl Cluster {
 
     /// As `start`; all members measure the time of leases with one clock, which the test may move.
     pub async fn start_with_clock(settings: Settings, lease_clock: LeaseClock) -> Self {
+        let (mut cluster, listeners) = Self::prepare(settings, lease_clock).await;
+        cluster.launch(listeners).await;
+        cluster
+    }
+
+    async fn prepare(settings: Settings, lease_clock: LeaseClock) -> (Self, Vec<Listeners>) {
         // `RUST_LOG=headwater=debug` shows what the members do.
         let _already = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -105,19 +123,46 @@ impl Cluster {
             addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
             listeners.push((client, peer));
         }
-        let mut cluster =
-            Self { settings, lease_clock, root, addresses, joined: BTreeMap::new(), instances: Vec::new() };
+        let cluster_id = ClusterId(7);
+        let joined = BTreeMap::new();
+        let cluster = Self { settings, lease_clock, cluster_id, root, addresses, joined, instances: Vec::new() };
+        (cluster, listeners)
+    }
+
+    async fn launch(&mut self, listeners: Vec<Listeners>) {
         for (index, (client, peer)) in listeners.into_iter().enumerate() {
-            let instance = cluster.instance(index, client, peer).await;
-            cluster.instances.push(Some(instance));
+            let instance = self.instance(index, client, peer).await;
+            self.instances.push(Some(instance));
         }
-        cluster.wait_healthy().await;
+        self.wait_healthy().await;
+    }
+
+    /// A new cluster with the contents of a backup, as `options` wants it; file, place and members are filled in.
+    pub async fn restored(settings: Settings, file: &Path, options: &RestoreOptions) -> Self {
+        let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
+        cluster.cluster_id = options.cluster_id;
+        for index in 0..settings.members {
+            let options = RestoreOptions {
+                file: file.to_owned(),
+                data_dir: cluster.data_dir(index),
+                node_id: NodeId(index as u64 + 1),
+                members: cluster.first_members(),
+                ..options.clone()
+            };
+            tokio::task::spawn_blocking(move || headwater::node::restore(&options).unwrap()).await.unwrap();
+        }
+        cluster.launch(listeners).await;
         cluster
     }
 
     /// A cluster of three with defaults.
     pub async fn three() -> Self {
         Self::start(Settings::default()).await
+    }
+
+    /// The first members.
+    pub fn first_members(&self) -> BTreeMap<NodeId, MemberInfo> {
+        (0..self.settings.members).map(|index| (NodeId(index as u64 + 1), self.info(index))).collect()
     }
 
     async fn instance(&self, index: usize, client_listener: TcpListener, peer_listener: TcpListener) -> Instance {
@@ -131,7 +176,7 @@ impl Cluster {
         peer_listener: TcpListener,
     ) -> anyhow::Result<Instance> {
         let owner = match self.joined.get(&index) {
-            None => Owner { cluster_id: ClusterId(7), node_id: NodeId(index as u64 + 1) },
+            None => Owner { cluster_id: self.cluster_id, node_id: NodeId(index as u64 + 1) },
             Some(learner) => within("a node joins", join(self.join_options(index, *learner))).await.unwrap(),
         };
         self.instance_of(index, owner, client_listener, peer_listener).await
@@ -162,8 +207,7 @@ impl Cluster {
     ) -> anyhow::Result<Instance> {
         let mut initial_members = BTreeMap::new();
         if !self.joined.contains_key(&index) {
-            let first = (0..self.settings.members).map(|index| (NodeId(index as u64 + 1), self.info(index)));
-            initial_members = first.collect();
+            initial_members = self.first_members();
         }
         let node = NodeOptions {
             node_id: owner.node_id,
@@ -183,6 +227,7 @@ impl Cluster {
             log: LogOptions::default(),
             state: StateOptions::default(),
             feed: self.settings.feed,
+            quota: self.settings.quota,
             lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
         };
@@ -264,11 +309,6 @@ impl Cluster {
     /// `http://host:port` of a member's client port.
     pub fn client_url(&self, index: usize) -> String {
         format!("http://{}", self.addresses[index].0)
-    }
-
-    /// `http://host:port` of a member's peer port.
-    pub fn peer_url(&self, index: usize) -> String {
-        format!("http://{}", self.addresses[index].1)
     }
 
     /// The member that leads, once all running members agree on one that runs.

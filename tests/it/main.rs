@@ -4,7 +4,9 @@
 #![allow(unreachable_pub)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod alarms;
 mod availability;
+mod backup;
 mod cluster;
 mod contests;
 mod forwarding;

@@ -43,9 +43,14 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::SeveralMemberUrls
             | Invalid::ClientApiVersion
             | Invalid::Timeout
-            | Invalid::MinIndex => None,
+            | Invalid::MinIndex
+            | Invalid::UnknownAlarm
+            | Invalid::UnknownAction
+            | Invalid::DowngradeTarget
+            | Invalid::DowngradeFormat
+            | Invalid::NoDowngrade => None,
         },
-        Failure::Contest(_) | Failure::Unserved(_) | Failure::Mismatch => None,
+        Failure::Contest(_) | Failure::Mismatch => None,
     }
 }
 
@@ -105,6 +110,8 @@ mod tests {
             (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
             (refused(Refusal::LeaseExists), "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), "etcdserver: too large lease TTL"),
+            (refused(Refusal::NoSpace), "etcdserver: mvcc: database space exceeded"),
+            (refused(Refusal::Corrupt), "etcdserver: corrupt cluster"),
             (Invalid::TooManyOperations.into(), "etcdserver: too many operations in txn request"),
             (Invalid::DuplicateKey.into(), "etcdserver: duplicate key given in txn request"),
         ];
@@ -127,6 +134,11 @@ mod tests {
             Invalid::ClientApiVersion,
             Invalid::Timeout,
             Invalid::MinIndex,
+            Invalid::UnknownAlarm,
+            Invalid::UnknownAction,
+            Invalid::DowngradeTarget,
+            Invalid::DowngradeFormat,
+            Invalid::NoDowngrade,
         ] {
             assert_eq!(in_header(&invalid.into()), None, "{invalid:?}");
         }
@@ -143,7 +155,6 @@ mod tests {
         ] {
             assert_eq!(in_header(&Failure::Node(error.clone())), None, "{error:?}");
         }
-        assert_eq!(in_header(&Failure::Unserved("")), None);
         assert_eq!(in_header(&Failure::Mismatch), None);
     }
 

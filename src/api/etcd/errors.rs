@@ -20,8 +20,6 @@ pub(crate) enum Failure {
     Node(NodeError),
     /// A lock or an election says no.
     Contest(Contest),
-    /// It is known and not served; what to do instead.
-    Unserved(&'static str),
     /// The node answered with something else than what was asked for: a bug.
     Mismatch,
 }
@@ -93,6 +91,16 @@ pub(crate) enum Invalid {
     Timeout,
     /// `headwater-min-index` cannot be read.
     MinIndex,
+    /// The kind of an alarm is none of the known ones, or none at all.
+    UnknownAlarm,
+    /// What to do is none of the known actions.
+    UnknownAction,
+    /// There is no such version to downgrade to.
+    DowngradeTarget,
+    /// What to downgrade to is no version.
+    DowngradeFormat,
+    /// There is no downgrade to cancel.
+    NoDowngrade,
 }
 
 impl From<InvalidTxn> for Invalid {
@@ -130,7 +138,6 @@ impl Failure {
                 let (code, text) = contest.wire();
                 (code, text.into())
             }
-            Self::Unserved(text) => (Code::Unimplemented, (*text).into()),
             Self::Mismatch => {
                 (Code::Internal, "headwater: the outcome is not of the request's kind; report this".into())
             }
@@ -163,6 +170,11 @@ impl Invalid {
                 (Code::InvalidArgument, "headwater: grpc-timeout must be up to eight digits and one of HMSmun")
             }
             Self::MinIndex => (Code::InvalidArgument, "headwater: headwater-min-index must be a decimal log index"),
+            Self::UnknownAlarm => (Code::InvalidArgument, "headwater: the alarm must be NOSPACE or CORRUPT"),
+            Self::UnknownAction => (Code::InvalidArgument, "headwater: the action is none of the known ones"),
+            Self::DowngradeTarget => (Code::InvalidArgument, "etcdserver: invalid downgrade target version"),
+            Self::DowngradeFormat => (Code::InvalidArgument, "etcdserver: wrong downgrade target version format"),
+            Self::NoDowngrade => (Code::FailedPrecondition, "etcdserver: no inflight downgrade job"),
         }
     }
 }
@@ -186,6 +198,8 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
         // Only leaders decide about leases, and no client asks for it.
         Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
+        Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+        Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
     }
 }
 
@@ -258,8 +272,7 @@ impl From<Failure> for Status {
             Failure::Node(NodeError::MinIndexNotReached { wanted: _, applied }) => {
                 metadata.insert(HEADWATER_INDEX, HeaderValue::from(applied.get()));
             }
-            Failure::Node(_) | Failure::Invalid(_) | Failure::Contest(_) | Failure::Unserved(_) | Failure::Mismatch => {
-            }
+            Failure::Node(_) | Failure::Invalid(_) | Failure::Contest(_) | Failure::Mismatch => {}
         }
         status
     }
@@ -290,6 +303,11 @@ mod tests {
             (invalid(Invalid::ClientApiVersion), 3, "etcdserver: invalid client api version"),
             (invalid(Invalid::Timeout), 3, "headwater: grpc-timeout must be up to eight digits and one of HMSmun"),
             (invalid(Invalid::MinIndex), 3, "headwater: headwater-min-index must be a decimal log index"),
+            (invalid(Invalid::UnknownAlarm), 3, "headwater: the alarm must be NOSPACE or CORRUPT"),
+            (invalid(Invalid::UnknownAction), 3, "headwater: the action is none of the known ones"),
+            (invalid(Invalid::DowngradeTarget), 3, "etcdserver: invalid downgrade target version"),
+            (invalid(Invalid::DowngradeFormat), 3, "etcdserver: wrong downgrade target version format"),
+            (invalid(Invalid::NoDowngrade), 9, "etcdserver: no inflight downgrade job"),
             (
                 refused(Refusal::Compacted { compact_revision: Revision(4) }),
                 11,
@@ -306,6 +324,8 @@ mod tests {
             (refused(Refusal::LeaseExists), 9, "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), 11, "etcdserver: too large lease TTL"),
             (refused(Refusal::LeaseStale), 14, "etcdserver: leader changed"),
+            (refused(Refusal::NoSpace), 8, "etcdserver: mvcc: database space exceeded"),
+            (refused(Refusal::Corrupt), 15, "etcdserver: corrupt cluster"),
             (NodeError::RequestTooLarge.into(), 3, "etcdserver: request is too large"),
             (NodeError::TooManyRequests.into(), 8, "etcdserver: too many requests"),
             (NodeError::NoLeader.into(), 14, "etcdserver: no leader"),
@@ -373,7 +393,6 @@ mod tests {
             (Contest::NoLeader.into(), 2, "election: no leader"),
             (Contest::LeaderMissing.into(), 2, "\"leader\" field must be provided"),
             (Contest::OutOfTime.into(), 4, "context deadline exceeded"),
-            (Failure::Unserved("not here"), 12, "not here"),
             (Failure::Mismatch, 13, "headwater: the outcome is not of the request's kind; report this"),
         ];
         for (failure, code, text) in table {

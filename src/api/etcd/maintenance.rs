@@ -5,8 +5,8 @@ use tonic::{Request, Response, Status};
 
 use super::super::context::{open, reply};
 use super::super::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
-use super::errors::Failure;
-use super::{convert, header};
+use super::errors::{Failure, Invalid};
+use super::{alarm, convert, header, snapshot};
 use crate::node::{self, Node};
 use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::maintenance_server::Maintenance;
@@ -26,19 +26,10 @@ impl MaintenanceService {
 
 #[tonic::async_trait]
 impl Maintenance for MaintenanceService {
-    /// No alarm can be raised yet, so there is none to tell and none to clear.
     async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
-        use pb::alarm_request::AlarmAction;
-        let request = request.into_inner();
-        match AlarmAction::try_from(request.action) {
-            Ok(AlarmAction::Get | AlarmAction::Deactivate) => {}
-            Ok(AlarmAction::Activate) | Err(_) => {
-                return Err(Failure::Unserved("headwater: alarms cannot be raised by hand").into());
-            }
-        }
-        let status = self.node.status().map_err(Failure::Node)?;
-        let header = Some(header::full(&self.node, status.revision));
-        Ok(reply(status.applied, pb::AlarmResponse { header, alarms: vec![] }))
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        let (index, response) = alarm::serve(&self.node, &ctx, request).await?;
+        Ok(reply(index, response))
     }
 
     async fn status(&self, _: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
@@ -69,16 +60,23 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, response))
     }
 
-    async fn defragment(&self, _: Request<pb::DefragmentRequest>) -> Result<Response<pb::DefragmentResponse>, Status> {
-        let text =
-            "headwater: there is nothing to defragment; space is given back in the background after a compaction";
-        Err(Failure::Unserved(text).into())
+    /// Space is given back in the background after a compaction; this makes it happen now. Nothing stands still meanwhile.
+    async fn defragment(
+        &self,
+        request: Request<pb::DefragmentRequest>,
+    ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        let (ctx, pb::DefragmentRequest {}) = open(request, self.options.request_timeout)?;
+        self.node.defragment(&ctx).await.map_err(Failure::Node)?;
+        // etcd sends no header here (spec: etcd App. B).
+        Ok(reply(self.node.watch_point().index, pb::DefragmentResponse { header: None }))
     }
 
     type SnapshotStream = BoxStream<'static, Result<pb::SnapshotResponse, Status>>;
 
-    async fn snapshot(&self, _: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
-        Err(Failure::Unserved("headwater: backups are not served yet").into())
+    async fn snapshot(&self, request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+        let (ctx, pb::SnapshotRequest {}) = open(request, self.options.request_timeout)?;
+        let backup = self.node.backup(&ctx).await.map_err(Failure::Node)?;
+        Ok(reply(backup.info.index, snapshot::stream(backup)))
     }
 
     /// Only the leader takes it, as in etcd; the answer has no header.
@@ -92,9 +90,31 @@ impl Maintenance for MaintenanceService {
         Ok(reply(applied, pb::MoveLeaderResponse { header: None }))
     }
 
-    async fn downgrade(&self, _: Request<pb::DowngradeRequest>) -> Result<Response<pb::DowngradeResponse>, Status> {
-        Err(Failure::Unserved("headwater: there is no version to downgrade to").into())
+    /// There is no version to go back to, so every target is the wrong one (spec: etcd §4.2).
+    async fn downgrade(
+        &self,
+        request: Request<pb::DowngradeRequest>,
+    ) -> Result<Response<pb::DowngradeResponse>, Status> {
+        Err(refuse_downgrade(&request.into_inner()).into())
     }
+}
+
+fn refuse_downgrade(request: &pb::DowngradeRequest) -> Failure {
+    use pb::downgrade_request::DowngradeAction;
+    match DowngradeAction::try_from(request.action) {
+        Ok(DowngradeAction::Validate | DowngradeAction::Enable) if is_version(&request.version) => {
+            Invalid::DowngradeTarget.into()
+        }
+        Ok(DowngradeAction::Validate | DowngradeAction::Enable) => Invalid::DowngradeFormat.into(),
+        Ok(DowngradeAction::Cancel) => Invalid::NoDowngrade.into(),
+        Err(_) => Invalid::UnknownAction.into(),
+    }
+}
+
+/// Two numbers, or three.
+fn is_version(text: &str) -> bool {
+    let numbers: Vec<_> = text.split('.').map(|part| part.parse::<u32>().is_ok()).collect();
+    (2..=3).contains(&numbers.len()) && numbers.iter().all(|is_number| *is_number)
 }
 
 fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::StatusResponse {
@@ -103,6 +123,7 @@ fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::Status
     if leader.is_none() {
         errors.push("etcdserver: no leader".to_owned());
     }
+    errors.extend(status.alarms.iter().map(alarm::text));
     pb::StatusResponse {
         header: Some(header),
         version: ETCD_COMPATIBLE_VERSION.to_owned(),
@@ -115,7 +136,7 @@ fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::Status
         db_size_in_use: convert::count(status.live_bytes),
         is_learner: status.is_learner,
         storage_version: ETCD_CLUSTER_VERSION.to_owned(),
-        db_size_quota: 0,
+        db_size_quota: status.quota_bytes.map_or(0, convert::count),
         downgrade_info: Some(pb::DowngradeInfo::default()),
     }
 }
@@ -129,6 +150,7 @@ fn fold(hash: u64) -> u32 {
 mod tests {
     use super::*;
     use crate::node::Leadership;
+    use crate::types::{Alarm, AlarmKind};
 
     fn standing(leader: Option<u64>) -> node::Status {
         node::Status {
@@ -141,6 +163,8 @@ mod tests {
             disk_bytes: 1000,
             live_bytes: 400,
             live_keys: 7,
+            quota_bytes: Some(5000),
+            alarms: vec![],
             is_learner: true,
             serving: true,
         }
@@ -161,12 +185,35 @@ mod tests {
             db_size_in_use: 400,
             is_learner: true,
             storage_version: "3.6.0".into(),
-            db_size_quota: 0,
+            db_size_quota: 5000,
             downgrade_info: Some(pb::DowngradeInfo::default()),
         };
         assert_eq!(encode_status(header, standing(Some(2))), wanted);
         let leaderless = encode_status(header, standing(None));
         assert_eq!((leaderless.leader, leaderless.errors), (0, vec!["etcdserver: no leader".to_owned()]));
+        let alarms = vec![Alarm { member: 1234.into(), kind: AlarmKind::NoSpace }];
+        let alarmed = encode_status(header, node::Status { alarms, quota_bytes: None, ..standing(Some(2)) });
+        assert_eq!((alarmed.errors, alarmed.db_size_quota), (vec!["memberID:1234 alarm:NOSPACE ".to_owned()], 0));
+    }
+
+    #[test]
+    fn there_is_nothing_to_downgrade_to() {
+        for (action, version, code, text) in [
+            (0, "3.5.0", 3, "etcdserver: invalid downgrade target version"),
+            (0, "3.5", 3, "etcdserver: invalid downgrade target version"),
+            (1, "3.5.0", 3, "etcdserver: invalid downgrade target version"),
+            (1, "three", 3, "etcdserver: wrong downgrade target version format"),
+            (0, "", 3, "etcdserver: wrong downgrade target version format"),
+            (0, "3", 3, "etcdserver: wrong downgrade target version format"),
+            (0, "3.-5.0", 3, "etcdserver: wrong downgrade target version format"),
+            (0, "3.5.0.1", 3, "etcdserver: wrong downgrade target version format"),
+            (2, "", 9, "etcdserver: no inflight downgrade job"),
+            (3, "3.5.0", 3, "headwater: the action is none of the known ones"),
+        ] {
+            let request = pb::DowngradeRequest { action, version: version.into() };
+            let status = Status::from(refuse_downgrade(&request));
+            assert_eq!((status.code() as i32, status.message()), (code, text), "{action} {version:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Owns the validation rules and the error table, which the early face shares. Knows nothing of how a request is carried
 //! out. Invariant: headers are always there; their revision is that of the state that the answer came from.
 
+mod alarm;
 mod cluster;
 mod compact;
 mod convert;
@@ -17,10 +18,12 @@ mod maintenance;
 mod put;
 mod range;
 mod range_stream;
+mod snapshot;
 mod txn;
 pub(crate) mod validate;
 mod watch;
 
+pub(super) use alarm::name as alarm_name;
 pub(super) use cluster::ClusterService;
 pub(super) use election::ElectionService;
 pub(super) use kv::KvService;

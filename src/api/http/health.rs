@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
-use axum::http::{Method, StatusCode};
-use axum::response::Response;
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracing::warn;
 
-use super::{HttpState, Params, only_get, text, values};
+use super::{HttpState, Params, only_get, values};
+use crate::api::etcd::alarm_name;
 use crate::api::etcd::errors::Failure;
 use crate::node::{Consistency, NodeError};
+use crate::types::AlarmKind;
 
-/// `exclude` names alarms that do not count; there are none to exclude yet. `serializable=true` asks about this member
-/// alone.
+/// `exclude` names alarms that do not count. `serializable=true` asks about this member alone.
 pub(super) async fn health(
     State(state): State<Arc<HttpState>>,
     method: Method,
@@ -23,9 +24,13 @@ pub(super) async fn health(
         return refusal;
     }
     let consistency = consistency(&params);
-    let health = match consistency {
-        Consistency::Linearizable if state.node.live_leader().is_none() => Health::without_leader(),
-        Consistency::Linearizable | Consistency::Serializable => Health::of_read(state.check_read(consistency).await),
+    let alarms = AlarmKind::ALL.into_iter().filter(|kind| state.node.active_alarms().has(*kind));
+    let health = match (Health::of_alarms(alarms, &params), consistency) {
+        (Some(alarmed), _) => alarmed,
+        (None, Consistency::Linearizable) if state.node.live_leader().is_none() => Health::without_leader(),
+        (None, Consistency::Linearizable | Consistency::Serializable) => {
+            Health::of_read(state.check_read(consistency).await)
+        }
     };
     if health.ok() {
         state.healthy.inc();
@@ -50,6 +55,13 @@ struct Health {
 }
 
 impl Health {
+    /// The first alarm that counts.
+    fn of_alarms(mut active: impl Iterator<Item = AlarmKind>, params: &Params) -> Option<Self> {
+        let counts = |kind: &AlarmKind| !values(params, "exclude").any(|name| name == alarm_name(*kind));
+        let kind = active.find(counts)?;
+        Some(Self { health: "false", reason: format!("ALARM {}", alarm_name(kind)) })
+    }
+
     fn without_leader() -> Self {
         Self { health: "false", reason: "RAFT NO LEADER".into() }
     }
@@ -67,7 +79,11 @@ impl Health {
 
     fn response(&self) -> Response {
         let body = serde_json::to_string(self).expect("two strings are always JSON");
-        if self.ok() { text(StatusCode::OK, body) } else { text(StatusCode::SERVICE_UNAVAILABLE, body + "\n") }
+        let (status, body) = match self.ok() {
+            true => (StatusCode::OK, body),
+            false => (StatusCode::SERVICE_UNAVAILABLE, body + "\n"),
+        };
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
@@ -87,6 +103,25 @@ mod tests {
         assert_eq!(consistency(&exclude), Consistency::Serializable);
     }
 
+    #[test]
+    fn alarms_count_unless_they_are_excluded() {
+        use AlarmKind::{Corrupt, NoSpace};
+        for (active, excluded, reason) in [
+            (&[][..], &[][..], None),
+            (&[NoSpace], &[], Some("ALARM NOSPACE")),
+            (&[Corrupt], &[], Some("ALARM CORRUPT")),
+            (&[NoSpace], &["NOSPACE"], None),
+            (&[NoSpace], &["CORRUPT"], Some("ALARM NOSPACE")),
+            (&[NoSpace, Corrupt], &["NOSPACE"], Some("ALARM CORRUPT")),
+            (&[NoSpace, Corrupt], &["CORRUPT", "NOSPACE"], None),
+        ] {
+            let params = excluded.iter().map(|name| ("exclude".to_owned(), (*name).to_owned())).collect();
+            let health = Health::of_alarms(active.iter().copied(), &params);
+            assert_eq!(health.as_ref().map(|health| health.reason.as_str()), reason, "{active:?} {excluded:?}");
+            assert!(health.is_none_or(|health| !health.ok()));
+        }
+    }
+
     #[tokio::test]
     async fn bodies_are_etcds() {
         let table = [
@@ -101,6 +136,7 @@ mod tests {
         for (health, code, body) in table {
             let response = health.response();
             assert_eq!(response.status().as_u16(), code);
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), body);
         }
     }

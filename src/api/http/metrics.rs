@@ -107,6 +107,8 @@ gauges! {
     applied: "etcd_server_proposals_applied_total", "Highest log index applied.";
     db_size: "etcd_mvcc_db_total_size_in_bytes", "Bytes that the state takes on disk.";
     db_size_in_use: "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of live keys and values.";
+    quota: "etcd_server_quota_backend_bytes", "Bytes that live keys and values may take; 0 if there is no bound.";
+    alarms: "headwater_alarms", "Number of active alarms.";
     keys: "etcd_debugging_mvcc_keys_total", "Number of live keys.";
     revision: "etcd_debugging_mvcc_current_revision", "Current revision of the KV store.";
     compact_revision: "etcd_debugging_mvcc_compact_revision", "Compaction point of the KV store.";
@@ -125,6 +127,8 @@ impl Gauges {
         self.applied.set(signed(status.applied.get()));
         self.db_size.set(signed(status.disk_bytes));
         self.db_size_in_use.set(signed(status.live_bytes));
+        self.quota.set(status.quota_bytes.map_or(0, signed));
+        self.alarms.set(signed(status.alarms.len() as u64));
         self.keys.set(signed(status.live_keys));
         self.revision.set(status.revision.get());
         self.compact_revision.set(status.compact_revision.get());
@@ -185,6 +189,7 @@ impl Totals {
 mod tests {
     use super::*;
     use crate::node::Leadership;
+    use crate::types::{Alarm, AlarmKind};
 
     #[test]
     fn gauges_tell_how_the_node_stands() {
@@ -199,6 +204,8 @@ mod tests {
             disk_bytes: 1000,
             live_bytes: 400,
             live_keys: 7,
+            quota_bytes: Some(5000),
+            alarms: vec![Alarm { member: 1.into(), kind: AlarmKind::NoSpace }],
             is_learner: false,
             serving: true,
         };
@@ -206,11 +213,12 @@ mod tests {
             gauges.set(id.into(), status);
             gauges.all().into_iter().map(IntGauge::get).collect()
         };
-        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 400, 7, 5, 2, 1]);
+        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 400, 5000, 1, 7, 5, 2, 1]);
         assert_eq!(told(1, &status)[..2], [1, 0]);
         status.leadership.leader = None;
+        (status.quota_bytes, status.alarms) = (None, vec![]);
         (status.is_learner, status.serving, status.disk_bytes) = (true, false, u64::MAX);
-        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 7, 5, 2, 0]);
+        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 0, 0, 7, 5, 2, 0]);
     }
 
     #[test]

@@ -12,10 +12,11 @@ use axum::response::Response;
 use super::{HttpState, Params, not_found, only_get, text, values};
 use crate::api::etcd::errors::Failure;
 use crate::node::{Consistency, NodeError};
+use crate::types::AlarmKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
-    /// The stored state can be read. A damaged one stops the node, so that no member stands with it.
+    /// The stored state can be read, and nobody has said that members differ.
     DataCorruption,
     SerializableRead,
     LinearizableRead,
@@ -38,7 +39,13 @@ impl Check {
     async fn run(self, state: &HttpState) -> Result<(), String> {
         let told = |error: NodeError| Failure::Node(error).wire().1.into_owned();
         match self {
-            Self::DataCorruption => state.node.status().map(|_| ()).map_err(told),
+            Self::DataCorruption => {
+                let alarms = state.node.status().map_err(told)?.alarms;
+                match alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt) {
+                    true => Err("alarm activated: CORRUPT".to_owned()),
+                    false => Ok(()),
+                }
+            }
             Self::SerializableRead => state.check_read(Consistency::Serializable).await.map_err(told),
             Self::LinearizableRead => state.check_read(Consistency::Linearizable).await.map_err(told),
             Self::NonLearner => match state.node.status().map_err(told)?.is_learner {

@@ -110,7 +110,8 @@ pub(in crate::cli) async fn run(args: VerifyArgs, cluster: &Cluster, client: &Cl
         return Ok(());
     }
     Err(CliError::Finding(format!(
-        "the store does not hold what the file says, {bad} differences:\n  {}",
+        "the store does not hold what the file says, {bad} differences{}:\n  {}",
+        if bad > SHOWN_MAX as u64 { format!(", the first {SHOWN_MAX} in key order") } else { String::new() },
         summary.findings.examples.join("\n  ")
     )))
 }

@@ -360,6 +360,30 @@ impl<'a> From<&'a pb::MemberListResponse> for MemberList<'a> {
     }
 }
 
+/// `AlarmResponse`.
+#[derive(Serialize)]
+pub(crate) struct Alarms {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alarms: Vec<Alarm>,
+}
+
+#[derive(Serialize)]
+struct Alarm {
+    #[serde(rename = "memberID", skip_serializing_if = "is_zero")]
+    member_id: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    alarm: i32,
+}
+
+impl From<&pb::AlarmResponse> for Alarms {
+    fn from(r: &pb::AlarmResponse) -> Self {
+        let alarm = |a: &pb::AlarmMember| Alarm { member_id: a.member_id, alarm: a.alarm };
+        Self { header: header(&r.header), alarms: r.alarms.iter().map(alarm).collect() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

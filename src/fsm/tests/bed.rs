@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use crate::fsm;
 use crate::storage::state::{AppliedState, Committed, StateOptions, StateStore};
 use crate::types::{
-    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease, LeaseChoice,
-    LeaseGrant, LeaseId, LogIndex, Outcome, Proposal, Put, RangeQuery, RangeResult, ReadAt, Refusal, Revision, Term,
-    Txn, TxnDone, TxnOp, ValueChoice,
+    Alarm, AlarmKind, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue,
+    Lease, LeaseChoice, LeaseGrant, LeaseId, LogIndex, NodeId, Outcome, Proposal, Put, Quota, RangeQuery, RangeResult,
+    ReadAt, Refusal, Revision, SetAlarm, Term, Txn, TxnDone, TxnOp, ValueChoice,
 };
 
 pub(super) struct Bed {
@@ -195,6 +195,15 @@ pub(super) fn get(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> RangeQuery {
 
 pub(super) fn grant(lease: i64, ttl_seconds: i64) -> Command {
     Command::LeaseGrant(LeaseGrant { id: LeaseId(lease), ttl_seconds })
+}
+
+pub(super) fn set_alarm(member: u64, kind: AlarmKind, active: bool) -> Command {
+    Command::SetAlarm(SetAlarm { alarm: Alarm { member: NodeId(member), kind }, active })
+}
+
+/// A quota that member 2 has set.
+pub(super) fn quota(bytes_max: Option<u64>) -> Command {
+    Command::SetQuota(Quota { bytes_max, member: NodeId(2) })
 }
 
 pub(super) fn compact(revision: i64) -> Command {

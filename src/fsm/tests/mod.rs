@@ -1,5 +1,6 @@
 //! Every rule of spec etcd §1, by table, on a real database. One file a command, as in the code.
 
+mod alarm;
 mod bed;
 mod compact;
 mod cursor;

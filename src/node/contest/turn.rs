@@ -27,6 +27,11 @@ pub(super) fn passes(error: &NodeError) -> bool {
         NodeError::Refused(_)
         | NodeError::RequestTooLarge
         | NodeError::Indeterminate(_)
+        | NodeError::Membership(_)
+        | NodeError::NotLeader
+        | NodeError::BadTransferee
+        | NodeError::TransferTimeout
+        | NodeError::Removed
         | NodeError::Stopped
         | NodeError::Storage(_) => false,
     }

@@ -61,13 +61,9 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
             tell_role(role, now);
             role = Some(now);
         }
-        match member {
-            Some(member) if consensus.leading().leader.is_some() => {
-                if member.info.name != own.name || member.info.client_url != own.client_url {
-                    describe(&consensus, &keeper, &own).await;
-                }
-            }
-            _ => {}
+        let is_told = |info: &crate::raft::MemberInfo| info.name == own.name && info.client_url == own.client_url;
+        if consensus.leading().leader.is_some() && member.is_some_and(|member| !is_told(&member.info)) {
+            describe(&consensus, &keeper, &own).await;
         }
         if matches!(now, Role::Outside | Role::CatchingUp)
             && told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL)

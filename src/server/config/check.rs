@@ -9,10 +9,10 @@ use tracing_subscriber::EnvFilter;
 use super::settings::Draft;
 use super::{
     ClusterConfig, Config, ConfigError, InitialMember, JoinConfig, LimitsConfig, LogConfig, NodeConfig, Problem,
-    RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
+    QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
 };
 use crate::types::NodeId;
-use crate::types::limits::{MEMBER_NAME_BYTES_MAX, VOTERS_MAX};
+use crate::types::limits::{MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX};
 
 /// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
 /// 300/600 ms means 1.0 s without a leader (1.1 s at worst), so that writes resume well within 2 s; 500/1000 ms means
@@ -181,8 +181,15 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         );
     }
     let level = draft.log_level.unwrap_or_else(|| "info".to_owned());
-    if let Err(error) = EnvFilter::try_new(&level) {
-        found.add("log.level", format!("{level:?} is neither a level nor a list of directives ({error})"));
+    match (EnvFilter::try_new(&level), unknown_level(&level)) {
+        (Err(error), _) => {
+            found.add("log.level", format!("{level:?} is neither a level nor a list of directives ({error})"));
+        }
+        (Ok(_), Some(part)) => found.add(
+            "log.level",
+            format!("{part:?} is no level; write error, warn, info, debug, trace or off, or TARGET=LEVEL"),
+        ),
+        (Ok(_), None) => {}
     }
 
     if !found.0.is_empty() {
@@ -201,6 +208,10 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         storage,
         runtime: RuntimeConfig { worker_threads: usize::try_from(worker_threads).expect("bounded above") },
         watch,
+        quota: QuotaConfig {
+            bytes_max: draft.quota_bytes.unwrap_or(Some(QUOTA_BYTES_DEFAULT)),
+            auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
+        },
         limits: LimitsConfig { request_timeout },
         log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
     })
@@ -222,6 +233,18 @@ fn check_join(draft: &Draft, found: &mut Findings) {
     for (key, _) in told.into_iter().filter(|(_, is_set)| *is_set) {
         found.add(key, "must not be set together with join: the cluster that is joined decides it");
     }
+}
+
+/// The first part that is neither a level nor has one. By itself the filter takes a misspelt level for a target.
+fn unknown_level(level: &str) -> Option<&str> {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));
+    level.split(',').map(str::trim).find(|part| match part.rsplit_once('=') {
+        // A field of a span, whose value may have any form.
+        _ if part.contains(['[', ']', '{', '}']) => false,
+        Some((_, level)) => !is_level(level),
+        None => !is_level(part),
+    })
 }
 
 fn check_members(initial: &[InitialMember], id: NodeId, name: &str, found: &mut Findings) {

@@ -13,6 +13,7 @@
 mod check;
 mod error;
 mod settings;
+mod show;
 mod value;
 
 #[cfg(test)]
@@ -57,6 +58,8 @@ pub struct Config {
     pub runtime: RuntimeConfig,
     /// What watchers may cost.
     pub watch: WatchConfig,
+    /// How much may be stored.
+    pub quota: QuotaConfig,
     /// Limits that an operator may move; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
     /// What is logged, and how.
@@ -72,7 +75,8 @@ pub struct NodeConfig {
     pub name: String,
 }
 
-/// The cluster as it is first formed. A node that has data ignores it, so it need not change at a restart.
+/// The cluster as it is first formed. Token and members together give the cluster its id; a node that has data takes its
+/// membership from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// Tells clusters with equal members apart; part of the cluster's id.
@@ -154,6 +158,15 @@ pub struct WatchConfig {
     pub leader_loss_timeout: Duration,
 }
 
+/// How much may be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaConfig {
+    /// The most that live keys and values may take, bytes; `None` is no bound.
+    pub bytes_max: Option<u64>,
+    /// Whether the alarm goes by itself once there is room again.
+    pub auto_disarm: bool,
+}
+
 /// Limits that an operator may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -185,7 +198,8 @@ pub enum LogFormat {
 pub struct Sources {
     /// A TOML file.
     pub file: Option<PathBuf>,
-    /// Environment variables; those that name no setting are left alone, for others may use the prefix too.
+    /// Environment variables; those that are not even nearly named as a setting are left alone, for others may use the
+    /// prefix too.
     pub environment: Vec<(String, String)>,
     /// Flags, as (setting's key, text).
     pub flags: Vec<(&'static str, String)>,
@@ -209,6 +223,7 @@ impl Config {
             })?;
             draft.read_table(&table, &path.display().to_string(), &mut problems);
         }
+        problems.extend(sources.environment.iter().filter_map(|(name, _)| settings::misspelt(name)));
         for setting in SETTINGS {
             let variable = setting.variable();
             if let Some((_, text)) = sources.environment.iter().find(|(name, _)| *name == variable) {

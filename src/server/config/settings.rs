@@ -51,6 +51,8 @@ pub(super) struct Draft {
     pub(super) watch_catch_up_commits: Option<u64>,
     pub(super) watch_progress_interval: Option<Duration>,
     pub(super) watch_leader_loss_timeout: Option<Duration>,
+    pub(super) quota_bytes: Option<Option<u64>>,
+    pub(super) quota_auto_disarm: Option<bool>,
     pub(super) limits_request_timeout: Option<Duration>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
@@ -70,6 +72,7 @@ enum Put {
     Endpoints(fn(&mut Draft, Vec<String>)),
     Switch(fn(&mut Draft, bool)),
     Format(fn(&mut Draft, LogFormat)),
+    Quota(fn(&mut Draft, Option<u64>)),
 }
 
 /// Every setting, in the order in which help and documentation show them.
@@ -134,7 +137,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "cluster.initial",
         form: "LIST",
         default: "this node alone",
-        help: "The first voters, a TOML list of { id, name, peer, client }; ignored once there is data",
+        help: "The first voters, a TOML list of { id, name, peer, client }; with the token they name the cluster, so keep it",
         put: Put::Members(|d, v| d.cluster_initial = Some(v)),
     },
     Setting {
@@ -257,6 +260,20 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Duration(|d, v| d.watch_leader_loss_timeout = Some(v)),
     },
     Setting {
+        key: "quota.backend-bytes",
+        form: "SIZE|off",
+        default: "2GiB",
+        help: "How much live keys and values may take; past it puts are refused until the alarm is disarmed",
+        put: Put::Quota(|d, v| d.quota_bytes = Some(v)),
+    },
+    Setting {
+        key: "quota.auto-disarm",
+        form: "true|false",
+        default: "false",
+        help: "Whether that alarm goes by itself once nine tenths of the quota suffice",
+        put: Put::Switch(|d, v| d.quota_auto_disarm = Some(v)),
+    },
+    Setting {
         key: "limits.request-timeout",
         form: "DURATION",
         default: "7s",
@@ -278,6 +295,31 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Format(|d, v| d.log_format = Some(v)),
     },
 ];
+
+/// Variables that name no setting and have a meaning for the program or the scripts beside it.
+const OTHER_VARIABLES: &[&str] = &[
+    "HEADWATER_CONFIG",
+    "HEADWATER_ENDPOINTS",
+    "HEADWATER_BIN",
+    "HEADWATER_RUN_DIR",
+    "HEADWATER_PORT_OFFSET",
+    "HEADWATER_WAIT_SECONDS",
+];
+
+/// The problem with a variable that is almost a setting's. Container platforms make up variables with a service's name in
+/// front; those are far from any.
+pub(super) fn misspelt(variable: &str) -> Option<Problem> {
+    if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
+        return None;
+    }
+    let nearest = SETTINGS
+        .iter()
+        .map(|setting| (value::distance(variable, &setting.variable()), setting))
+        .min_by_key(|(d, _)| *d);
+    let (_, setting) = nearest.filter(|(distance, _)| (1..=2).contains(distance))?;
+    let detail = format!("is no setting; did you mean {}?", setting.variable());
+    Some(Problem { origin: "the environment".to_owned(), key: variable.to_owned(), detail })
+}
 
 impl Setting {
     /// The setting of that key.
@@ -376,6 +418,7 @@ impl Draft {
             (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
             (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),
             (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
+            (Put::Quota(put), value) => value::quota(value).map(|v| put(self, v)),
             (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),
             (Put::Url(put), Value::String(text)) => value::url(text).map(|v| put(self, v)),
             (Put::Format(put), Value::String(text)) => match text.as_str() {

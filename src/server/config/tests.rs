@@ -86,6 +86,76 @@ fn flags_beat_environment_beats_file() {
 }
 
 #[test]
+fn misspelt_variables_are_refused_and_those_of_others_left_alone() {
+    for (name, meant) in [
+        ("HEADWATER_DATADIR", Some("HEADWATER_DATA_DIR")),
+        ("HEADWATER_RAFT_HARTBEAT", Some("HEADWATER_RAFT_HEARTBEAT")),
+        ("HEADWATER_LOG_LEVLE", Some("HEADWATER_LOG_LEVEL")),
+        ("HEADWATER_SERVICE_HOST", None),
+        ("HEADWATER_PORT", None),
+        ("HEADWATER_PORT_2379_TCP_ADDR", None),
+        ("HEADWATER_ENDPOINTS", None),
+        ("HEADWATER_BIN", None),
+        ("OTHER_DATADIR", None),
+    ] {
+        let sources = Sources { environment: vec![(name.into(), "1".into())], ..Sources::default() };
+        match (Config::load(&sources), meant) {
+            (Ok(_), None) => {}
+            (Err(error), Some(meant)) => {
+                let wanted = format!("{name} (from the environment): is no setting; did you mean {meant}?");
+                assert!(error.to_string().contains(&wanted), "{error}");
+            }
+            (loaded, _) => panic!("{name}: {loaded:?}"),
+        }
+    }
+}
+
+#[test]
+fn misspelt_levels_are_refused() {
+    for (level, is_good) in [
+        ("info", true),
+        ("INFO", true),
+        ("off", true),
+        ("info,headwater::raft=debug", true),
+        ("warn, h2=off", true),
+        ("headwater[request{id=7}]=debug", true),
+        ("inof", false),
+        ("info,dbug", false),
+        ("headwater=trase", false),
+        ("headwater", false),
+        ("", false),
+    ] {
+        let sources = Sources { flags: vec![("log.level", level.into())], ..Sources::default() };
+        assert_eq!(Config::load(&sources).is_ok(), is_good, "{level:?}");
+    }
+}
+
+#[test]
+fn a_quota_is_a_size_or_what_etcd_takes() {
+    for (text, wanted) in [
+        ("8GiB", Some(Some(8 << 30))),
+        ("off", Some(None)),
+        ("0", Some(Some(2 << 30))),
+        ("-1", Some(None)),
+        ("8589934592", Some(Some(8 << 30))),
+        ("0B", None),
+        ("much", None),
+        ("1.5GiB", None),
+    ] {
+        let sources = Sources { flags: vec![("quota.backend-bytes", text.into())], ..Sources::default() };
+        assert_eq!(Config::load(&sources).ok().map(|config| config.quota.bytes_max), wanted, "{text}");
+        let file = match text.parse::<i64>() {
+            Ok(number) => format!("[quota]\nbackend-bytes = {number}\n"),
+            Err(_) => format!("[quota]\nbackend-bytes = {text:?}\n"),
+        };
+        assert_eq!(from_file(&file).ok().map(|config| config.quota.bytes_max), wanted, "{file}");
+    }
+    assert!(from_file("[quota]\nbackend-bytes = true\n").is_err());
+    assert!(from_file("[quota]\nauto-disarm = \"yes\"\n").is_err());
+    assert!(from_file("[quota]\nauto-disarm = true\n").unwrap().quota.auto_disarm);
+}
+
+#[test]
 fn lists_can_come_from_a_flag() {
     let list = r#"[{ id = 1, name = "a", peer = "http://h:1", client = "http://h:2" }]"#;
     let sources = Sources { flags: vec![("cluster.initial", list.into())], ..Sources::default() };

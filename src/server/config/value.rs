@@ -7,6 +7,7 @@ use toml::Value;
 
 use super::InitialMember;
 use crate::types::NodeId;
+use crate::types::limits::QUOTA_BYTES_DEFAULT;
 
 /// Reads a duration such as `100ms`, `2s` or `1h 30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -34,6 +35,25 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let unit = text[digits..].trim();
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
     number.checked_mul(*factor).ok_or_else(|| format!("{text:?} is larger than any memory"))
+}
+
+/// Reads a quota: a size, `off`, or a number of bytes as etcd has it, where 0 is the default and less is none.
+pub(super) fn quota(value: &Value) -> Result<Option<u64>, String> {
+    let number = match value {
+        Value::Integer(number) => Some(*number),
+        Value::String(text) => text.parse().ok(),
+        other => return Err(wrong_type("a size such as \"8GiB\", or \"off\"", other)),
+    };
+    match (number, value) {
+        (Some(0), _) => Ok(Some(QUOTA_BYTES_DEFAULT)),
+        (Some(bytes), _) => Ok(u64::try_from(bytes).ok()),
+        (None, Value::String(text)) if text == "off" => Ok(None),
+        (None, Value::String(text)) => match size(text)? {
+            0 => Err("must be above zero; \"off\" is no quota".to_owned()),
+            bytes => Ok(Some(bytes)),
+        },
+        (None, _) => unreachable!("invariant: a number or a text"),
+    }
 }
 
 /// Reads `ip:port`.
@@ -145,7 +165,7 @@ pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -
 }
 
 /// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
+pub(super) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::{ColumnFamily, DB, FlushOptions, ReadOptions, WriteBatch};
+use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, FlushOptions, ReadOptions, WriteBatch};
 
 use super::cache::KeyCache;
 use super::filter::{self, KeyFilter};
@@ -220,11 +220,35 @@ impl StateDb {
         if applied.is_some() && applied == self.durable_applied() {
             return Ok(applied);
         }
-        self.health.watch(flush_all(&self.db))?;
+        self.flush_now()?;
         self.check_background()?;
         let mut durable = self.durable.lock();
         *durable = (*durable).max(applied);
         Ok(*durable)
+    }
+
+    pub(super) fn flush_now(&self) -> Result<(), StorageError> {
+        self.health.watch(flush_all(&self.db))
+    }
+
+    /// Rewrites all files, so that what was removed takes no space any more. Writes and reads go on beside it; the disk
+    /// must have room for the largest family once more. Blocks for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed; the store then refuses everything.
+    pub fn compact_files(&self) -> Result<(), StorageError> {
+        self.health.check()?;
+        self.flush()?;
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        // Without this the last level, where most of it is, stays as it is.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+        for name in FAMILIES {
+            self.db.compact_range_cf_opt(handle(&self.db, name), None::<&[u8]>, None::<&[u8]>, &options);
+            self.check_background()?;
+        }
+        Ok(())
     }
 
     /// A flush or compaction that RocksDB began by itself fails where nobody is told: asked for here, it stops the store.

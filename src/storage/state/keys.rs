@@ -173,6 +173,9 @@ const META_LEASE: u8 = 4;
 /// How far the lease clock has come.
 pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
 
+/// The active alarms.
+pub(super) const META_ALARMS: &[u8] = &[6];
+
 /// First possible `meta` entry of a lease, and the first key after all of them.
 pub(super) const META_LEASES: (&[u8], &[u8]) = (&[META_LEASE], &[META_LEASE + 1]);
 
@@ -229,7 +232,11 @@ mod tests {
                 },
                 &[1, 0, 0, 0, 0, 0, 0, 0, 2, b'k', 0],
             ),
-            ("meta", [META_HEAD, META_MEMBERSHIP, META_RECLAIM, META_LEASE_CLOCK].concat(), &[1, 2, 3, 5]),
+            (
+                "meta",
+                [META_HEAD, META_MEMBERSHIP, META_RECLAIM, META_LEASE_CLOCK, META_ALARMS].concat(),
+                &[1, 2, 3, 5, 6],
+            ),
         ];
         for (name, got, want) in cases {
             assert_eq!(got, want, "{name}");

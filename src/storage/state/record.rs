@@ -8,7 +8,10 @@
 use bytes::Bytes;
 
 use super::keys::Table;
-use crate::types::{ChangeKind, KeyValue, Lease, LeaseId, LogIndex, Revision, StoreEpoch, Term};
+use crate::types::{
+    Alarm, AlarmKind, AlarmSet, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Quota, Revision, StoreEpoch,
+    Term,
+};
 
 const FORMAT: u8 = 1;
 const FLAG_DELETED: u8 = 1;
@@ -80,12 +83,24 @@ pub struct StateHead {
     pub live_keys: u64,
     /// Bytes of live KV keys and values.
     pub live_bytes: u64,
+    /// How much live keys and values may take, once a leader has said so.
+    pub quota: Option<Quota>,
+    /// Which kinds of alarm are active.
+    pub alarms: AlarmSet,
 }
 
 impl StateHead {
     /// The head of an empty store.
-    pub const EMPTY: Self =
-        Self { applied: None, revision: Revision::INITIAL, compaction: None, epoch: None, live_keys: 0, live_bytes: 0 };
+    pub const EMPTY: Self = Self {
+        applied: None,
+        revision: Revision::INITIAL,
+        compaction: None,
+        epoch: None,
+        live_keys: 0,
+        live_bytes: 0,
+        quota: None,
+        alarms: AlarmSet::NONE,
+    };
 
     /// Index of the last entry that was applied, zero if none was.
     pub fn applied_index(&self) -> LogIndex {
@@ -311,6 +326,10 @@ pub(super) fn decode_lease_clock(bytes: &[u8]) -> Option<u64> {
 const HEAD_APPLIED: u8 = 1;
 const HEAD_COMPACTED: u8 = 2;
 const HEAD_EPOCH: u8 = 4;
+const HEAD_QUOTA: u8 = 8;
+const HEAD_QUOTA_BOUND: u8 = 16;
+const HEAD_ALARMS: u8 = 32;
+const HEAD_KNOWN: u8 = HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH | HEAD_QUOTA | HEAD_QUOTA_BOUND | HEAD_ALARMS;
 
 impl StateHead {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -324,6 +343,15 @@ impl StateHead {
         }
         if self.epoch.is_some() {
             flags |= HEAD_EPOCH;
+        }
+        if let Some(quota) = self.quota {
+            flags |= HEAD_QUOTA;
+            if quota.bytes_max.is_some() {
+                flags |= HEAD_QUOTA_BOUND;
+            }
+        }
+        if !self.alarms.is_empty() {
+            flags |= HEAD_ALARMS;
         }
         out.extend_from_slice(&[FORMAT, flags]);
         if let Some((term, index)) = self.applied {
@@ -340,13 +368,22 @@ impl StateHead {
         }
         put_varint(&mut out, self.live_keys);
         put_varint(&mut out, self.live_bytes);
+        if let Some(Quota { bytes_max, member }) = self.quota {
+            put_varint(&mut out, member.get());
+            if let Some(bytes_max) = bytes_max {
+                put_varint(&mut out, bytes_max);
+            }
+        }
+        if !self.alarms.is_empty() {
+            out.push(self.alarms.bits());
+        }
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::open(bytes)?;
         let flags = cursor.byte()?;
-        if flags & !(HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH) != 0 {
+        if flags & !HEAD_KNOWN != 0 {
             return None;
         }
         let applied = match flags & HEAD_APPLIED {
@@ -362,10 +399,40 @@ impl StateHead {
             0 => None,
             _ => Some(StoreEpoch(cursor.varint()?)),
         };
-        let head =
-            Self { applied, revision, compaction, epoch, live_keys: cursor.varint()?, live_bytes: cursor.varint()? };
-        cursor.end(head)
+        let (live_keys, live_bytes) = (cursor.varint()?, cursor.varint()?);
+        let quota = match flags & (HEAD_QUOTA | HEAD_QUOTA_BOUND) {
+            0 => None,
+            HEAD_QUOTA => Some(Quota { member: NodeId(cursor.varint()?), bytes_max: None }),
+            HEAD_QUOTA_BOUND => return None,
+            _ => Some(Quota { member: NodeId(cursor.varint()?), bytes_max: Some(cursor.varint()?) }),
+        };
+        let alarms = match flags & HEAD_ALARMS {
+            0 => AlarmSet::NONE,
+            _ => AlarmSet::from_bits(cursor.byte()?)?,
+        };
+        cursor.end(Self { applied, revision, compaction, epoch, live_keys, live_bytes, quota, alarms })
     }
+}
+
+/// Encodes the active alarms.
+pub(super) fn encode_alarms(alarms: &[Alarm]) -> Vec<u8> {
+    let mut out = vec![FORMAT];
+    for alarm in alarms {
+        out.push(alarm.kind as u8);
+        put_varint(&mut out, alarm.member.get());
+    }
+    out
+}
+
+/// Decodes [`encode_alarms`].
+pub(super) fn decode_alarms(bytes: &[u8]) -> Option<Vec<Alarm>> {
+    let mut cursor = Cursor::open(bytes)?;
+    let mut alarms = Vec::new();
+    while !cursor.0.is_empty() {
+        let kind = AlarmKind::from_byte(cursor.byte()?)?;
+        alarms.push(Alarm { kind, member: NodeId(cursor.varint()?) });
+    }
+    Some(alarms)
 }
 
 impl ReclaimState {
@@ -451,9 +518,23 @@ mod tests {
             epoch: Some(StoreEpoch(7)),
             live_keys: 8,
             live_bytes: 9,
+            quota: None,
+            alarms: AlarmSet::NONE,
         };
         assert_eq!(full.encode(), [1, 7, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(StateHead::decode(&full.encode()), Some(full));
+        let bounded = Quota { bytes_max: Some(300), member: NodeId(2) };
+        let alarmed =
+            StateHead { quota: Some(bounded), alarms: [AlarmKind::NoSpace].into_iter().collect(), ..StateHead::EMPTY };
+        assert_eq!(alarmed.encode(), [1, 56, 1, 0, 0, 2, 172, 2, 2]);
+        assert_eq!(StateHead::decode(&alarmed.encode()), Some(alarmed));
+        let unbounded = StateHead { quota: Some(Quota { bytes_max: None, ..bounded }), ..StateHead::EMPTY };
+        assert_eq!(unbounded.encode(), [1, 8, 1, 0, 0, 2]);
+        assert_eq!(StateHead::decode(&unbounded.encode()), Some(unbounded));
+        let alarms =
+            [(2, AlarmKind::NoSpace), (300, AlarmKind::Corrupt)].map(|(id, kind)| Alarm { member: NodeId(id), kind });
+        assert_eq!(encode_alarms(&alarms), [1, 1, 2, 2, 172, 2]);
+        assert_eq!(decode_alarms(&encode_alarms(&alarms)), Some(alarms.to_vec()));
 
         let reclaim = ReclaimState { target: LogIndex(300), next: (LogIndex(2), 1) };
         assert_eq!(reclaim.encode(), [1, 172, 2, 2, 1]);
@@ -484,7 +565,11 @@ mod tests {
         }
         assert_eq!(Version::decode(LogIndex(1), &[1, 2, 0, 0, 0, 0, 0, 0]), None, "unknown flag");
         assert_eq!(Version::decode(LogIndex(1), &[1, 0, 0, 0, 0, 0, 0, 0, 0]), None, "trailing byte");
-        assert_eq!(StateHead::decode(&[1, 8, 1, 0, 0]), None, "unknown flag");
+        assert_eq!(StateHead::decode(&[1, 64, 1, 0, 0]), None, "unknown flag");
+        assert_eq!(StateHead::decode(&[1, 16, 1, 0, 0, 1]), None, "a bound without a quota");
+        assert_eq!(StateHead::decode(&[1, 32, 1, 0, 0, 8]), None, "unknown alarm");
+        assert_eq!(decode_alarms(&[1, 3, 1]), None, "unknown alarm");
+        assert_eq!(decode_alarms(&[1, 1]), None, "cut short");
         assert_eq!(decode_lease(&[1, 2, 1, 1]), None, "unknown flag");
         assert_eq!(decode_lease(&[1, 1, 1, 1]), None, "cut short");
         assert_eq!(decode_lease_clock(&[1, 1, 1]), None, "trailing byte");

@@ -26,7 +26,7 @@ use super::txn::WriteTxn;
 use crate::storage::StorageError;
 use crate::types::LogIndex;
 
-const CURRENT: &str = "CURRENT";
+pub(super) const CURRENT: &str = "CURRENT";
 const PREFIX: &str = "gen-";
 const DRAFT: &str = "draft";
 
@@ -120,7 +120,7 @@ impl StateStore {
         }
         drop(StateDb::open(&draft, true, tuning, Arc::clone(health))?);
         files::sync_tree(&draft)?;
-        let name = format!("{PREFIX}1");
+        let name = first_generation();
         files::rename(&draft, &dir.join(&name))?;
         Ok(name)
     }
@@ -243,6 +243,11 @@ fn read_current(dir: &Path) -> Result<Option<String>, StorageError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(files::at(&path)(error)),
     }
+}
+
+/// The name of the first generation of a state.
+pub(super) fn first_generation() -> String {
+    format!("{PREFIX}1")
 }
 
 fn number(name: &str) -> Option<u64> {

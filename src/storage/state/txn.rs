@@ -19,14 +19,16 @@ use super::options::write_options;
 use super::overlay::{Change, Overlay};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
-    CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_history, encode_lease, encode_lease_clock,
+    CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_alarms, encode_history, encode_lease,
+    encode_lease_clock,
 };
 use super::scan::VersionScan;
 use super::seek::Seeker;
-use super::view::{decode_index, read_lease, read_lease_clock};
+use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::storage::StorageError;
 use crate::types::{
-    ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex, Revision, StoreEpoch,
+    Alarm, ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex, Quota,
+    Revision, StoreEpoch,
 };
 
 /// What a commit made visible.
@@ -65,6 +67,7 @@ pub struct WriteTxn<'db> {
     index: BTreeMap<Vec<u8>, bool>,
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
+    alarms: Option<Vec<Alarm>>,
     membership: Option<Bytes>,
     command: Option<Command>,
     seeker: RefCell<Seeker<'db>>,
@@ -85,6 +88,7 @@ impl<'db> WriteTxn<'db> {
             index: BTreeMap::new(),
             leases: BTreeMap::new(),
             lease_clock_ms: None,
+            alarms: None,
             membership: None,
             command: None,
             seeker: RefCell::default(),
@@ -237,6 +241,30 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
+    /// Makes a quota the one that counts.
+    pub fn set_quota(&mut self, quota: Quota) {
+        self.head.quota = Some(quota);
+    }
+
+    /// The active alarms, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn alarms(&self) -> Result<Vec<Alarm>, StorageError> {
+        match &self.alarms {
+            Some(alarms) => Ok(alarms.clone()),
+            None => read_alarms(self.db.db.get_pinned_cf(self.families.meta, keys::META_ALARMS)?.as_deref()),
+        }
+    }
+
+    /// Replaces the active alarms.
+    pub fn set_alarms(&mut self, mut alarms: Vec<Alarm>) {
+        alarms.sort_unstable();
+        self.head.alarms = alarms.iter().map(|alarm| alarm.kind).collect();
+        self.alarms = Some(alarms);
+    }
+
     /// The KV keys that hang on a lease, in key order.
     ///
     /// # Errors
@@ -337,6 +365,9 @@ impl<'db> WriteTxn<'db> {
         }
         if let Some(clock_ms) = self.lease_clock_ms {
             batch.put_cf(families.meta, keys::META_LEASE_CLOCK, encode_lease_clock(clock_ms));
+        }
+        if let Some(alarms) = &self.alarms {
+            batch.put_cf(families.meta, keys::META_ALARMS, encode_alarms(alarms));
         }
         if let Some(membership) = &self.membership {
             batch.put_cf(families.meta, keys::META_MEMBERSHIP, membership);

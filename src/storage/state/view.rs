@@ -13,11 +13,13 @@ use super::keys::{self, Table};
 use super::load;
 use super::options::{HISTORY, META, REVISIONS};
 use super::reader::{NEWEST, StateReader};
-use super::record::{HistoryHead, HistoryRecord, StateHead, Version, decode_history, decode_lease, decode_lease_clock};
+use super::record::{
+    HistoryHead, HistoryRecord, StateHead, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
+};
 use super::scan::VersionScan;
 use super::seek::Seeker;
 use crate::storage::StorageError;
-use crate::types::{KeyRange, Lease, LeaseId, LogIndex, Revision};
+use crate::types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};
 
 /// A consistent view of committed state; see [`StateDb::view`]. It pins what it sees, so let go of it soon.
 pub struct ReadView<'db> {
@@ -117,6 +119,15 @@ impl<'db> ReadView<'db> {
     /// If the disk failed.
     pub fn lease_clock(&self) -> Result<u64, StorageError> {
         read_lease_clock(self.snapshot.get_pinned_cf(self.families.meta, keys::META_LEASE_CLOCK)?.as_deref())
+    }
+
+    /// The active alarms, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn alarms(&self) -> Result<Vec<Alarm>, StorageError> {
+        read_alarms(self.snapshot.get_pinned_cf(self.families.meta, keys::META_ALARMS)?.as_deref())
     }
 
     /// The KV keys that hang on a lease, in key order.
@@ -260,6 +271,12 @@ pub(super) fn read_lease(key: &[u8], bytes: Option<&[u8]>) -> Result<Option<Leas
 pub(super) fn read_lease_clock(bytes: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = bytes else { return Ok(0) };
     decode_lease_clock(bytes).ok_or_else(|| corrupt(META, keys::META_LEASE_CLOCK, "cannot be decoded"))
+}
+
+/// Reads the active alarms; none until one was raised.
+pub(super) fn read_alarms(bytes: Option<&[u8]>) -> Result<Vec<Alarm>, StorageError> {
+    let Some(bytes) = bytes else { return Ok(Vec::new()) };
+    decode_alarms(bytes).ok_or_else(|| corrupt(META, keys::META_ALARMS, "cannot be decoded"))
 }
 
 /// Reads an entry of `revisions`.

@@ -1,0 +1,113 @@
+//! Alarms on the wire (spec: etcd §4.2).
+
+use super::errors::{Failure, Invalid};
+use super::header;
+use crate::node::{Consistency, Node, RequestContext};
+use crate::pb::etcdserverpb as pb;
+use crate::types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
+
+/// Tells, raises or takes back alarms. The answer has those that it is about.
+pub(super) async fn serve(
+    node: &Node,
+    ctx: &RequestContext,
+    request: pb::AlarmRequest,
+) -> Result<(LogIndex, pb::AlarmResponse), Failure> {
+    let (index, revision, alarms) = match decode(request)? {
+        Asked::List(kind) => {
+            let read = node.alarms(ctx, Consistency::Linearizable).await?;
+            let wanted = |alarm: &Alarm| kind.is_none_or(|kind| alarm.kind == kind);
+            (read.index, read.revision, read.value.into_iter().filter(wanted).collect())
+        }
+        Asked::Set(set) => {
+            let done = node.set_alarm(ctx, set).await?;
+            // What was raised is told even if it was there before; what was not there was not taken back.
+            let is_told = set.active || done.value;
+            (done.index, done.revision, if is_told { vec![set.alarm] } else { vec![] })
+        }
+        Asked::Nothing => {
+            let read = node.alarms(ctx, Consistency::Linearizable).await?;
+            (read.index, read.revision, vec![])
+        }
+    };
+    let alarms = alarms.iter().map(encode).collect();
+    Ok((index, pb::AlarmResponse { header: Some(header::full(node, revision)), alarms }))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// All, or those of one kind; of all members whichever is named, as in etcd.
+    List(Option<AlarmKind>),
+    Set(SetAlarm),
+    /// To take back what is no alarm.
+    Nothing,
+}
+
+fn decode(request: pb::AlarmRequest) -> Result<Asked, Invalid> {
+    use pb::alarm_request::AlarmAction;
+    let kind = match pb::AlarmType::try_from(request.alarm) {
+        Ok(pb::AlarmType::None) => None,
+        Ok(pb::AlarmType::Nospace) => Some(AlarmKind::NoSpace),
+        Ok(pb::AlarmType::Corrupt) => Some(AlarmKind::Corrupt),
+        Err(_) => return Err(Invalid::UnknownAlarm),
+    };
+    let set = |kind, active| Asked::Set(SetAlarm { alarm: Alarm { member: NodeId(request.member_id), kind }, active });
+    match (AlarmAction::try_from(request.action), kind) {
+        (Ok(AlarmAction::Get), kind) => Ok(Asked::List(kind)),
+        (Ok(AlarmAction::Activate), Some(kind)) => Ok(set(kind, true)),
+        (Ok(AlarmAction::Activate), None) => Err(Invalid::UnknownAlarm),
+        (Ok(AlarmAction::Deactivate), Some(kind)) => Ok(set(kind, false)),
+        (Ok(AlarmAction::Deactivate), None) => Ok(Asked::Nothing),
+        (Err(_), _) => Err(Invalid::UnknownAction),
+    }
+}
+
+fn encode(alarm: &Alarm) -> pb::AlarmMember {
+    let kind = match alarm.kind {
+        AlarmKind::NoSpace => pb::AlarmType::Nospace,
+        AlarmKind::Corrupt => pb::AlarmType::Corrupt,
+    };
+    pb::AlarmMember { member_id: alarm.member.get(), alarm: kind.into() }
+}
+
+/// The name that users of etcd know.
+pub(in crate::api) fn name(kind: AlarmKind) -> &'static str {
+    match kind {
+        AlarmKind::NoSpace => "NOSPACE",
+        AlarmKind::Corrupt => "CORRUPT",
+    }
+}
+
+/// As protobuf's text format has it, with its blank at the end: `Status` tells alarms so, and tools look for it.
+pub(super) fn text(alarm: &Alarm) -> String {
+    format!("memberID:{} alarm:{} ", alarm.member, name(alarm.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for() {
+        let set = |kind, active| Ok(Asked::Set(SetAlarm { alarm: Alarm { member: NodeId(7), kind }, active }));
+        for (action, alarm, wanted) in [
+            (0, 0, Ok(Asked::List(None))),
+            (0, 1, Ok(Asked::List(Some(AlarmKind::NoSpace)))),
+            (0, 2, Ok(Asked::List(Some(AlarmKind::Corrupt)))),
+            (1, 1, set(AlarmKind::NoSpace, true)),
+            (1, 0, Err(Invalid::UnknownAlarm)),
+            (2, 2, set(AlarmKind::Corrupt, false)),
+            (2, 0, Ok(Asked::Nothing)),
+            (0, 3, Err(Invalid::UnknownAlarm)),
+            (3, 1, Err(Invalid::UnknownAction)),
+        ] {
+            assert_eq!(decode(pb::AlarmRequest { action, member_id: 7, alarm }), wanted, "{action} {alarm}");
+        }
+    }
+
+    #[test]
+    fn alarms_look_as_in_etcd() {
+        let alarm = Alarm { member: NodeId(1234), kind: AlarmKind::Corrupt };
+        assert_eq!(encode(&alarm), pb::AlarmMember { member_id: 1234, alarm: 2 });
+        assert_eq!(text(&alarm), "memberID:1234 alarm:CORRUPT ");
+    }
+}

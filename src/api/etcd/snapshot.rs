@@ -1,0 +1,26 @@
+//! A backup as the stream that etcd's clients save to a file (spec: etcd §4.2).
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::super::ETCD_CLUSTER_VERSION;
+use super::errors::Failure;
+use crate::node::Backup;
+use crate::pb::etcdserverpb::SnapshotResponse;
+
+/// Every piece with what is still to come before the checksum, which is the last piece; without headers, as in etcd.
+pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotResponse, Status>> {
+    let mut remaining = backup.total_bytes.saturating_sub(CHECKSUM_BYTES);
+    let encode = move |piece: Result<bytes::Bytes, _>| {
+        let blob = piece.map_err(|error| Status::from(Failure::Node(error)))?;
+        remaining = remaining.saturating_sub(blob.len() as u64);
+        let version = ETCD_CLUSTER_VERSION.to_owned();
+        Ok(SnapshotResponse { header: None, remaining_bytes: remaining, blob, version })
+    };
+    ReceiverStream::new(backup.pieces).map(encode).boxed()
+}
+
+/// What does not count as content.
+const CHECKSUM_BYTES: u64 = 32;

@@ -1,0 +1,78 @@
+//! `headwater defrag`: makes endpoints give space back to the file system now.
+
+use std::io::Write;
+use std::time::Instant;
+
+use serde::Serialize;
+use tonic::Request;
+
+use super::ClientArgs;
+use super::connect::Cluster;
+use super::error::CliError;
+use super::output::{self, WriteOut};
+use super::status::member_endpoints;
+use crate::pb::etcdserverpb::DefragmentRequest;
+
+/// Make each endpoint rewrite its files, so that what was removed takes no space any more
+///
+/// Space is given back in the background anyway, some time after a compaction. Reads and writes go on meanwhile.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DefragArgs {
+    /// Every member of the cluster, not only the named endpoints
+    #[arg(long)]
+    cluster: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    endpoint: String,
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// One endpoint after the other: while one rewrites its files, the others have the disk and the processor to themselves.
+pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let found;
+    let cluster = if args.cluster {
+        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout)?;
+        &found
+    } else {
+        cluster
+    };
+    let mut rows = Vec::new();
+    for (number, endpoint) in cluster.names().enumerate() {
+        let began = Instant::now();
+        let done = match cluster.attempt(number).await {
+            // It takes as long as it takes; that the other side is still there is asked by the connection.
+            Ok(attempt) => {
+                let done = attempt.maintenance().defragment(Request::new(DefragmentRequest {})).await;
+                done.map_err(|status| status.message().to_owned())
+            }
+            Err(reason) => Err(reason),
+        };
+        let row = Row { endpoint: endpoint.to_owned(), seconds: began.elapsed().as_secs_f64(), error: done.err() };
+        if client.write_out == WriteOut::Simple {
+            match &row.error {
+                None => println!("Finished defragmenting etcd member[{endpoint}]"),
+                Some(error) => eprintln!("Failed to defragment etcd member[{endpoint}] ({error})"),
+            }
+        }
+        rows.push(row);
+    }
+    let mut out = std::io::stdout().lock();
+    match client.write_out {
+        WriteOut::Simple => out.flush()?,
+        WriteOut::Json => output::print_json(&mut out, &rows)?,
+        WriteOut::Table => {
+            let cells = rows.iter().map(|row| {
+                vec![row.endpoint.clone(), format!("{:.2}", row.seconds), row.error.clone().unwrap_or_default()]
+            });
+            output::print_table(&mut out, &["ENDPOINT", "SECONDS", "ERROR"], cells)?;
+        }
+    }
+    match rows.iter().filter(|row| row.error.is_some()).count() {
+        0 => Ok(()),
+        failed => Err(CliError::Finding(format!("{failed} of {} endpoints were not defragmented", rows.len()))),
+    }
+}

@@ -1,0 +1,135 @@
+//! `headwater snapshot`: takes backups, looks at them, and makes data directories of them.
+
+mod restore;
+mod save;
+mod status;
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::ClientArgs;
+use super::connect::Cluster;
+use super::error::CliError;
+use super::output::human_bytes;
+use crate::server::backup::Verified;
+
+/// Backups: one file that holds a whole store
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct SnapshotArgs {
+    #[command(subcommand)]
+    command: SnapshotCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum SnapshotCommand {
+    /// Save a backup of a running member; it goes on serving meanwhile
+    Save(save::SaveArgs),
+    /// Check a backup from end to end and show what it holds
+    Status(status::StatusArgs),
+    /// Make the data directory of a new cluster's member of a backup
+    Restore(restore::RestoreArgs),
+}
+
+pub(super) fn run(args: SnapshotArgs, client: &ClientArgs) -> Result<(), CliError> {
+    match args.command {
+        SnapshotCommand::Save(args) => {
+            super::on_cluster(client, async |cluster: &Cluster| save::run(args, cluster, client).await)
+        }
+        SnapshotCommand::Status(args) => status::run(&args, client.write_out),
+        SnapshotCommand::Restore(args) => restore::run(args, client.write_out),
+    }
+}
+
+/// What a backup holds, as it is printed. The first four are named as etcd's tools name them.
+#[derive(Debug, Serialize)]
+struct Summary {
+    hash: u32,
+    revision: i64,
+    #[serde(rename = "totalKey")]
+    total_key: u64,
+    #[serde(rename = "totalSize")]
+    total_size: u64,
+    sha256: String,
+    cluster: String,
+    member: String,
+    /// Empty if the lineage had no name yet.
+    epoch: String,
+    compact_revision: i64,
+    leases: u64,
+    index: u64,
+    term: u64,
+    taken: String,
+    version: String,
+}
+
+impl From<&Verified> for Summary {
+    fn from(verified: &Verified) -> Self {
+        let Verified { info, digest, total_bytes } = verified;
+        let taken = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(info.taken_unix_ms));
+        Self {
+            hash: u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]),
+            revision: info.revision.get(),
+            total_key: info.live_keys,
+            total_size: *total_bytes,
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            cluster: format!("{:x}", info.cluster_id.get()),
+            member: format!("{:x}", info.node_id.get()),
+            epoch: info.epoch.map(|epoch| format!("{:016x}", epoch.get())).unwrap_or_default(),
+            compact_revision: info.compact_revision.map_or(0, |revision| revision.get()),
+            leases: info.leases,
+            index: info.index.get(),
+            term: info.term.get(),
+            // Beyond what a calendar has, the number itself is all that can be told.
+            taken: taken
+                .filter(|_| info.taken_unix_ms < YEAR_10000_UNIX_MS)
+                .map_or_else(|| info.taken_unix_ms.to_string(), |at| humantime::format_rfc3339_seconds(at).to_string()),
+            version: info.version.clone(),
+        }
+    }
+}
+
+/// Where calendars of four digits end.
+const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
+
+impl Summary {
+    /// One line, for people.
+    fn line(&self) -> String {
+        let Self { revision, total_key, leases, total_size, .. } = self;
+        format!("revision {revision}, {total_key} keys, {leases} leases, {}", human_bytes(*total_size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+
+    #[test]
+    fn a_summary_has_etcds_names_first() {
+        let info = BackupInfo {
+            cluster_id: ClusterId(0xabc),
+            node_id: NodeId(2),
+            epoch: Some(StoreEpoch(0x1f)),
+            term: Term(3),
+            index: LogIndex(40),
+            revision: Revision(5),
+            compact_revision: None,
+            live_keys: 6,
+            live_bytes: 7,
+            leases: 8,
+            taken_unix_ms: 1_000_000_000_000,
+            version: "1.2.3".into(),
+            files: vec![],
+        };
+        let summary = Summary::from(&Verified { info: info.clone(), digest: [0xab; 32], total_bytes: 2048 });
+        let json = serde_json::to_string(&summary).unwrap();
+        let wanted = r#"{"hash":2880154539,"revision":5,"totalKey":6,"totalSize":2048,"sha256":"abab"#;
+        assert!(json.starts_with(wanted), "{json}");
+        let rest = r#""cluster":"abc","member":"2","epoch":"000000000000001f","compact_revision":0,"leases":8,"index":40,"term":3,"taken":"2001-09-09T01:46:40Z","version":"1.2.3"}"#;
+        assert!(json.ends_with(rest), "{json}");
+        assert_eq!(summary.line(), "revision 5, 6 keys, 8 leases, 2.0 KiB");
+        let far = BackupInfo { taken_unix_ms: u64::MAX, ..info };
+        let summary = Summary::from(&Verified { info: far, digest: [0; 32], total_bytes: 0 });
+        assert_eq!(summary.taken, u64::MAX.to_string());
+    }
+}

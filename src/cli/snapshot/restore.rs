@@ -1,0 +1,138 @@
+//! `headwater snapshot restore`: a data directory for one member of a new cluster.
+//!
+//! The member and its cluster are described as for `serve`, by the same file, variables and flags, so that what is restored
+//! is what `serve` will look for.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches};
+use serde::Serialize;
+
+use super::Summary;
+use crate::cli::error::CliError;
+use crate::cli::output::{self, WriteOut};
+use crate::cli::serve;
+use crate::server::backup;
+use crate::server::config::{Config, SETTINGS, Setting, Sources};
+
+/// What `restore` was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RestoreArgs {
+    file: PathBuf,
+    config: Option<PathBuf>,
+    bump_revision: i64,
+    mark_compacted: bool,
+    flags: Vec<(&'static str, String)>,
+}
+
+/// Settings that say who a member is; the others have no meaning here.
+fn settings() -> impl Iterator<Item = &'static Setting> {
+    const SECTIONS: &[&str] = &["node.", "data-dir", "listen-", "advertise-", "cluster."];
+    SETTINGS.iter().filter(|setting| SECTIONS.iter().any(|section| setting.key.starts_with(section)))
+}
+
+impl clap::Args for RestoreArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let path = || clap::value_parser!(PathBuf);
+        command
+            .about("Make the data directory of a new cluster's member of a backup")
+            .long_about(
+                "Make the data directory of a new cluster's member of a backup.\n\nThe new cluster has the keys, revisions \
+                 and leases of the backup, another name (choose another\ncluster.token) and another store epoch. Run it once \
+                 for every member of cluster.initial, with the same\nbackup and the same options but for the member's own, \
+                 then start them all. An existing data directory is\nnever touched.",
+            )
+            .arg(Arg::new("file").value_name("FILE").required(true).value_parser(path()).help("The backup"))
+            .arg(
+                Arg::new("bump-revision")
+                    .long("bump-revision")
+                    .value_name("N")
+                    .value_parser(clap::value_parser!(i64).range(0..))
+                    .default_value("0")
+                    .help("Leave N revisions out, so that none that clients have seen is given out again"),
+            )
+            .arg(
+                Arg::new("mark-compacted")
+                    .long("mark-compacted")
+                    .action(ArgAction::SetTrue)
+                    .help("Make older revisions unreadable: watchers from before the restore are told to start over"),
+            )
+            .arg(serve::config_file_arg())
+            .args(settings().map(serve::setting_arg))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for RestoreArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.file = matches.get_one::<PathBuf>("file").cloned().unwrap_or_default();
+        self.config = matches.get_one::<PathBuf>("config").cloned();
+        self.bump_revision = matches.get_one::<i64>("bump-revision").copied().unwrap_or_default();
+        self.mark_compacted = matches.get_flag("mark-compacted");
+        self.flags = serve::given_settings(settings(), matches);
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Done {
+    data_dir: String,
+    node: String,
+    cluster: String,
+    members: usize,
+    revision: i64,
+    compact_revision: i64,
+    backup: Summary,
+}
+
+pub(super) fn run(args: RestoreArgs, format: WriteOut) -> Result<(), CliError> {
+    let sources = Sources { file: args.config, environment: serve::environment(), flags: args.flags };
+    let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
+    let restored = backup::restore(&args.file, &config, args.bump_revision, args.mark_compacted)
+        .map_err(|error| CliError::Finding(format!("nothing was restored: {error}")))?;
+    let done = Done {
+        data_dir: config.data_dir.display().to_string(),
+        node: config.node.id.to_string(),
+        cluster: format!("{:x}", backup::cluster_of(&config)),
+        members: config.cluster.initial.len(),
+        revision: restored.revision.get(),
+        compact_revision: restored.compact_revision.map_or(0, |revision| revision.get()),
+        backup: Summary::from(&restored.backup),
+    };
+    let mut out = std::io::stdout().lock();
+    match format {
+        WriteOut::Json => output::print_json(&mut out, &done),
+        WriteOut::Table => {
+            let header = ["DATA DIR", "NODE", "CLUSTER", "MEMBERS", "REVISION", "COMPACTED", "KEYS"];
+            let row = vec![
+                done.data_dir,
+                done.node,
+                done.cluster,
+                done.members.to_string(),
+                done.revision.to_string(),
+                done.compact_revision.to_string(),
+                done.backup.total_key.to_string(),
+            ];
+            output::print_table(&mut out, &header, [row])
+        }
+        WriteOut::Simple => {
+            writeln!(out, "restored {} into {}", done.backup.line(), done.data_dir)?;
+            let Done { node, cluster, members, revision, .. } = &done;
+            writeln!(out, "node {node} of {members} in the new cluster {cluster} begins at revision {revision}")?;
+            if *members > 1 {
+                writeln!(out, "restore the other members from the same backup before you start any")?;
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `headwater snapshot save`: the backup of a running member, in a file that is whole or not there.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tonic::{Request, Streaming};
+
+use super::Summary;
+use crate::cli::ClientArgs;
+use crate::cli::connect::Cluster;
+use crate::cli::error::{CliError, Tried};
+use crate::cli::output::{self, WriteOut, human_bytes};
+use crate::cli::progress::Progress;
+use crate::pb::etcdserverpb::{SnapshotRequest, SnapshotResponse};
+use crate::server::backup::{self, BackupError};
+
+/// How long a member may need for the next piece; it begins by writing to disk what it has in memory.
+const STALL_MAX: Duration = Duration::from_secs(60);
+/// Bytes of the checksum at the end.
+const DIGEST_BYTES: usize = 32;
+
+/// Save a backup of a running member; it goes on serving meanwhile
+///
+/// The first endpoint that answers is asked. The backup is what that member has: a follower's may be a moment old.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct SaveArgs {
+    /// Where to; replaced only once the new backup is complete and checked
+    file: PathBuf,
+    /// Show progress even if it is no terminal (lines instead of a bar)
+    #[arg(long)]
+    progress: bool,
+}
+
+pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let part = part_of(&args.file)?;
+    let (endpoint, stream) = open(cluster).await?;
+    let fetched = fetch(stream, &part, args.progress).await.map_err(|error| match error {
+        Broken::File(error) => CliError::other(anyhow::Error::new(error).context(part.display().to_string())),
+        Broken::Stream(reason) => CliError::Finding(format!("{endpoint}: {reason}; nothing was saved")),
+    });
+    let saved = match fetched {
+        Ok(bytes) => check(&part, bytes),
+        Err(error) => Err(error),
+    };
+    let summary = match saved {
+        Ok(summary) => summary,
+        Err(error) => {
+            // What is not whole must not be taken for a backup.
+            if let Err(error) = fs::remove_file(&part) {
+                eprintln!("could not remove {}: {error}", part.display());
+            }
+            return Err(error);
+        }
+    };
+    place(&part, &args.file)?;
+
+    let mut out = std::io::stdout().lock();
+    match (client.write_out, &summary) {
+        (WriteOut::Json, Some(summary)) => output::print_json(&mut out, summary),
+        (WriteOut::Simple | WriteOut::Table, Some(summary)) => {
+            writeln!(out, "Snapshot saved at {}", args.file.display())?;
+            writeln!(out, "{} from {endpoint}, sha-256 {}", summary.line(), summary.sha256)?;
+            Ok(())
+        }
+        // Of another server: its checksum fits, and that is all that can be told.
+        (_, None) => Ok(writeln!(out, "Snapshot saved at {}", args.file.display())?),
+    }
+}
+
+fn part_of(file: &Path) -> Result<PathBuf, CliError> {
+    let mut name =
+        file.file_name().ok_or_else(|| CliError::Usage(format!("{} names no file", file.display())))?.to_owned();
+    name.push(".part");
+    Ok(file.with_file_name(name))
+}
+
+/// Asks one endpoint after the other.
+async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>), CliError> {
+    let mut tried = Vec::new();
+    for (number, endpoint) in cluster.names().enumerate() {
+        let asked = async {
+            let attempt = cluster.attempt(number).await?;
+            let call = async { attempt.maintenance().snapshot(Request::new(SnapshotRequest {})).await };
+            match tokio::time::timeout(STALL_MAX, call).await {
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(status.message().to_owned()),
+                Err(_) => Err("no answer in time".to_owned()),
+            }
+        };
+        match asked.await {
+            Ok(stream) => return Ok((endpoint.to_owned(), stream)),
+            Err(reason) => tried.push(Tried { endpoint: endpoint.to_owned(), reason }),
+        }
+    }
+    Err(CliError::Unreachable(tried))
+}
+
+enum Broken {
+    File(std::io::Error),
+    Stream(String),
+}
+
+/// Writes the stream to `part`, durably, and compares it with the checksum that ends it. Returns its length.
+async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines: bool) -> Result<u64, Broken> {
+    let mut file = File::create(part).map_err(Broken::File)?;
+    let mut checksum = Trailing::default();
+    let mut progress = Progress::Off;
+    let mut bytes = 0;
+    loop {
+        let next = tokio::time::timeout(STALL_MAX, stream.message()).await;
+        let piece = match next {
+            Ok(Ok(Some(piece))) => piece,
+            Ok(Ok(None)) => break,
+            Ok(Err(status)) => return Err(Broken::Stream(status.message().to_owned())),
+            Err(_) => return Err(Broken::Stream("no more data came".to_owned())),
+        };
+        if bytes == 0 {
+            let total = piece.blob.len() as u64 + piece.remaining_bytes;
+            progress = Progress::of_bytes("saving", total, with_lines);
+        }
+        file.write_all(&piece.blob).map_err(Broken::File)?;
+        checksum.update(&piece.blob);
+        bytes += piece.blob.len() as u64;
+        progress.set(bytes);
+    }
+    progress.finish();
+    file.sync_all().map_err(Broken::File)?;
+    if !checksum.fits() {
+        let text = format!("the stream ended after {} without the checksum that belongs to it", human_bytes(bytes));
+        return Err(Broken::Stream(text));
+    }
+    Ok(bytes)
+}
+
+/// Hashes all but the last bytes, which should be the hash.
+#[derive(Default)]
+struct Trailing {
+    hash: Sha256,
+    last: Vec<u8>,
+}
+
+impl Trailing {
+    fn update(&mut self, bytes: &[u8]) {
+        self.last.extend_from_slice(bytes);
+        let done = self.last.len().saturating_sub(DIGEST_BYTES);
+        self.hash.update(&self.last[..done]);
+        self.last.drain(..done);
+    }
+
+    fn fits(self) -> bool {
+        self.last.as_slice() == self.hash.finalize().as_slice()
+    }
+}
+
+/// Reads what is on disk once more; `None` if it is the backup of another server, such as etcd.
+fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
+    match backup::inspect(part) {
+        Ok(verified) if verified.total_bytes == bytes => Ok(Some(Summary::from(&verified))),
+        Ok(_) => Err(CliError::Finding(format!("{} changed while it was written", part.display()))),
+        Err(BackupError::Foreign { .. }) => Ok(None),
+        Err(error) => Err(CliError::Finding(error.to_string())),
+    }
+}
+
+fn place(part: &Path, file: &Path) -> Result<(), CliError> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::rename(part, file).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| {
+        CliError::other(anyhow::Error::new(error).context(format!("{} was written but not renamed", part.display())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_found_however_the_stream_is_cut() {
+        let content = b"some content".to_vec();
+        let digest = Sha256::digest(&content);
+        let whole = [content, digest.to_vec()].concat();
+        let fits = |bytes: &[u8], piece: usize| {
+            let mut checksum = Trailing::default();
+            bytes.chunks(piece).for_each(|piece| checksum.update(piece));
+            checksum.fits()
+        };
+        for piece in [1, 5, 12, 32, 33, 100] {
+            assert!(fits(&whole, piece), "pieces of {piece}");
+            for length in 0..whole.len() {
+                assert!(!fits(&whole[..length], piece), "{length} bytes in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_part_lies_beside_the_file() {
+        assert_eq!(part_of(Path::new("a/b.db")).unwrap(), Path::new("a/b.db.part"));
+        assert!(part_of(Path::new("..")).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Raises alarms and takes them back (spec: etcd §4.2). What is active is refused for in `quota`.
+
+use super::stop::Stop;
+use crate::storage::StorageError;
+use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::limits::ALARMS_MAX;
+use crate::types::{Alarm, AlarmKind, Outcome, SetAlarm};
+
+pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, Stop> {
+    let was_active = change(txn, set)?;
+    Ok(Outcome::AlarmSet { was_active })
+}
+
+/// Raises the alarm of a store that is full, unless it is there already: about the member whose quota it is.
+pub(super) fn raise_no_space(txn: &mut WriteTxn<'_>) -> Result<(), StorageError> {
+    let head = *txn.head();
+    if head.alarms.has(AlarmKind::NoSpace) {
+        return Ok(());
+    }
+    let quota = head.quota.expect("invariant: without a quota no store is full");
+    let alarm = Alarm { member: quota.member, kind: AlarmKind::NoSpace };
+    change(txn, &SetAlarm { alarm, active: true }).map(|_| ())
+}
+
+/// Answers whether the alarm was active before.
+fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> {
+    let mut alarms = txn.alarms()?;
+    let found = alarms.iter().position(|alarm| *alarm == set.alarm);
+    match (found, set.active) {
+        (Some(place), false) => {
+            alarms.remove(place);
+        }
+        (None, true) => {
+            // Nobody has that many members. What matters is kept: which kinds are active.
+            if alarms.len() >= ALARMS_MAX
+                && let Some(place) = alarms.iter().position(|alarm| alarm.kind == set.alarm.kind)
+            {
+                alarms.remove(place);
+            }
+            alarms.push(set.alarm);
+        }
+        (Some(_), true) | (None, false) => return Ok(found.is_some()),
+    }
+    txn.set_alarms(alarms);
+    Ok(found.is_some())
+}

@@ -1,0 +1,99 @@
+//! Which commands are taken while an alarm is active, and when a store is full (spec: etcd §1.8).
+//!
+//! Decided where commands are applied, from what is replicated: every member refuses the same ones. What frees space is
+//! always taken.
+
+use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
+
+/// What a put takes besides key and value, bytes.
+const PUT_OVERHEAD_BYTES: u64 = 256;
+/// What a lease takes, bytes.
+const LEASE_BYTES: u64 = 64;
+
+/// Refuses what must not be done to the store as it is.
+pub(super) fn admit(txn: &WriteTxn<'_>, command: &Command) -> Result<(), Refusal> {
+    let head = txn.head();
+    if head.alarms.has(AlarmKind::Corrupt) && is_stopped_by_corruption(command) {
+        return Err(Refusal::Corrupt);
+    }
+    let bytes_max = head.quota.and_then(|quota| quota.bytes_max);
+    let is_full = head.alarms.has(AlarmKind::NoSpace);
+    if !is_full && bytes_max.is_none() {
+        return Ok(());
+    }
+    match cost_bytes(command) {
+        0 => Ok(()),
+        _ if is_full => Err(Refusal::NoSpace),
+        cost if bytes_max.is_some_and(|max| head.live_bytes.saturating_add(cost) > max) => Err(Refusal::NoSpace),
+        _ => Ok(()),
+    }
+}
+
+/// What the command could add, bytes; 0 if it can only free space. What it replaces is not looked up.
+fn cost_bytes(command: &Command) -> u64 {
+    match command {
+        Command::Put(put) => put_bytes(put),
+        Command::Txn(txn) => txn_bytes(txn),
+        Command::LeaseGrant(_) => LEASE_BYTES,
+        Command::LeaseAttach(attach) => attach_bytes(attach),
+        Command::LeaseTxn(request) => {
+            let attaches = |list: &[LeaseAttach]| list.iter().map(attach_bytes).sum::<u64>();
+            txn_bytes(&request.txn) + attaches(&request.success).max(attaches(&request.failure))
+        }
+        Command::Bootstrap(_)
+        | Command::DeleteRange(_)
+        | Command::Compact(_)
+        | Command::LeaseRevoke(_)
+        | Command::LeaseExpire(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::SetAlarm(_)
+        | Command::SetQuota(_) => 0,
+    }
+}
+
+fn put_bytes(put: &Put) -> u64 {
+    let value = match &put.value {
+        ValueChoice::Set(value) => value.len(),
+        ValueChoice::Keep => 0,
+    };
+    PUT_OVERHEAD_BYTES + (put.key.len() + value) as u64
+}
+
+/// A new version of the key with the value that it has.
+fn attach_bytes(attach: &LeaseAttach) -> u64 {
+    PUT_OVERHEAD_BYTES + attach.key.len() as u64
+}
+
+/// The dearer list, whichever will run.
+fn txn_bytes(txn: &Txn) -> u64 {
+    let ops = |ops: &[TxnOp]| {
+        ops.iter()
+            .map(|op| match op {
+                TxnOp::Put(put) => put_bytes(put),
+                TxnOp::Txn(inner) => txn_bytes(inner),
+                TxnOp::Range(_) | TxnOp::DeleteRange(_) => 0,
+            })
+            .sum::<u64>()
+    };
+    ops(&txn.success).max(ops(&txn.failure))
+}
+
+/// Time goes on for leases, as the leader has promised it.
+fn is_stopped_by_corruption(command: &Command) -> bool {
+    match command {
+        Command::Put(_)
+        | Command::DeleteRange(_)
+        | Command::Txn(_)
+        | Command::Compact(_)
+        | Command::LeaseGrant(_)
+        | Command::LeaseRevoke(_)
+        | Command::LeaseAttach(_)
+        | Command::LeaseTxn(_) => true,
+        Command::Bootstrap(_)
+        | Command::LeaseExpire(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::SetAlarm(_)
+        | Command::SetQuota(_) => false,
+    }
+}

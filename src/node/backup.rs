@@ -1,0 +1,129 @@
+//! A backup of this node, taken while it serves.
+//!
+//! Owns how many there may be and how long a reader may stand still. Invariant: a backup is the state right after one
+//! entry; the files that it is made of go with the last piece.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::{Consistency, Node, NodeError, RequestContext, unix_ms};
+use crate::raft::SnapshotFiles;
+use crate::storage::StateStore;
+use crate::storage::backup::{BackupError, BackupSource};
+use crate::storage::state::describe_checkpoint;
+use crate::types::BackupInfo;
+use crate::types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
+
+/// Pieces that wait for a slow reader.
+const PIECES_QUEUED: usize = 8;
+/// How long a reader may stand still.
+const READER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A backup on its way.
+#[derive(Debug)]
+pub struct Backup {
+    /// What it holds.
+    pub info: BackupInfo,
+    /// Its length, bytes.
+    pub total_bytes: u64,
+    /// Its bytes, in order, the checksum last and by itself. It ends early after an error.
+    pub pieces: mpsc::Receiver<Result<Bytes, NodeError>>,
+}
+
+/// Where backups are made.
+pub(super) struct Backups {
+    dir: std::path::PathBuf,
+    next: AtomicU64,
+    permits: Arc<Semaphore>,
+}
+
+impl Backups {
+    /// `dir` is emptied: what is in it does not outlive the process that made it.
+    pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
+        match std::fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => std::fs::create_dir_all(&dir)?,
+        }
+        Ok(Self { dir, next: AtomicU64::new(1), permits: Arc::new(Semaphore::new(BACKUPS_MAX)) })
+    }
+}
+
+impl From<BackupError> for NodeError {
+    fn from(error: BackupError) -> Self {
+        Self::Storage(error.to_string())
+    }
+}
+
+impl Node {
+    /// Takes a backup of this node's state, at or past what it had applied, without a pause. It needs no quorum.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] if others are being taken; [`NodeError::NoLeader`] if the store is so new that there is
+    /// nothing in it; [`NodeError::Storage`] if the disk failed or is full.
+    pub async fn backup(&self, ctx: &RequestContext) -> Result<Backup, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let backups = &self.inner.backups;
+        let permit = backups.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let dir = backups.dir.join(backups.next.fetch_add(1, Ordering::Relaxed).to_string());
+        let (store, identity) = (self.inner.store.clone(), self.identity());
+        let made = tokio::task::spawn_blocking(move || {
+            let files = SnapshotFiles::adopt(dir);
+            make(&store, &files, identity).map(|source| (files, source))
+        });
+        let (files, source) = made.await.map_err(|_| NodeError::Stopped)??;
+        tracing::info!(
+            revision = %source.info().revision, index = %source.info().index, bytes = source.total_bytes(), "sending a backup"
+        );
+        let (sender, pieces) = mpsc::channel(PIECES_QUEUED);
+        let (info, total_bytes) = (source.info().clone(), source.total_bytes());
+        tokio::task::spawn_blocking(move || send(&source, &sender, files, permit));
+        Ok(Backup { info, total_bytes, pieces })
+    }
+}
+
+fn make(store: &StateStore, files: &SnapshotFiles, identity: super::Identity) -> Result<BackupSource, NodeError> {
+    store.current().checkpoint(files.path())?;
+    let contents = describe_checkpoint(files.path())?;
+    let head = contents.head;
+    let (term, index) = head.applied.filter(|(term, _)| term.get() > 0).ok_or(NodeError::NoLeader)?;
+    let info = BackupInfo {
+        cluster_id: identity.cluster_id,
+        node_id: identity.node_id,
+        epoch: head.epoch,
+        term,
+        index,
+        revision: head.revision,
+        compact_revision: head.compaction.map(|point| point.revision),
+        live_keys: head.live_keys,
+        live_bytes: head.live_bytes,
+        leases: contents.leases,
+        taken_unix_ms: unix_ms(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        files: Vec::new(),
+    };
+    Ok(BackupSource::new(files.path(), info)?)
+}
+
+fn send(
+    source: &BackupSource,
+    pieces: &mpsc::Sender<Result<Bytes, NodeError>>,
+    files: SnapshotFiles,
+    _permit: OwnedSemaphorePermit,
+) {
+    let runtime = tokio::runtime::Handle::current();
+    // A reader that went away or stands still ends the backup: it keeps files alive.
+    let pass = |piece| {
+        let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
+        matches!(sent, Ok(Ok(())))
+    };
+    if let Err(error) = source.send(BACKUP_CHUNK_BYTES, |piece| pass(Ok(piece))) {
+        tracing::warn!(%error, "a backup was not sent to its end");
+        pass(Err(error.into()));
+    }
+    drop(files);
+}

@@ -1,0 +1,200 @@
+//! Makes a data directory of a backup: the member of a new cluster, with the keys of the old one.
+//!
+//! Owns the order of the steps. Everything is made in a folder beside the data directory, stamped last, and then gets its
+//! name. Invariant: a data directory is never touched, and one that has the name of one is complete.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::raft::{self, MemberInfo};
+use crate::storage::StorageError;
+use crate::storage::backup::{self, BackupError, Verified};
+use crate::storage::stamp::{DataDir, Owner};
+use crate::storage::state::{Rebirth, StateOptions, restore_state, restore_target};
+use crate::types::{ClusterId, NodeId, Revision};
+
+/// What is restored, and into what.
+#[derive(Clone, Debug)]
+pub struct RestoreOptions {
+    /// The backup.
+    pub file: PathBuf,
+    /// The data directory to make; it must not exist, or be empty.
+    pub data_dir: PathBuf,
+    /// This member.
+    pub node_id: NodeId,
+    /// The new cluster, which must not be the one that was backed up.
+    pub cluster_id: ClusterId,
+    /// The voters of the new cluster; every one of them must be restored from the same backup.
+    pub members: BTreeMap<NodeId, MemberInfo>,
+    /// Revisions to leave out behind the last one, not negative. Above zero only with `mark_compacted`: what was left out
+    /// cannot be read.
+    pub bump_revision: i64,
+    /// Whether to make the history before the restore unreadable, so that who watches from an old revision starts over.
+    pub mark_compacted: bool,
+}
+
+/// What was restored.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// The backup.
+    pub backup: Verified,
+    /// The revision that the new cluster begins with.
+    pub revision: Revision,
+    /// Its compaction point, if there is one.
+    pub compact_revision: Option<Revision>,
+}
+
+/// Why nothing was restored. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The backup cannot be used.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The new data could not be written, or what the backup holds could not be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A file operation failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// What it was about.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// There is something where the data directory would be.
+    #[error("{} exists already, and nothing is ever restored over it: move it away, or name another --data-dir", .0.display())]
+    Exists(PathBuf),
+    /// Somebody else is restoring into the same place.
+    #[error("{} is being restored by another process", .0.display())]
+    Busy(PathBuf),
+    /// The new cluster would have the name of the old one.
+    #[error(
+        "the backup is of cluster {0:016x}, and the new cluster would have that name, too: members that were left over would \
+         mix with it. Give it another cluster.token"
+    )]
+    SameCluster(u64),
+    /// Revisions would be left out but not marked.
+    #[error("--bump-revision needs --mark-compacted: the revisions that are left out cannot be read")]
+    BumpWithoutMark,
+}
+
+/// Makes the data directory. Blocks; everything is on disk when it returns.
+///
+/// # Errors
+///
+/// [`RestoreError`]; then there is no data directory.
+pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
+    if options.bump_revision > 0 && !options.mark_compacted {
+        return Err(RestoreError::BumpWithoutMark);
+    }
+    refuse_existing(&options.data_dir)?;
+    let staging = Staging::begin(&options.data_dir)?;
+    let restored = fill(&staging.path, options)?;
+    staging.finish(&options.data_dir)?;
+    Ok(restored)
+}
+
+fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> {
+    let state_dir = dir.join("state");
+    let target = restore_target(&state_dir);
+    fs::create_dir_all(&target).map_err(at(&target))?;
+    let backup = backup::extract(&options.file, &target)?;
+    let info = &backup.info;
+    if info.cluster_id == options.cluster_id {
+        return Err(RestoreError::SameCluster(info.cluster_id.get()));
+    }
+    let rebirth = Rebirth {
+        membership: raft::first_membership(&options.members, info.term, info.index),
+        bump_revision: options.bump_revision,
+        mark_compacted: options.mark_compacted,
+    };
+    let head = restore_state(&state_dir, &StateOptions::default(), &rebirth)?;
+    let store_id = rand::random();
+    raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, info.index)?;
+    let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
+    DataDir::stamp_restored(dir, owner, store_id)?;
+    let compact_revision = head.compaction.map(|point| point.revision);
+    Ok(Restored { revision: head.revision, compact_revision, backup })
+}
+
+/// An empty directory may be there already, as orchestrators make them.
+fn refuse_existing(data_dir: &Path) -> Result<(), RestoreError> {
+    let is_free = match fs::read_dir(data_dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    if is_free { Ok(()) } else { Err(RestoreError::Exists(data_dir.into())) }
+}
+
+/// The folder in which a data directory is made; removed unless it is finished.
+struct Staging {
+    path: PathBuf,
+    finished: bool,
+    /// Holds the lock; the operating system releases it when the process ends, however it ends.
+    _lock: File,
+}
+
+impl Staging {
+    /// Makes the folder, and removes what an interrupted restore has left there.
+    fn begin(data_dir: &Path) -> Result<Self, RestoreError> {
+        let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
+        name.push(".restoring");
+        let parent = parent(data_dir);
+        fs::create_dir_all(parent).map_err(at(parent))?;
+        let path = parent.join(name);
+        fs::create_dir_all(&path).map_err(at(&path))?;
+        let lock = File::open(&path).map_err(at(&path))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(RestoreError::Busy(data_dir.into())),
+            Err(errno) => return Err(at(&path)(errno.into())),
+        }
+        for entry in fs::read_dir(&path).map_err(at(&path))? {
+            let entry = entry.map_err(at(&path))?.path();
+            let removed = if entry.is_dir() { fs::remove_dir_all(&entry) } else { fs::remove_file(&entry) };
+            removed.map_err(at(&entry))?;
+        }
+        Ok(Self { path, finished: false, _lock: lock })
+    }
+
+    fn finish(mut self, data_dir: &Path) -> Result<(), RestoreError> {
+        // Replaces an empty directory, and nothing else.
+        fs::rename(&self.path, data_dir).map_err(|source| match source.kind() {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                RestoreError::Exists(data_dir.into())
+            }
+            io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices => {
+                let text = format!("{source}; if a file system is mounted there, name a folder in it as --data-dir");
+                RestoreError::Io { path: data_dir.into(), source: io::Error::new(source.kind(), text) }
+            }
+            _ => at(data_dir)(source),
+        })?;
+        self.finished = true;
+        let parent = parent(data_dir);
+        File::open(parent).and_then(|dir| dir.sync_all()).map_err(at(parent))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.finished
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "could not remove what was restored so far");
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+    let path = path.to_owned();
+    move |source| RestoreError::Io { path, source }
+}

@@ -1,0 +1,38 @@
+//! What consensus finds when it first starts on a state that was restored from a backup.
+//!
+//! Every member of the new cluster begins with the same state as of the same last entry, an empty log behind it, and itself
+//! as its vote in that entry's term: so the first election is for a later term, as openraft demands of a log.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::membership;
+use super::types::{MemberInfo, Membership, StoredMembership, log_id};
+use crate::codec::raft::{LogId, Vote};
+use crate::storage::StorageError;
+use crate::storage::log::{LogDb, LogOptions};
+use crate::types::{LogIndex, NodeId, Term};
+
+/// The membership of a cluster that begins with these voters behind the entry at `index`, as the state machine stores it.
+pub(crate) fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index: LogIndex) -> Bytes {
+    let ids = voters.keys().map(|id| id.get()).collect();
+    let nodes: BTreeMap<u64, MemberInfo> = voters.iter().map(|(id, info)| (id.get(), info.clone())).collect();
+    let members = Membership::new(vec![ids], nodes).expect("invariant: every voter is among the members");
+    membership::encode_stored(&StoredMembership::new(Some(log_id(term.get(), index.get())), members))
+}
+
+/// Makes the log of a member that holds everything up to the entry at `index`, durably. Blocks.
+///
+/// # Errors
+///
+/// If the disk failed, or there is a log already.
+pub(crate) fn make_log(dir: &Path, store_id: u64, me: NodeId, term: Term, index: LogIndex) -> Result<(), StorageError> {
+    let log = LogDb::open(dir, LogOptions { store_id, create: true, ..LogOptions::default() })?;
+    // Nothing is durable behind it without it.
+    log.save_vote(Vote { term, node_id: me, committed: false }, |_| {});
+    log.reset_to(LogId { term, index })?;
+    log.close();
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Backups for the command line: what a file holds, and a data directory made of it.
+//!
+//! Owns what a [`Config`] means for a restore. Everything else is below.
+
+use std::path::Path;
+
+use super::{Config, cluster_id, initial_members};
+use crate::node::{self, RestoreError, RestoreOptions};
+
+pub use crate::node::Restored;
+pub use crate::storage::backup::{BackupError, Verified, inspect};
+
+/// Makes the data directory of the member that `config` describes; see [`node::restore`]. Blocks.
+///
+/// # Errors
+///
+/// [`RestoreError`].
+pub fn restore(
+    file: &Path,
+    config: &Config,
+    bump_revision: i64,
+    mark_compacted: bool,
+) -> Result<Restored, RestoreError> {
+    node::restore(&RestoreOptions {
+        file: file.to_owned(),
+        data_dir: config.data_dir.clone(),
+        node_id: config.node.id,
+        cluster_id: cluster_id(config),
+        members: initial_members(config),
+        bump_revision,
+        mark_compacted,
+    })
+}
+
+/// The id of the cluster that `config` describes.
+pub fn cluster_of(config: &Config) -> u64 {
+    cluster_id(config).get()
+}

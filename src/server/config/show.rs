@@ -1,0 +1,121 @@
+//! A configuration as the file that says the same: every setting with the value that counts.
+
+use std::time::Duration;
+
+use toml::{Table, Value};
+
+use super::{Config, LogFormat};
+
+impl Config {
+    /// TOML with every setting; read as a file, it gives this configuration again.
+    pub fn to_toml(&self) -> String {
+        let mut file = Table::new();
+        for (key, value) in self.values() {
+            let (section, name) = key.split_once('.').unwrap_or(("", key));
+            let table = match section {
+                "" => &mut file,
+                section => match file.entry(section).or_insert_with(|| Value::Table(Table::new())) {
+                    Value::Table(table) => table,
+                    _ => unreachable!("invariant: no setting has the name of a section"),
+                },
+            };
+            table.insert(name.to_owned(), value);
+        }
+        toml::to_string(&file).expect("invariant: texts, numbers and tables are TOML")
+    }
+
+    fn values(&self) -> Vec<(&'static str, Value)> {
+        let members = self.cluster.initial.iter().map(|member| {
+            let fields = [("name", &member.name), ("peer", &member.peer), ("client", &member.client)];
+            let texts = fields.map(|(name, text)| (name.to_owned(), Value::from(text.as_str())));
+            Value::Table([("id".to_owned(), number(member.id.get()))].into_iter().chain(texts).collect())
+        });
+        let format = match self.log.format {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        };
+        vec![
+            ("node.id", number(self.node.id.get())),
+            ("node.name", self.node.name.as_str().into()),
+            ("data-dir", self.data_dir.display().to_string().into()),
+            ("listen-client", self.listen_client.to_string().into()),
+            ("listen-peer", self.listen_peer.to_string().into()),
+            ("advertise-client", self.advertise_client.as_str().into()),
+            ("advertise-peer", self.advertise_peer.as_str().into()),
+            ("cluster.token", self.cluster.token.as_str().into()),
+            ("cluster.initial", Value::Array(members.collect())),
+            ("raft.heartbeat", duration(self.raft.heartbeat)),
+            ("raft.election-min", duration(self.raft.election_min)),
+            ("raft.election-max", duration(self.raft.election_max)),
+            ("raft.snapshot-every", number(self.raft.snapshot_every)),
+            ("raft.log-keep", number(self.raft.log_keep)),
+            ("storage.block-cache", size(self.storage.block_cache_bytes)),
+            ("storage.state-memtable", size(self.storage.state_memtable_bytes)),
+            ("storage.log-memtable", size(self.storage.log_memtable_bytes)),
+            ("runtime.worker-threads", number(self.runtime.worker_threads as u64)),
+            ("watch.window-size", size(self.watch.window_bytes)),
+            ("watch.window-commits", number(self.watch.window_commits)),
+            ("watch.catch-up-size", size(self.watch.catch_up_bytes)),
+            ("watch.catch-up-commits", number(self.watch.catch_up_commits)),
+            ("watch.progress-interval", duration(self.watch.progress_interval)),
+            ("watch.leader-loss-timeout", duration(self.watch.leader_loss_timeout)),
+            ("quota.backend-bytes", self.quota.bytes_max.map_or("off".into(), size)),
+            ("quota.auto-disarm", self.quota.auto_disarm.into()),
+            ("limits.request-timeout", duration(self.limits.request_timeout)),
+            ("log.level", self.log.level.as_str().into()),
+            ("log.format", format.into()),
+        ]
+    }
+}
+
+fn number(value: u64) -> Value {
+    // TOML has no larger ones, so that none was ever read.
+    Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn duration(value: Duration) -> Value {
+    humantime::format_duration(value).to_string().into()
+}
+
+/// With the largest unit that leaves a whole number.
+fn size(bytes: u64) -> Value {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.into_iter().find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    let (unit, shift) = unit.unwrap_or(("B", 0));
+    format!("{}{unit}", bytes >> shift).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SETTINGS, Sources};
+    use super::*;
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        let list = r#"[{ id = 2, name = "b", peer = "http://h:1", client = "http://h:2" },
+                       { id = 1, name = "a", peer = "http://g:1", client = "http://g:2" }]"#;
+        let flags: &[&[(&'static str, &str)]] = &[
+            &[],
+            &[("quota.backend-bytes", "off"), ("quota.auto-disarm", "true"), ("storage.block-cache", "1000B")],
+            &[("node.id", "2"), ("cluster.initial", list), ("raft.heartbeat", "55ms"), ("log.format", "json")],
+            &[("watch.progress-interval", "90s"), ("quota.backend-bytes", "1025KiB"), ("log.level", "info,h2=off")],
+        ];
+        for flags in flags {
+            let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+            let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), config.to_toml()).unwrap();
+            let read = Config::load(&Sources { file: Some(file.path().into()), ..Sources::default() });
+            assert_eq!(read.unwrap(), config, "{}", config.to_toml());
+        }
+    }
+
+    #[test]
+    fn every_setting_is_shown() {
+        let config = Config::load(&Sources::default()).unwrap();
+        let shown: Vec<&str> = config.values().iter().map(|(key, _)| *key).collect();
+        let wanted: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        assert_eq!(shown, wanted);
+        assert!(config.to_toml().contains("heartbeat = \"100ms\"\n"), "{}", config.to_toml());
+    }
+}

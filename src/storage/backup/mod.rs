@@ -1,0 +1,69 @@
+//! Backups: one file that holds a whole state, checked to the last bit (ARCHITECTURE.md, "Backups").
+//!
+//! Owns the format. A backup is made of a checkpoint by [`BackupSource`], looked at by [`inspect`], and unpacked by
+//! [`extract`]. Knows nothing of what is in the files. Invariant: nothing is taken from a backup that differs in one bit
+//! from what was written.
+//!
+//! ```text
+//! "HWBACKUP"  length (4, BE)  what it holds  zeros up to a multiple of 512
+//! the files, one behind the other            zeros up to a multiple of 512
+//! SHA-256 of all that                        32
+//! ```
+//!
+//! The length is a multiple of 512 and 32, as that of etcd's backups, which is how etcd's tools know that one is whole.
+
+mod read;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use read::{Verified, extract, inspect};
+pub use source::BackupSource;
+
+use std::io;
+use std::path::PathBuf;
+
+/// What every backup begins with.
+const MAGIC: &[u8; 8] = b"HWBACKUP";
+/// Bytes before the description.
+const PREFIX_BYTES: usize = 12;
+/// Lengths are multiples of it.
+const BLOCK_BYTES: u64 = 512;
+/// Bytes of the checksum.
+const DIGEST_BYTES: usize = 32;
+/// Longest description, bytes: many thousand files.
+const INFO_BYTES_MAX: usize = 4 << 20;
+/// What is read and hashed at once, bytes.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// Why a backup cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// A file operation failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// What it was about.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The file was never a backup of ours.
+    #[error("{} is not a backup that `headwater snapshot save` or `etcdctl snapshot save` made of Headwater", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not what was written.
+    #[error("{} is damaged: {detail}; use another backup", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What gave it away.
+        detail: String,
+    },
+}
+
+/// Zeros that lie between `bytes` and the next multiple of a block.
+fn padding(bytes: u64) -> u64 {
+    bytes.next_multiple_of(BLOCK_BYTES) - bytes
+}

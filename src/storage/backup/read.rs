@@ -1,0 +1,157 @@
+//! A backup's file, read from end to end and compared with its checksum.
+//!
+//! Invariant: what a damaged length or name could do is checked before it is believed.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::{BLOCK_BYTES, BUFFER_BYTES, BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, PREFIX_BYTES, padding};
+use crate::codec;
+use crate::types::{BackupFile, BackupInfo};
+
+/// A backup that was found whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// What it holds.
+    pub info: BackupInfo,
+    /// Its SHA-256, which ends the file.
+    pub digest: [u8; DIGEST_BYTES],
+    /// Length of the file, bytes.
+    pub total_bytes: u64,
+}
+
+/// Reads all of the backup in `path` and checks it. Blocks.
+///
+/// # Errors
+///
+/// Every [`BackupError`].
+pub fn inspect(path: &Path) -> Result<Verified, BackupError> {
+    walk(path, |_, _| Ok(()))
+}
+
+/// Unpacks the backup in `path` into the empty folder `dir`, durably. On an error, what is there must not be used. Blocks.
+///
+/// # Errors
+///
+/// Every [`BackupError`].
+pub fn extract(path: &Path, dir: &Path) -> Result<Verified, BackupError> {
+    let mut open: Option<(String, File)> = None;
+    let verified = walk(path, |file, bytes| {
+        let target = dir.join(&file.name);
+        let failed = |source| BackupError::Io { path: target.clone(), source };
+        if open.as_ref().is_none_or(|(name, _)| *name != file.name) {
+            close(dir, open.take())?;
+            let created = File::options().write(true).create_new(true).open(&target).map_err(failed)?;
+            open = Some((file.name.clone(), created));
+        }
+        match &mut open {
+            Some((_, out)) => out.write_all(bytes).map_err(failed),
+            None => Ok(()),
+        }
+    })?;
+    close(dir, open.take())?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|source| BackupError::Io { path: dir.into(), source })?;
+    Ok(verified)
+}
+
+fn close(dir: &Path, open: Option<(String, File)>) -> Result<(), BackupError> {
+    let Some((name, file)) = open else { return Ok(()) };
+    file.sync_all().map_err(|source| BackupError::Io { path: dir.join(name), source })
+}
+
+/// A file that is hashed as it is read.
+struct Hashed<'a> {
+    path: &'a Path,
+    file: File,
+    hash: Sha256,
+}
+
+impl Hashed<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), BackupError> {
+        let read = self.file.read_exact(buffer);
+        read.map_err(|source| BackupError::Io { path: self.path.into(), source })?;
+        self.hash.update(&*buffer);
+        Ok(())
+    }
+}
+
+/// Goes through a backup; `visit` gets every file's contents in order, once at least, before all of it was checked.
+fn walk(
+    path: &Path,
+    mut visit: impl FnMut(&BackupFile, &[u8]) -> Result<(), BackupError>,
+) -> Result<Verified, BackupError> {
+    let failed = |source| BackupError::Io { path: path.into(), source };
+    let damaged = |detail: String| BackupError::Damaged { path: path.into(), detail };
+    let mut file = File::open(path).map_err(failed)?;
+    let total_bytes = file.metadata().map_err(failed)?.len();
+    let mut start = Vec::with_capacity(PREFIX_BYTES);
+    (&mut file).take(PREFIX_BYTES as u64).read_to_end(&mut start).map_err(failed)?;
+    let magic = &start[..start.len().min(MAGIC.len())];
+    if start.is_empty() || !MAGIC.starts_with(magic) {
+        return Err(BackupError::Foreign { path: path.into() });
+    }
+    if total_bytes % BLOCK_BYTES != DIGEST_BYTES as u64 {
+        return Err(damaged(format!(
+            "no backup is {total_bytes} bytes long: it was cut short, or something was added"
+        )));
+    }
+    let mut reader = Hashed { path, file, hash: Sha256::new_with_prefix(&start) };
+    let length =
+        start[MAGIC.len()..].try_into().map(u32::from_be_bytes).expect("invariant: the file is longer") as usize;
+    let header_bytes = (PREFIX_BYTES + length) as u64;
+    if length > INFO_BYTES_MAX || header_bytes + DIGEST_BYTES as u64 > total_bytes {
+        return Err(damaged("its description does not fit".to_owned()));
+    }
+    let mut encoded = vec![0; length];
+    reader.fill(&mut encoded)?;
+    let info = codec::decode_backup(Bytes::from(encoded)).map_err(|error| damaged(error.to_string()))?;
+    let files_bytes = check_files(&info).map_err(damaged)?;
+    let body = files_bytes.checked_add(padding(files_bytes));
+    let wanted = body.and_then(|body| body.checked_add(header_bytes + padding(header_bytes) + DIGEST_BYTES as u64));
+    if wanted != Some(total_bytes) {
+        let wanted = wanted.map_or("far more".to_owned(), |wanted| wanted.to_string());
+        return Err(damaged(format!("it is {total_bytes} bytes long and should be {wanted}")));
+    }
+
+    let mut zeros = [0; BLOCK_BYTES as usize];
+    reader.fill(&mut zeros[..padding(header_bytes) as usize])?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    for file in &info.files {
+        let mut left = file.size;
+        loop {
+            let piece = &mut buffer[..BUFFER_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
+            reader.fill(piece)?;
+            visit(file, piece)?;
+            left -= piece.len() as u64;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    reader.fill(&mut zeros[..padding(files_bytes) as usize])?;
+    let mut digest = [0; DIGEST_BYTES];
+    reader.file.read_exact(&mut digest).map_err(failed)?;
+    if digest != *reader.hash.finalize() {
+        return Err(damaged("its checksum does not fit its contents".to_owned()));
+    }
+    Ok(Verified { info, digest, total_bytes })
+}
+
+/// The length of all files together, if their names are plain and all different.
+fn check_files(info: &BackupInfo) -> Result<u64, String> {
+    let mut names = BTreeSet::new();
+    let mut total = 0u64;
+    for file in &info.files {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        if !file.name.chars().all(is_plain) || file.name.trim_matches('.').is_empty() || !names.insert(&file.name) {
+            return Err(format!("{:?} is no name of a file in it", file.name));
+        }
+        total = total.checked_add(file.size).filter(|total| *total < u64::MAX / 2).ok_or("its files are too long")?;
+    }
+    Ok(total)
+}

@@ -1,0 +1,165 @@
+//! A backup comes back as it was, and nothing but that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+
+fn info() -> BackupInfo {
+    BackupInfo {
+        cluster_id: ClusterId(1),
+        node_id: NodeId(2),
+        epoch: Some(StoreEpoch(3)),
+        term: Term(4),
+        index: LogIndex(5),
+        revision: Revision(6),
+        compact_revision: None,
+        live_keys: 7,
+        live_bytes: 8,
+        leases: 9,
+        taken_unix_ms: 10,
+        version: "1".into(),
+        files: vec![],
+    }
+}
+
+struct Bed {
+    dir: TempDir,
+    file: PathBuf,
+}
+
+impl Bed {
+    /// A backup of these files.
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("from");
+        fs::create_dir(&from).unwrap();
+        for (name, content) in files {
+            fs::write(from.join(name), content).unwrap();
+        }
+        let source = BackupSource::new(&from, info()).unwrap();
+        let mut bytes = Vec::new();
+        let send = |piece: bytes::Bytes| {
+            assert!(!piece.is_empty() && piece.len() <= 700);
+            bytes.extend_from_slice(&piece);
+            true
+        };
+        source.send(700, send).unwrap();
+        assert_eq!(bytes.len() as u64, source.total_bytes());
+        assert_eq!(bytes.len() % 512, 32, "etcd's tools look for it");
+        let file = dir.path().join("backup");
+        fs::write(&file, bytes).unwrap();
+        Self { dir, file }
+    }
+
+    fn extract(&self) -> Result<PathBuf, BackupError> {
+        let to = tempfile::tempdir_in(self.dir.path()).unwrap().keep();
+        extract(&self.file, &to).map(|_| to)
+    }
+}
+
+const FILES: &[(&str, &[u8])] = &[("000001.sst", &[7; 1500]), ("CURRENT", b"MANIFEST\n"), ("EMPTY", b"")];
+
+fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn what_went_in_comes_out() {
+    let exact = vec![1; 1024];
+    for files in [FILES, &[], &[("one", b"")], &[("exact", exact.as_slice())]] {
+        let bed = Bed::new(files);
+        let found = inspect(&bed.file).unwrap();
+        assert_eq!(BackupInfo { files: vec![], ..found.info.clone() }, info());
+        assert_eq!(found.info.files.len(), files.len());
+        assert_eq!(fs::read(&bed.file).unwrap()[found.total_bytes as usize - 32..], found.digest);
+        let wanted: Vec<_> = files.iter().map(|(name, content)| ((*name).to_owned(), content.to_vec())).collect();
+        assert_eq!(content(&bed.extract().unwrap()), wanted);
+    }
+}
+
+#[test]
+fn golden_bytes() {
+    let bed = Bed::new(&[("a", b"xyz")]);
+    let bytes = fs::read(&bed.file).unwrap();
+    assert_eq!(bytes.len(), 512 + 512 + 32);
+    let start =
+        b"HWBACKUP\0\0\0\x20\x01\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x40\x07\x48\x08\x50\x09\x58\x0a";
+    assert_eq!(bytes[..start.len()], start[..]);
+    assert_eq!(bytes[start.len()..44], *b"\x62\x011\x6a\x05\x0a\x01a\x10\x03");
+    assert!(bytes[44..512].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[512..515], *b"xyz");
+    assert!(bytes[515..1024].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn what_is_cut_or_longer_is_refused() {
+    let bed = Bed::new(FILES);
+    let whole = fs::read(&bed.file).unwrap();
+    let longer = |extra: usize| [whole.clone(), vec![0; extra]].concat();
+    let cuts = (0..whole.len()).map(|length| whole[..length].to_vec());
+    for bytes in cuts.chain([longer(1), longer(32), longer(512)]) {
+        fs::write(&bed.file, &bytes).unwrap();
+        let error = inspect(&bed.file).unwrap_err();
+        match error {
+            BackupError::Foreign { .. } => assert_eq!(bytes.len(), 0, "{error}"),
+            BackupError::Damaged { .. } => {}
+            BackupError::Io { .. } => panic!("{} bytes: {error}", bytes.len()),
+        }
+    }
+}
+
+#[test]
+fn files_of_others_are_called_that() {
+    let bed = Bed::new(FILES);
+    for other in [&b"PK\x03\x04"[..], &[0; 4096 + 32], b"HWBACKUQ1234"] {
+        fs::write(&bed.file, other).unwrap();
+        assert!(matches!(inspect(&bed.file), Err(BackupError::Foreign { .. })), "{other:?}");
+    }
+    fs::remove_file(&bed.file).unwrap();
+    assert!(matches!(inspect(&bed.file), Err(BackupError::Io { .. })));
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    for name in ["../x", "a/b", "", ".", "..", "a\0", "ä"] {
+        let files = vec![crate::types::BackupFile { name: name.into(), size: 0 }];
+        let encoded = crate::codec::encode_backup(&BackupInfo { files, ..info() });
+        let mut bytes = [&b"HWBACKUP"[..], &(encoded.len() as u32).to_be_bytes(), &encoded].concat();
+        bytes.resize(512, 0);
+        use sha2::Digest;
+        let digest = sha2::Sha256::digest(&bytes);
+        bytes.extend_from_slice(&digest);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("backup");
+        fs::write(&file, bytes).unwrap();
+        let error = inspect(&file).unwrap_err().to_string();
+        assert!(error.contains("no name of a file"), "{name:?}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn one_bit_anywhere_is_noticed(at: prop::sample::Index, bit in 0..8u8) {
+        let bed = Bed::new(FILES);
+        let mut bytes = fs::read(&bed.file).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        fs::write(&bed.file, bytes).unwrap();
+        let error = inspect(&bed.file).unwrap_err();
+        prop_assert!(matches!(error, BackupError::Damaged { .. } | BackupError::Foreign { .. }), "byte {at}: {error}");
+        prop_assert!(bed.extract().is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! A state taken from a backup becomes the first state of a new cluster.
+//!
+//! Owns what changes by that: membership, lineage, and what the old cluster's members had said. Keys, revisions and leases
+//! stay. Invariant: it works on files that nobody uses yet; a crash leaves something that has no `CURRENT`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocksdb::{DB, WriteBatch};
+
+use super::db::{StateDb, decode_head};
+use super::options::{META, StateOptions, Tuning, write_options};
+use super::record::{CompactionPoint, StateHead};
+use super::store::{CURRENT, first_generation};
+use super::{files, keys};
+use crate::storage::StorageError;
+use crate::types::{AlarmSet, Revision};
+
+/// What a checkpoint holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointContents {
+    /// Its head.
+    pub head: StateHead,
+    /// Number of leases.
+    pub leases: u64,
+}
+
+/// Looks into a checkpoint without changing it.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageError> {
+    let contents = {
+        let mut options = rocksdb::Options::default();
+        options.set_max_open_files(16);
+        // A reader logs into the directory that it reads; a backup should hold the state alone.
+        options.set_log_level(rocksdb::LogLevel::Fatal);
+        let db = DB::open_cf_for_read_only(&options, path, [META], false)?;
+        let meta = db.cf_handle(META).expect("invariant: opened with this family");
+        let head = decode_head(db.get_pinned_cf(meta, keys::META_HEAD)?.as_deref())?;
+        let mut range = rocksdb::ReadOptions::default();
+        range.set_iterate_lower_bound(keys::META_LEASES.0);
+        range.set_iterate_upper_bound(keys::META_LEASES.1);
+        let mut iter = db.raw_iterator_cf_opt(meta, range);
+        let mut leases = 0;
+        iter.seek_to_first();
+        while iter.valid() {
+            leases += 1;
+            iter.next();
+        }
+        iter.status()?;
+        CheckpointContents { head, leases }
+    };
+    files::remove_logs(path)?;
+    Ok(contents)
+}
+
+/// How a restored state differs from the one that was backed up.
+#[derive(Clone, Debug)]
+pub struct Rebirth {
+    /// The membership of the new cluster, opaque here, as of the last entry in the state.
+    pub membership: Bytes,
+    /// Revisions that are left out, so that what clients have seen of the old cluster is never given out again.
+    pub bump_revision: i64,
+    /// Whether the history becomes unreadable: who asks for an old revision has to start over.
+    pub mark_compacted: bool,
+}
+
+/// Where a state to restore must be put, below the directory of the state.
+pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
+    state_dir.join(first_generation())
+}
+
+/// Makes what lies in [`restore_target`] the current state. Blocks until all of it is on disk.
+///
+/// # Errors
+///
+/// If it is no complete state, or the disk failed.
+pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth) -> Result<StateHead, StorageError> {
+    let path = restore_target(state_dir);
+    let db = StateDb::open(&path, false, &Tuning::new(options.clone()), Arc::default())?;
+    let head = reborn(db.head(), rebirth)
+        .map_err(|detail| StorageError::Corrupt { place: path.display().to_string(), detail: detail.to_owned() })?;
+    let meta = db.families().meta;
+    let mut batch = WriteBatch::default();
+    batch.put_cf(meta, keys::META_HEAD, head.encode());
+    batch.put_cf(meta, keys::META_MEMBERSHIP, &rebirth.membership);
+    batch.delete_cf(meta, keys::META_ALARMS);
+    db.db.write_opt(batch, &write_options())?;
+    *db.head.write() = head;
+    // Whatever was durable before, this is not.
+    db.flush_now()?;
+    drop(db);
+    files::remove_logs(&path)?;
+    files::sync_tree(&path)?;
+    files::replace(state_dir, CURRENT, format!("{}\n", first_generation()).as_bytes())?;
+    Ok(head)
+}
+
+/// The head of the new cluster. Its leader gives it a lineage, and says what its quota is.
+fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> {
+    let revision = old.revision.get().checked_add(rebirth.bump_revision).map(Revision);
+    let revision = revision.ok_or("there are no revisions left above the one that it would be raised to")?;
+    let compaction = match rebirth.mark_compacted {
+        true => Some(CompactionPoint { revision, index: old.applied_index() }),
+        false => old.compaction,
+    };
+    Ok(StateHead { revision, compaction, epoch: None, quota: None, alarms: AlarmSet::NONE, ..old })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
+
+    #[test]
+    fn a_new_lineage_begins_where_the_old_one_ended() {
+        let point = CompactionPoint { revision: Revision(3), index: LogIndex(4) };
+        let old = StateHead {
+            applied: Some((Term(2), LogIndex(9))),
+            revision: Revision(7),
+            compaction: Some(point),
+            epoch: Some(StoreEpoch(5)),
+            live_keys: 1,
+            live_bytes: 2,
+            quota: Some(Quota { bytes_max: None, member: NodeId(1) }),
+            alarms: [AlarmKind::NoSpace].into_iter().collect(),
+        };
+        let new = StateHead { epoch: None, quota: None, alarms: AlarmSet::NONE, ..old };
+        let at = |revision| Some(CompactionPoint { revision: Revision(revision), index: LogIndex(9) });
+        for (bump_revision, mark_compacted, wanted) in [
+            (0, false, Ok(new)),
+            (0, true, Ok(StateHead { compaction: at(7), ..new })),
+            (1000, true, Ok(StateHead { revision: Revision(1007), compaction: at(1007), ..new })),
+            (i64::MAX - 7, true, Ok(StateHead { revision: Revision(i64::MAX), compaction: at(i64::MAX), ..new })),
+            (i64::MAX - 6, true, Err(())),
+        ] {
+            let rebirth = Rebirth { membership: Bytes::new(), bump_revision, mark_compacted };
+            assert_eq!(reborn(old, &rebirth).map_err(|_| ()), wanted, "{bump_revision}, {mark_compacted}");
+        }
+    }
+}

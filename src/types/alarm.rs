@@ -1,0 +1,116 @@
+//! Alarms and the quota: what keeps a store from taking writes although every member is up (spec: etcd §1.8, §4.2).
+//!
+//! Both are replicated, so that every member refuses the same commands. The quota is a setting of each member; the leader
+//! makes its own the one that counts.
+
+use super::NodeId;
+
+/// What is wrong. The numbers are on disk and in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum AlarmKind {
+    /// The quota was exceeded: nothing is written that could take space.
+    NoSpace = 1,
+    /// A member's data differs from the others': nothing is written at all.
+    Corrupt = 2,
+}
+
+impl AlarmKind {
+    /// Every kind, in order of its number.
+    pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
+
+    /// The kind of that number.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// An alarm of one member. It stays until somebody takes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Alarm {
+    /// Whom it is about; not checked, as in etcd.
+    pub member: NodeId,
+    /// What is wrong.
+    pub kind: AlarmKind,
+}
+
+/// Which kinds of alarm are active, on whichever member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlarmSet(u8);
+
+impl AlarmSet {
+    /// No alarm.
+    pub const NONE: Self = Self(0);
+
+    /// Whether no alarm is active.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether one of this kind is.
+    pub const fn has(self, kind: AlarmKind) -> bool {
+        self.0 & (1 << kind as u8) != 0
+    }
+
+    /// As a number, for storage.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Reads back [`bits`](Self::bits); `None` if there is a kind that is not known.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        let known = AlarmKind::ALL.into_iter().fold(0, |known, kind| known | 1 << kind as u8);
+        (bits & !known == 0).then_some(Self(bits))
+    }
+}
+
+impl FromIterator<AlarmKind> for AlarmSet {
+    fn from_iter<T: IntoIterator<Item = AlarmKind>>(kinds: T) -> Self {
+        Self(kinds.into_iter().fold(0, |bits, kind| bits | 1 << kind as u8))
+    }
+}
+
+/// Raises an alarm or takes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetAlarm {
+    /// Which.
+    pub alarm: Alarm,
+    /// Whether it is active from now on.
+    pub active: bool,
+}
+
+/// How much live keys and values may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The most, bytes; `None` is no bound.
+    pub bytes_max: Option<u64>,
+    /// The member whose setting it is: an alarm that the quota raises is about that member.
+    pub member: NodeId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_knows_its_kinds() {
+        for (kinds, bits) in
+            [(&[][..], 0), (&[AlarmKind::NoSpace], 2), (&[AlarmKind::Corrupt], 4), (&AlarmKind::ALL, 6)]
+        {
+            let set: AlarmSet = kinds.iter().copied().collect();
+            assert_eq!(set.bits(), bits);
+            assert_eq!(AlarmSet::from_bits(bits), Some(set));
+            assert_eq!(set.is_empty(), kinds.is_empty());
+            for kind in AlarmKind::ALL {
+                assert_eq!(set.has(kind), kinds.contains(&kind), "{kind:?} in {kinds:?}");
+            }
+        }
+        for unknown in [1, 8, 3] {
+            assert_eq!(AlarmSet::from_bits(unknown), None);
+        }
+        assert_eq!(
+            [0, 1, 2, 3].map(AlarmKind::from_byte),
+            [None, Some(AlarmKind::NoSpace), Some(AlarmKind::Corrupt), None]
+        );
+    }
+}

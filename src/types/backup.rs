@@ -1,0 +1,43 @@
+//! What a backup says of itself.
+
+use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+
+/// What a backup holds and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// The member that was asked.
+    pub node_id: NodeId,
+    /// The store's lineage, if it had a name by then.
+    pub epoch: Option<StoreEpoch>,
+    /// Term of the last entry in it.
+    pub term: Term,
+    /// Log index of the last entry in it.
+    pub index: LogIndex,
+    /// KV revision.
+    pub revision: Revision,
+    /// Compaction point, if there ever was one.
+    pub compact_revision: Option<Revision>,
+    /// Number of live keys.
+    pub live_keys: u64,
+    /// Bytes of live keys and values.
+    pub live_bytes: u64,
+    /// Number of leases.
+    pub leases: u64,
+    /// When it was taken: the member's wall clock, milliseconds since the Unix epoch.
+    pub taken_unix_ms: u64,
+    /// The version of the program that wrote it.
+    pub version: String,
+    /// Its files, in order.
+    pub files: Vec<BackupFile>,
+}
+
+/// One file of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupFile {
+    /// Its name, without a folder.
+    pub name: String,
+    /// Its length, bytes.
+    pub size: u64,
+}

@@ -1,0 +1,82 @@
+# Maintenance as an operator does it: health, backups, defragmentation, a store that is full and made to take writes
+# again. Sourced by scripts/test-etcdctl, which defines `e` (run etcdctl) and `with`, and gives both servers a small quota.
+# shellcheck shell=bash
+
+pushd "$HEADWATER_RUN_DIR" >/dev/null || exit
+
+# Runs etcdctl on one node and shows nothing.
+quietly() {
+    "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" --command-timeout=10s "$@" >quiet 2>&1
+}
+
+# Values of a mebibyte until one is refused: how many fit is each server's own affair.
+fill() {
+    local number
+    head -c 786000 /dev/urandom | base64 -w0 >mebibyte
+    for ((number = 1; number <= 40; number++)); do
+        quietly put "fill/$number" <mebibyte || return 0
+    done
+    echo "40 values fit"
+}
+
+# Gives up all history, and the space that it takes.
+shrink() {
+    local revision node
+    revision=$("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" get none -w json | sed 's/.*"revision":\([0-9]*\).*/\1/')
+    quietly compaction "$revision" --physical || echo "compaction failed: $(<quiet)"
+    for node in "${NODES[@]}"; do
+        "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" --command-timeout=60s defrag >quiet 2>&1 ||
+            echo "defrag failed: $(<quiet)"
+    done
+}
+
+e put before 1
+e alarm list
+e alarm disarm
+e endpoint status
+e endpoint health
+e snapshot save whole.db
+test -s whole.db && echo "there is a file"
+test -e whole.db.part || echo "and no part of one"
+e defrag
+e defrag --cluster
+
+# Full
+fill
+e put after 1
+e put before 2
+e lease grant 60
+with '
+
+put after 1
+
+
+' txn
+with '
+
+get before
+
+
+' txn
+e get before
+e alarm list
+e endpoint status
+e endpoint health
+e snapshot save full.db
+e del before
+e del fill/ --prefix --prev-kv=false >removed
+grep -c '^[0-9]' removed
+e put after 1
+
+# And not any more
+shrink
+e alarm disarm
+e alarm list
+e alarm disarm
+e put after 1
+e get after
+e lease grant 60 >granted
+grep -c 'granted with TTL(60s)' granted
+e endpoint status
+
+popd >/dev/null || exit

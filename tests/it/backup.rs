@@ -1,0 +1,306 @@
+//! Backups: taken under load, restored into other clusters, and refused when they are not what they were.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use headwater::node::{RequestContext, RestoreError, RestoreOptions, restore};
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use headwater::pb::etcdserverpb::watch_client::WatchClient;
+use headwater::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater::server::backup::inspect;
+use headwater::types::{ClusterId, NodeId};
+use tempfile::TempDir;
+use tokio_stream::StreamExt;
+
+use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
+
+/// A restore of something into somewhere else.
+fn options() -> RestoreOptions {
+    RestoreOptions {
+        file: PathBuf::new(),
+        data_dir: PathBuf::new(),
+        node_id: NodeId(1),
+        cluster_id: ClusterId(8),
+        members: BTreeMap::new(),
+        bump_revision: 0,
+        mark_compacted: false,
+    }
+}
+
+/// Saves what a member streams.
+async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
+    let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
+    let mut stream = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
+    let mut bytes = Vec::new();
+    let mut remaining = None;
+    while let Some(piece) = within("a piece of the backup", stream.next()).await {
+        let piece = piece.unwrap();
+        assert_eq!(piece.header, None, "as in etcd");
+        if let Some(remaining) = remaining {
+            let checksum = if piece.remaining_bytes == 0 && remaining == 0 { 32 } else { 0 };
+            assert_eq!(piece.remaining_bytes + piece.blob.len() as u64, remaining + checksum);
+        }
+        remaining = Some(piece.remaining_bytes);
+        bytes.extend_from_slice(&piece.blob);
+    }
+    assert_eq!((remaining, bytes.len() % 512), (Some(0), 32), "etcdctl looks for it");
+    let file = dir.path().join("backup");
+    std::fs::write(&file, bytes).unwrap();
+    file
+}
+
+/// Everything in the store, by key.
+async fn everything(cluster: &Cluster, member: usize) -> (i64, Vec<pb::RangeResponse>) {
+    let all = pb::RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
+    let found = cluster.kv(member).range(all).await.unwrap().into_inner();
+    (found.header.unwrap().revision, vec![found])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_under_load_is_a_prefix_of_the_log() {
+    let cluster = Cluster::three().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..6 {
+        let (mut kv, stop) = (cluster.kv(writer % 3), Arc::clone(&stop));
+        writers.spawn(async move {
+            let mut written = Vec::new();
+            for turn in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (key, value) = (format!("{writer}/{turn}"), format!("{}", turn * 7));
+                let answer = kv.put(put(key.clone(), value.clone())).await.unwrap().into_inner();
+                written.push((answer.header.unwrap().revision, key, value));
+            }
+            written
+        });
+    }
+    let revision = async |member: usize| cluster.node(member).status().unwrap().revision.get();
+    wait_until("there is something to back up", async || revision(0).await > 300).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = save(&cluster, cluster.follower().await, &dir).await;
+    let at_backup = revision(0).await;
+    wait_until("writes went on", async || revision(0).await > at_backup + 100).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut written = BTreeMap::new();
+    for (revision, key, value) in writers.join_all().await.into_iter().flatten() {
+        assert!(written.insert(revision, (key, value)).is_none(), "one revision, one put");
+    }
+
+    let info = inspect(&file).unwrap().info;
+    let last = info.revision.get();
+    assert!((300..=at_backup).contains(&last), "{last} of {at_backup}");
+    assert_eq!(info.live_keys, last as u64 - 1);
+    let restored = Cluster::restored(Settings { members: 1, ..Settings::default() }, &file, &options()).await;
+    let (found, pages) = everything(&restored, 0).await;
+    assert_eq!(found, last);
+    let found: BTreeMap<i64, (String, String)> = pages[0]
+        .kvs
+        .iter()
+        .map(|kv| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            (kv.mod_revision, (text(&kv.key), text(&kv.value)))
+        })
+        .collect();
+    let wanted: BTreeMap<_, _> = written.into_iter().filter(|(revision, _)| *revision <= last).collect();
+    assert_eq!(found, wanted, "all up to a point, and nothing after it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_becomes_three_members_with_revisions_and_leases() {
+    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut kv = old.kv(0);
+    let mut leases = LeaseClient::connect(old.client_url(0)).await.unwrap();
+    let lease = pb::LeaseGrantRequest { ttl: 600, id: 77 };
+    leases.lease_grant(lease).await.unwrap();
+    for turn in 0..20 {
+        kv.put(put("a", format!("{turn}"))).await.unwrap();
+    }
+    kv.put(pb::PutRequest { lease: 77, ..put("leased", "1") }).await.unwrap();
+    kv.compact(pb::CompactionRequest { revision: 10, physical: true }).await.unwrap();
+    kv.put(put("gone", "1")).await.unwrap();
+    kv.delete_range(pb::DeleteRangeRequest { key: "gone".into(), ..Default::default() }).await.unwrap();
+    let (revision, before) = everything(&old, 0).await;
+    wait_until("the lineage has a name", async || old.node(0).status().unwrap().epoch.is_some()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = save(&old, 0, &dir).await;
+
+    let mut new = Cluster::restored(Settings::default(), &file, &options()).await;
+    for member in 0..3 {
+        let (now, after) = everything(&new, member).await;
+        assert_eq!((now, &after[0].kvs), (revision, &before[0].kvs), "member {member}");
+        let at_15 = pb::RangeRequest { revision: 15, ..get("a") };
+        let past = new.kv(member).range(at_15.clone()).await.unwrap().into_inner();
+        assert_eq!(past.kvs, kv.range(at_15).await.unwrap().into_inner().kvs);
+        let compacted = new.kv(member).range(pb::RangeRequest { revision: 9, ..get("a") }).await.unwrap_err();
+        assert_eq!(compacted.message(), "etcdserver: mvcc: required revision has been compacted");
+    }
+    let status = new.node(0).status().unwrap();
+    wait_until("the new lineage has a name", async || new.node(0).status().unwrap().epoch.is_some()).await;
+    assert_ne!(new.node(0).status().unwrap().epoch, old.node(0).status().unwrap().epoch);
+    assert_eq!((status.revision.get(), status.compact_revision.get()), (revision, 10));
+
+    let mut leases = LeaseClient::connect(new.client_url(1)).await.unwrap();
+    let ask = pb::LeaseTimeToLiveRequest { id: 77, keys: true };
+    let standing = leases.lease_time_to_live(ask).await.unwrap().into_inner();
+    assert_eq!((standing.granted_ttl, standing.keys), (600, vec!["leased".into()]));
+    assert!((1..=610).contains(&standing.ttl), "{}", standing.ttl);
+    leases.lease_revoke(pb::LeaseRevokeRequest { id: 77 }).await.unwrap();
+    assert_eq!(new.kv(2).range(get("leased")).await.unwrap().into_inner().count, 0);
+
+    let answer = new.kv(2).put(put("a", "new")).await.unwrap().into_inner().header.unwrap();
+    assert_eq!((answer.revision, answer.cluster_id), (revision + 2, 8));
+    // A member that loses its disk comes back as in any other cluster.
+    let follower = new.follower().await;
+    new.crash(follower).await;
+    new.wipe(follower);
+    new.restart(follower).await;
+    new.wait_healthy().await;
+    assert_eq!(new.kv(follower).range(get("a")).await.unwrap().into_inner().kvs[0].value, "new");
+    let hashes = new.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bumped_revisions_are_new_and_old_watchers_start_over() {
+    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    for turn in 0..9 {
+        old.kv(0).put(put("a", format!("{turn}"))).await.unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = save(&old, 0, &dir).await;
+    // What clients have seen after the backup.
+    let seen = old.kv(0).put(put("a", "lost")).await.unwrap().into_inner().header.unwrap().revision;
+
+    let bumped = RestoreOptions { bump_revision: 1000, mark_compacted: true, ..options() };
+    let mut new = Cluster::restored(Settings::default(), &file, &bumped).await;
+    for member in 0..3 {
+        let found = new.kv(member).range(get("a")).await.unwrap().into_inner();
+        assert_eq!((found.kvs[0].value.as_ref(), found.kvs[0].mod_revision), (&b"8"[..], 10));
+        assert_eq!(found.header.unwrap().revision, 1010);
+        let at = async |revision| new.kv(member).range(pb::RangeRequest { revision, ..get("a") }).await;
+        assert_eq!(at(1010).await.unwrap().into_inner().kvs, found.kvs);
+        for revision in [10, seen, 1009] {
+            let refused = at(revision).await.unwrap_err();
+            assert_eq!(refused.message(), "etcdserver: mvcc: required revision has been compacted", "{revision}");
+        }
+        let told = watch(&new, member, seen).await;
+        assert!(told.canceled && told.compact_revision == 1010, "{told:?}");
+    }
+    let next = new.kv(1).put(put("a", "next")).await.unwrap().into_inner().header.unwrap().revision;
+    assert_eq!(next, 1011);
+    let told = watch(&new, 2, 1011).await;
+    assert_eq!(told.events[0].kv.as_ref().unwrap().value, "next");
+    for member in 0..3 {
+        new.crash(member).await;
+    }
+    for member in 0..3 {
+        new.restart(member).await;
+    }
+    new.wait_healthy().await;
+    assert_eq!(new.kv(0).range(get("a")).await.unwrap().into_inner().header.unwrap().revision, 1011);
+}
+
+/// The first thing that a watcher of everything from a revision on is told.
+async fn watch(cluster: &Cluster, member: usize, start_revision: i64) -> pb::WatchResponse {
+    let create = pb::WatchCreateRequest { key: "a".into(), start_revision, ..Default::default() };
+    let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let (sender, requests) = tokio::sync::mpsc::channel(1);
+    sender.send(request).await.unwrap();
+    let mut client = WatchClient::connect(cluster.client_url(member)).await.unwrap();
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let mut answers = client.watch(requests).await.unwrap().into_inner();
+    assert!(within("the watch is made", answers.next()).await.unwrap().unwrap().created);
+    within("the watch tells something", answers.next()).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_restored_leaves_nothing_behind() {
+    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    for turn in 0..50 {
+        old.kv(0).put(put(format!("{turn}"), "x".repeat(100))).await.unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = save(&old, 0, &dir).await;
+    let good = std::fs::read(&file).unwrap();
+    let damaged = |bytes: Vec<u8>| {
+        let path = dir.path().join("damaged");
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let place = dir.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let data_dir = place.join("data");
+    let wanted =
+        RestoreOptions { file: file.clone(), data_dir: data_dir.clone(), members: old.first_members(), ..options() };
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(&place).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+
+    for at in (0..good.len()).step_by(good.len() / 40) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 4;
+        let error = restore(&RestoreOptions { file: damaged(bytes), ..wanted.clone() }).unwrap_err();
+        assert!(matches!(error, RestoreError::Backup(_)), "byte {at}: {error}");
+        assert_eq!(names(), [""; 0], "byte {at}");
+    }
+    let cut = RestoreOptions { file: damaged(good[..good.len() / 2].to_vec()), ..wanted.clone() };
+    let same = RestoreOptions { cluster_id: ClusterId(7), ..wanted.clone() };
+    let bumped = RestoreOptions { bump_revision: 1, ..wanted.clone() };
+    let absent = RestoreOptions { file: dir.path().join("absent"), ..wanted.clone() };
+    for (options, part) in [
+        (cut, "is damaged"),
+        (same, "another cluster.token"),
+        (bumped, "needs --mark-compacted"),
+        (absent, "No such file"),
+    ] {
+        let error = restore(&options).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert_eq!(names(), [""; 0], "{part}");
+    }
+
+    // What an interrupted restore has left is in the way of nobody.
+    let left = place.join("data.restoring");
+    std::fs::create_dir_all(left.join("state/gen-1")).unwrap();
+    std::fs::write(left.join("state/gen-1/CURRENT"), "half").unwrap();
+    restore(&wanted).unwrap();
+    assert_eq!(names(), ["data"]);
+    let stamp = std::fs::read(data_dir.join("STAMP")).unwrap();
+    let error = restore(&wanted).unwrap_err().to_string();
+    assert!(error.contains("exists already") && error.contains("--data-dir"), "{error}");
+    assert_eq!(std::fs::read(data_dir.join("STAMP")).unwrap(), stamp);
+
+    std::fs::create_dir(place.join("empty")).unwrap();
+    restore(&RestoreOptions { data_dir: place.join("empty"), ..wanted.clone() }).unwrap();
+    std::fs::write(place.join("file"), "mine").unwrap();
+    let error = restore(&RestoreOptions { data_dir: place.join("file"), ..wanted }).unwrap_err();
+    assert!(matches!(error, RestoreError::Exists(_)), "{error}");
+    assert_eq!(std::fs::read(place.join("file")).unwrap(), b"mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_backups_at_once_are_refused_and_leave_nothing() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    for turn in 0..200 {
+        cluster.kv(0).put(put(format!("{turn}"), "x".repeat(10_000))).await.unwrap();
+    }
+    let ctx = || RequestContext::within(Duration::from_secs(30));
+    let mut open = Vec::new();
+    for _ in 0..headwater::types::limits::BACKUPS_MAX {
+        open.push(cluster.node(0).backup(&ctx()).await.unwrap());
+    }
+    let refused = cluster.node(0).backup(&ctx()).await.unwrap_err();
+    assert_eq!(refused, headwater::node::NodeError::TooManyRequests);
+    let folders = || std::fs::read_dir(cluster.data_dir(0).join("backups")).unwrap().count();
+    assert_eq!(folders(), headwater::types::limits::BACKUPS_MAX);
+    drop(open);
+    wait_until("the files of backups that nobody reads are gone", async || folders() == 0).await;
+    cluster.node(0).backup(&ctx()).await.unwrap();
+}
