@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::keeper::MemberKeeper;
-use crate::raft::{Consensus, MemberRecord};
+use crate::raft::{Consensus, MemberInfo, MemberRecord};
 use crate::types::MemberChange;
 
 /// How often a member looks how it stands.
@@ -61,7 +61,7 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
             tell_role(role, now);
             role = Some(now);
         }
-        let is_told = |info: &crate::raft::MemberInfo| info.name == own.name && info.client_url == own.client_url;
+        let is_told = |info: &MemberInfo| info.name == own.name && info.client_url == own.client_url;
         if consensus.leading().leader.is_some() && member.is_some_and(|member| !is_told(&member.info)) {
             describe(&consensus, &keeper, &own).await;
         }
