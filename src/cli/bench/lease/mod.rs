@@ -1,4 +1,4 @@
-//! `headwater bench lease`: grants and keep-alives; [`expiry`] measures how leases end.
+//! `headwater bench lease`: grants and keep-alives; `lease-expiry` measures how leases end.
 //!
 //! A keep-alive is a stream of its own here, as etcd's own benchmark has it: one request, one answer.
 
