@@ -7,7 +7,8 @@ use toml::{Table, Value};
 use super::{Config, LogFormat};
 
 impl Config {
-    /// TOML with every setting; read as a file, it gives this configuration again.
+    /// TOML with every setting that a node of this kind has, one that joins or one that is told who it is; read as a file,
+    /// it gives this configuration again.
     pub fn to_toml(&self) -> String {
         let mut file = Table::new();
         for (key, value) in self.values() {
@@ -34,7 +35,7 @@ impl Config {
             LogFormat::Text => "text",
             LogFormat::Json => "json",
         };
-        vec![
+        let mut values = vec![
             ("node.id", number(self.node.id.get())),
             ("node.name", self.node.name.as_str().into()),
             ("data-dir", self.data_dir.display().to_string().into()),
@@ -44,6 +45,8 @@ impl Config {
             ("advertise-peer", self.advertise_peer.as_str().into()),
             ("cluster.token", self.cluster.token.as_str().into()),
             ("cluster.initial", Value::Array(members.collect())),
+            ("join", self.join.iter().flat_map(|join| &join.endpoints).map(String::as_str).collect::<Vec<_>>().into()),
+            ("learner", self.join.as_ref().is_some_and(|join| join.learner).into()),
             ("raft.heartbeat", duration(self.raft.heartbeat)),
             ("raft.election-min", duration(self.raft.election_min)),
             ("raft.election-max", duration(self.raft.election_max)),
@@ -64,9 +67,17 @@ impl Config {
             ("limits.request-timeout", duration(self.limits.request_timeout)),
             ("log.level", self.log.level.as_str().into()),
             ("log.format", format.into()),
-        ]
+        ];
+        let absent: &[&str] = if self.join.is_some() { &TOLD_BY_THE_CLUSTER } else { &ONLY_TO_JOIN };
+        values.retain(|(key, _)| !absent.contains(key));
+        values
     }
 }
+
+/// What a node that joins has no settings for.
+const TOLD_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
+/// What only a node that joins has settings for.
+const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
 
 fn number(value: u64) -> Value {
     // TOML has no larger ones, so that none was ever read.
@@ -98,6 +109,7 @@ mod tests {
             &[],
             &[("quota.backend-bytes", "off"), ("quota.auto-disarm", "true"), ("storage.block-cache", "1000B")],
             &[("node.id", "2"), ("cluster.initial", list), ("raft.heartbeat", "55ms"), ("log.format", "json")],
+            &[("join", "10.0.0.1:2379,http://h:1"), ("learner", "true")],
             &[("watch.progress-interval", "90s"), ("quota.backend-bytes", "1025KiB"), ("log.level", "info,h2=off")],
         ];
         for flags in flags {
@@ -112,10 +124,13 @@ mod tests {
 
     #[test]
     fn every_setting_is_shown() {
+        for (flags, absent) in [(vec![], &ONLY_TO_JOIN[..]), (vec![("join", "h:1".to_owned())], &TOLD_BY_THE_CLUSTER)] {
+            let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
+            let shown: Vec<&str> = config.values().iter().map(|(key, _)| *key).collect();
+            let wanted = SETTINGS.iter().map(|setting| setting.key).filter(|key| !absent.contains(key));
+            assert_eq!(shown, wanted.collect::<Vec<_>>());
+        }
         let config = Config::load(&Sources::default()).unwrap();
-        let shown: Vec<&str> = config.values().iter().map(|(key, _)| *key).collect();
-        let wanted: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-        assert_eq!(shown, wanted);
         assert!(config.to_toml().contains("heartbeat = \"100ms\"\n"), "{}", config.to_toml());
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn url(text: &str) -> Result<String, String> {
 pub(super) fn endpoints(value: &Value) -> Result<Vec<String>, String> {
     let wrong = |other: &Value| wrong_type("a string or a list of strings such as \"10.0.0.1:2379\"", other);
     let texts: Vec<&str> = match value {
-        Value::String(text) => text.split(',').map(str::trim).collect(),
+        Value::String(text) => text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect(),
         Value::Array(items) => {
             items.iter().map(|item| item.as_str().ok_or_else(|| wrong(item))).collect::<Result<_, _>>()?
         }
