@@ -1,18 +1,37 @@
 //! Messages between the gateway and a service: encoded ones in, dynamic ones out.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::body::Body;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// The codec of one method.
+/// Why a request ended before its end. tonic has words of its own for what an encoder cannot encode; those of the
+/// encoder go past it here.
+#[derive(Clone, Default)]
+pub(super) struct Fault(Arc<Mutex<Option<Status>>>);
+
+impl Fault {
+    /// The body with what went wrong instead of tonic's words.
+    pub(super) fn explain(&self, body: Body) -> Body {
+        let fault = self.clone();
+        Body::new(body.map_err(move |error| fault.0.lock().take().unwrap_or(error)))
+    }
+}
+
+/// The codec of one call.
 pub(super) struct DynamicCodec {
     output: MessageDescriptor,
+    fault: Fault,
 }
 
 impl DynamicCodec {
-    pub(super) fn new(output: MessageDescriptor) -> Self {
-        Self { output }
+    pub(super) fn new(output: MessageDescriptor, fault: Fault) -> Self {
+        Self { output, fault }
     }
 }
 
@@ -24,7 +43,7 @@ impl Codec for DynamicCodec {
     type Decoder = DynamicDecoder;
 
     fn encoder(&mut self) -> EncodedMessages {
-        EncodedMessages
+        EncodedMessages { fault: self.fault.clone() }
     }
 
     fn decoder(&mut self) -> DynamicDecoder {
@@ -32,18 +51,28 @@ impl Codec for DynamicCodec {
     }
 }
 
+/// Where tonic's buffer begins, bytes: most requests are small.
+const BUFFER_BYTES: usize = 1024;
+
 /// Hands on what is encoded already.
-pub(super) struct EncodedMessages;
+pub(super) struct EncodedMessages {
+    fault: Fault,
+}
 
 impl Encoder for EncodedMessages {
     type Item = Result<Bytes, Status>;
     type Error = Status;
 
     fn encode(&mut self, message: Self::Item, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        let message = message?;
+        let message = message.inspect_err(|status| *self.fault.0.lock() = Some(status.clone()))?;
         to.reserve(message.len());
         to.put(message);
         Ok(())
+    }
+
+    /// Every message goes on alone: those before an error would be dropped with it.
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER_BYTES, 1)
     }
 }
 

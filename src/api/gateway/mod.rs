@@ -32,8 +32,9 @@ use http_body_util::Full;
 use prometheus::{IntCounterVec, Opts, Registry};
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tower::Service;
+use tower::{Service, ServiceExt};
 
+use self::codec::{DynamicCodec, Fault};
 use self::routes::Route;
 use self::stream::Deadline;
 
@@ -114,8 +115,10 @@ where
     let mut request = tonic::Request::new(requests);
     *request.metadata_mut() = metadata::incoming(&parts.headers);
 
+    let fault = Fault::default();
+    let codec = DynamicCodec::new(route.output.clone(), fault.clone());
+    let service = service.map_request(move |request: Request<Body>| request.map(|body| fault.explain(body)));
     let mut client = tonic::client::Grpc::new(service).max_decoding_message_size(usize::MAX);
-    let codec = codec::DynamicCodec::new(route.output.clone());
     let called = deadline.within(client.streaming(request, route.method.clone(), codec)).await?;
     let (metadata, mut answers, _) = called.into_parts();
     let first = deadline.within(answers.message()).await?;

@@ -37,12 +37,16 @@ impl Deadline {
     /// What `doing` comes to, if it does so in time.
     pub(super) async fn within<T>(self, doing: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         match self.0 {
-            Some(at) => tokio::time::timeout_at(at, doing)
-                .await
-                .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded"))),
+            // What is ready would be taken even then.
+            Some(at) if at <= Instant::now() => Err(exceeded()),
+            Some(at) => tokio::time::timeout_at(at, doing).await.unwrap_or_else(|_| Err(exceeded())),
             None => doing.await,
         }
     }
+}
+
+fn exceeded() -> Status {
+    Status::deadline_exceeded("context deadline exceeded")
 }
 
 /// The lines of a stream whose first answer is there. Ends with the answers; dropping it ends the call.
