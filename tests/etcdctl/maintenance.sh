@@ -19,6 +19,13 @@ fill() {
     echo "40 values fit"
 }
 
+# Shows one alarm of a kind: every etcd member that is asked raises its own, here the leader alone does.
+once() {
+    e "$@" | sed -E 's/(memberID:ID alarm:NOSPACE )(, \1)*/\1/' | uniq
+    # The pipe runs `e` in a process of its own, which cannot count for this one.
+    count=$((count + 1))
+}
+
 # Gives up all history, and the space that it takes.
 shrink() {
     local revision node
@@ -38,8 +45,10 @@ e endpoint health
 e snapshot save whole.db
 test -s whole.db && echo "there is a file"
 test -e whole.db.part || echo "and no part of one"
+# Not --cluster: this etcdctl then names servers by whole URLs, which the HTTP/2 library here refuses.
 e defrag
-e defrag --cluster
+e defrag
+e defrag
 
 # Full
 fill
@@ -59,8 +68,8 @@ get before
 
 ' txn
 e get before
-e alarm list
-e endpoint status
+once alarm list
+once endpoint status
 e endpoint health
 e snapshot save full.db
 e del before
@@ -70,7 +79,7 @@ e put after 1
 
 # And not any more
 shrink
-e alarm disarm
+once alarm disarm
 e alarm list
 e alarm disarm
 e put after 1

@@ -96,10 +96,10 @@ fn golden_bytes() {
     let bytes = fs::read(&bed.file).unwrap();
     assert_eq!(bytes.len(), 512 + 512 + 32);
     let start =
-        b"HWBACKUP\0\0\0\x20\x01\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x40\x07\x48\x08\x50\x09\x58\x0a";
+        b"HWBACKUP\0\0\0\x1f\x01\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x40\x07\x48\x08\x50\x09\x58\x0a";
     assert_eq!(bytes[..start.len()], start[..]);
-    assert_eq!(bytes[start.len()..44], *b"\x62\x011\x6a\x05\x0a\x01a\x10\x03");
-    assert!(bytes[44..512].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[start.len()..43], *b"\x62\x011\x6a\x05\x0a\x01a\x10\x03");
+    assert!(bytes[43..512].iter().all(|byte| *byte == 0));
     assert_eq!(bytes[512..515], *b"xyz");
     assert!(bytes[515..1024].iter().all(|byte| *byte == 0));
 }
