@@ -386,7 +386,12 @@ impl Cluster {
     /// Removes everything that an ended member kept.
     pub fn wipe(&self, index: usize) {
         assert!(self.instances[index].is_none(), "the member must be ended first");
-        std::fs::remove_dir_all(self.data_dir(index)).unwrap();
+        // RocksDB's own threads may still be putting files away.
+        let give_up = Instant::now() + PATIENCE;
+        while let Err(error) = std::fs::remove_dir_all(self.data_dir(index)) {
+            assert!(error.kind() == std::io::ErrorKind::DirectoryNotEmpty && Instant::now() < give_up, "{error}");
+            std::thread::yield_now();
+        }
     }
 
     /// Waits until all running members have applied the same index, and returns their hashes.

@@ -6,9 +6,9 @@ use bytes::{BufMut, Bytes};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use prost_reflect::{DynamicMessage, MessageDescriptor};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Code, Status};
 
 /// Why a request ended before its end. tonic has words of its own for what an encoder cannot encode; those of the
 /// encoder go past it here.
@@ -19,7 +19,15 @@ impl Fault {
     /// The body with what went wrong instead of tonic's words.
     pub(super) fn explain(&self, body: Body) -> Body {
         let fault = self.clone();
-        Body::new(body.map_err(move |error| fault.0.lock().take().unwrap_or(error)))
+        Body::new(body.map_err(move |error| fault.0.lock().take().map_or(error, told_to_a_service)))
+    }
+}
+
+/// tonic takes a cancelled request for one that has come to its end, after which a watch goes on; but its client is gone.
+fn told_to_a_service(status: Status) -> Status {
+    match status.code() {
+        Code::Cancelled => Status::aborted(status.message()),
+        _ => status,
     }
 }
 
