@@ -64,9 +64,9 @@ pub const LEADER_QUESTIONS_MAX: usize = 1024;
 pub const VOTERS_MAX: usize = 9;
 /// Members that follow without a vote, count (etcd's `--max-learners` is 1; here they are how reads and watches scale).
 pub const LEARNERS_MAX: usize = 32;
-/// How far behind the leader's log a learner may be to be promoted, entries: what may be on its way at any moment. etcd asks
-/// for nine tenths of the log, which may be millions of entries.
-pub const LEARNER_LAG_ENTRIES_MAX: u64 = PENDING_PROPOSALS_MAX as u64;
+/// How far behind the leader's log a learner may be to be promoted, milliseconds. Counted in time, because what is missing
+/// holds up the quorum for as long as it takes to send; etcd asks for nine tenths of the log, which may be any amount.
+pub const LEARNER_LAG_MS_MAX: u64 = 1000;
 /// Longest name of a member, bytes.
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 /// Longest URL of a member, bytes.

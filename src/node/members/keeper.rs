@@ -4,6 +4,7 @@
 //! A voter is never added before it has caught up: until then it is a learner, so it cannot hold up the quorum. Invariant:
 //! an id that was ever given is never given again (spec: reliability §3.2, 7).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,11 @@ use crate::raft::{
     ChangeError, ChangeFrom, Consensus, MemberDesk, MemberInfo, MemberRecord, MembershipStep, ReadIndexError, Roster,
     StepError,
 };
+use crate::types::limits::LEARNER_LAG_MS_MAX;
 use crate::types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
+/// How far behind a learner may be to be promoted.
+const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
 /// How long a refusal for members that do not answer is put off: a new leader has heard nobody yet, and one that was
 /// restarted comes back.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,14 +35,37 @@ pub(super) struct MemberKeeper {
     consensus: Consensus,
     /// One change at a time.
     turn: Arc<Mutex<()>>,
+    past: Arc<parking_lot::Mutex<Past>>,
     hand_over_timeout: Duration,
+}
+
+/// How far the leader's log was lately.
+#[derive(Debug, Default)]
+struct Past {
+    points: VecDeque<(Instant, LogIndex)>,
+}
+
+impl Past {
+    /// Notes where the log ends now; forgets what is older than is asked for.
+    fn note(&mut self, now: Instant, last: LogIndex) {
+        self.points.push_back((now, last));
+        while self.points.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LEARNER_LAG_MAX) {
+            self.points.pop_front();
+        }
+    }
+
+    /// Where the log ended when a learner may be behind at most; `None` before it was looked at for so long.
+    fn recent(&self, now: Instant) -> Option<LogIndex> {
+        let old_enough = self.points.iter().rev().find(|(at, _)| now.duration_since(*at) >= LEARNER_LAG_MAX);
+        old_enough.map(|(_, last)| *last)
+    }
 }
 
 type Changed = Result<MemberChanged, ChangeError>;
 
 impl MemberKeeper {
     pub(super) fn new(consensus: Consensus, hand_over_timeout: Duration) -> Self {
-        Self { consensus, turn: Arc::default(), hand_over_timeout }
+        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout }
     }
 
     /// Makes a change on whichever member leads.
@@ -92,7 +119,7 @@ impl MemberKeeper {
     async fn attempt(&self, change: &MemberChange) -> Changed {
         let roster = self.settled().await?;
         let progress = self.consensus.progress();
-        let situation = Situation { roster: &roster, progress: &progress, last: self.consensus.log_points().last };
+        let situation = Situation { roster: &roster, progress: &progress, recent: self.recent() };
         match change {
             MemberChange::Add { peer_url, learner } => {
                 situation.may_add(peer_url, *learner)?;
@@ -122,6 +149,12 @@ impl MemberKeeper {
                 .await
             }
         }
+    }
+
+    /// What a member has if it has caught up.
+    fn recent(&self) -> LogIndex {
+        let past = self.past.lock().recent(Instant::now());
+        past.unwrap_or_else(|| self.consensus.log_points().last)
     }
 
     /// The roster, once no change is half done.
@@ -220,8 +253,10 @@ impl MemberKeeper {
                 _ = self.consensus.ended() => return,
             }
             if self.consensus.leading().leader != Some(self.consensus.node_id()) {
+                *self.past.lock() = Past::default();
                 continue;
             }
+            self.past.lock().note(Instant::now(), self.consensus.log_points().last);
             let roster = self.consensus.roster();
             if roster.is_joint {
                 let Ok(_turn) = self.turn.try_lock() else { continue };
@@ -242,7 +277,7 @@ impl MemberKeeper {
         let mut waiting = waiting.peekable();
         waiting.peek()?;
         let progress = self.consensus.progress();
-        let situation = Situation { roster, progress: &progress, last: self.consensus.log_points().last };
+        let situation = Situation { roster, progress: &progress, recent: self.recent() };
         waiting.find(|member| situation.may_promote(member.id).is_ok())
     }
 }
@@ -258,5 +293,28 @@ impl MemberDesk for MemberKeeper {
             }
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_learner_may_lack_what_is_younger_than_the_limit() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut past = Past::default();
+        assert_eq!(past.recent(at(0)), None);
+        for tick in 0..=30 {
+            past.note(at(tick * 100), LogIndex(tick));
+            assert!(past.points.len() as u64 <= LEARNER_LAG_MS_MAX / 100 + 2, "old points are forgotten");
+        }
+        assert_eq!(past.recent(at(3000)), Some(LogIndex(20)));
+        assert_eq!(past.recent(at(3099)), Some(LogIndex(20)), "one that is a bit older, never a younger one");
+        let mut new = Past::default();
+        new.note(at(0), LogIndex(7));
+        assert_eq!(new.recent(at(LEARNER_LAG_MS_MAX - 1)), None);
+        assert_eq!(new.recent(at(LEARNER_LAG_MS_MAX)), Some(LogIndex(7)));
     }
 }

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 
 use crate::raft::{MemberProgress, MemberRecord, Roster};
-use crate::types::limits::{LEARNER_LAG_ENTRIES_MAX, LEARNERS_MAX, VOTERS_MAX};
+use crate::types::limits::{LEARNERS_MAX, VOTERS_MAX};
 use crate::types::{LogIndex, MemberRefusal, NodeId};
 
 /// What the leader knows when it decides.
 pub(super) struct Situation<'a> {
     pub(super) roster: &'a Roster,
     pub(super) progress: &'a BTreeMap<NodeId, MemberProgress>,
-    /// The last entry of the leader's log.
-    pub(super) last: LogIndex,
+    /// What a member has if it has caught up: the leader's log as it was a moment ago.
+    pub(super) recent: LogIndex,
 }
 
 impl Situation<'_> {
@@ -66,7 +66,7 @@ impl Situation<'_> {
             return Err(MemberRefusal::TooManyVoters);
         }
         let matched = self.progress.get(&id).and_then(|progress| progress.matched);
-        let has_caught_up = matched.is_some_and(|at| at.get() + LEARNER_LAG_ENTRIES_MAX >= self.last.get());
+        let has_caught_up = matched.is_some_and(|at| at >= self.recent);
         if is_unstarted(member) || !self.is_live(id) || !has_caught_up {
             return Err(MemberRefusal::LearnerNotReady);
         }
@@ -150,7 +150,7 @@ mod tests {
         }
 
         fn situation(&self) -> Situation<'_> {
-            Situation { roster: &self.roster, progress: &self.progress, last: LogIndex(LAST) }
+            Situation { roster: &self.roster, progress: &self.progress, recent: LogIndex(LAST) }
         }
     }
 
@@ -214,8 +214,7 @@ mod tests {
         for (bed, id, wanted) in [
             (Bed::of("VVVL"), 4, Ok(())),
             (Bed::of("VA"), 2, Ok(())),
-            (Bed::of("VVVL").lagging(4, LEARNER_LAG_ENTRIES_MAX), 4, Ok(())),
-            (Bed::of("VVVL").lagging(4, LEARNER_LAG_ENTRIES_MAX + 1), 4, Err(LearnerNotReady)),
+            (Bed::of("VVVL").lagging(4, 1), 4, Err(LearnerNotReady)),
             (Bed::of("VVVl"), 4, Err(LearnerNotReady)),
             (Bed::of("VVVa"), 4, Err(LearnerNotReady)),
             (Bed::of("VVV"), 3, Err(NotLearner)),
