@@ -36,12 +36,12 @@ pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         ("FAKETIME_NO_CACHE", "1".to_owned()),
     ];
     rig.nodes[node].terminate().await;
-    rig.nodes[node].set_extra(&[], &variables.map(|(name, value)| (name.to_owned(), value)));
+    rig.nodes[node].set_environment(&variables.map(|(name, value)| (name.to_owned(), value)));
     rig.launch(node)?;
     // Some versions of it stand still inside a program that brings its own allocator.
     if tokio::time::timeout(START_MAX, rig.wait_serving(node)).await.is_err() {
         rig.nodes[node].kill().await;
-        rig.nodes[node].set_extra(&[], &[]);
+        rig.nodes[node].set_environment(&[]);
         rig.restart(node).await?;
         return Err(Skipped("the program does not start with this libfaketime".to_owned()).into());
     }
@@ -52,7 +52,7 @@ pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         rig.end(mark);
     }
     rig.nodes[node].terminate().await;
-    rig.nodes[node].set_extra(&[], &[]);
+    rig.nodes[node].set_environment(&[]);
     rig.launch(node)?;
     rig.wait_all_serving().await
 }

@@ -6,6 +6,7 @@ mod bits;
 mod clock;
 mod disk;
 mod kill;
+mod membership;
 mod network;
 mod pause;
 mod power;
@@ -89,7 +90,8 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault!("kill-leader", "the leader is killed and started again", &[], kill::leader),
     fault!("kill-majority", "a majority is killed at once and started again", &[], kill::majority),
     fault!("kill-all", "every node is killed at once and started again", &[], kill::all),
-    fault!("transfer", "the leader hands its leadership over, again and again", &[], kill::transfer),
+    fault!("transfer", "the leader is stopped in order and hands its leadership over", &[], kill::transfer),
+    fault!("move-leader", "leadership is moved to another member, again and again", &[], membership::move_leader),
     fault!("pause", "one node stands still (SIGSTOP)", &[], pause::one),
     fault!("pause-leader", "the leader stands still", &[], pause::leader),
     fault!("pause-all", "every node stands still, one wakes after the other", &[], pause::all),
@@ -123,7 +125,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault!("snapshot", "a node falls far behind and gets a snapshot under full load", &[], wipe::snapshot),
     fault!("compaction", "history is compacted every 200 ms", &[], storm::compaction),
     fault!("clock", "a node's clock jumps an hour ahead and back, and runs too fast", &[Need::FakeTime], clock::jump),
-    fault!("membership", "members are added and removed", &[], storm::membership),
+    fault!("membership", "a member is removed, loses its data and joins again", &[], membership::churn),
 ];
 
 /// Names for several faults at once.

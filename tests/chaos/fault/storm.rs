@@ -1,12 +1,11 @@
-//! Compaction without pause, and changes of membership.
+//! Compaction without pause.
 
 use std::time::Duration;
 
-use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
-use headwater::pb::etcdserverpb::{CompactionRequest, MemberAddRequest};
+use headwater::pb::etcdserverpb::CompactionRequest;
 use rand::Rng;
 
-use super::{Scene, Skipped};
+use super::Scene;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 30;
@@ -28,14 +27,4 @@ pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
     scene.rig.end(mark);
     scene.rig.wait_all_serving().await
-}
-
-pub(crate) async fn membership(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let node = scene.any();
-    let channel = scene.rig.nodes[node].target.channel().await.map_err(anyhow::Error::msg)?;
-    // An address that nobody can use: only whether the call is known is of interest.
-    let asked = ClusterClient::new(channel).member_add(MemberAddRequest::default()).await;
-    let known = asked.err().is_none_or(|status| status.code() != tonic::Code::Unimplemented);
-    let why = if known { "this program does not drive them yet" } else { "the cluster does not offer them" };
-    Err(Skipped(why.to_owned()).into())
 }

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use headwater::pb::etcdserverpb::StatusRequest;
+use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater::pb::etcdserverpb::{Member, MemberListRequest, StatusRequest};
 use parking_lot::Mutex;
 
 use self::disk::Disk;
@@ -26,6 +27,7 @@ use crate::history::{Clock, Freshness, Micros, Outcome, Request};
 /// Longer than anything may take on a loaded machine; only a defect runs into it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What a rig is made of.
@@ -61,6 +63,7 @@ pub(crate) struct Rig {
     pub net: Net,
     pub clock: Clock,
     pub dir: PathBuf,
+    more: Vec<String>,
     marks: Mutex<Vec<Mark>>,
 }
 
@@ -74,6 +77,7 @@ impl Rig {
             net,
             clock: options.clock,
             dir: options.dir.clone(),
+            more: options.arguments.clone(),
             marks: Mutex::default(),
         };
         // What was made must go again, also when not all could be made.
@@ -118,6 +122,29 @@ impl Rig {
     pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
         self.net.process(number, self.nodes[number].start()?);
         Ok(())
+    }
+
+    /// Starts a node that was removed and has no data: it joins, now and at every later start.
+    pub(crate) fn launch_joining(&self, number: usize) -> anyhow::Result<()> {
+        let (data, count) = (self.disks[number].data(), self.nodes.len());
+        self.nodes[number].set_arguments(join_arguments(&self.net, number, count, &data, &self.more));
+        self.launch(number)
+    }
+
+    /// The members as a node knows them.
+    pub(crate) async fn members(&self, asked: usize) -> anyhow::Result<Vec<Member>> {
+        let channel = self.nodes[asked].target.channel().await.map_err(anyhow::Error::msg)?;
+        let list = ClusterClient::new(channel).member_list(MemberListRequest { linearizable: true });
+        let list = tokio::time::timeout(CALL_TIMEOUT, list).await.context("no list of members in time")??;
+        Ok(list.into_inner().members)
+    }
+
+    /// A node's id in the cluster, which is another one each time it joins.
+    pub(crate) async fn member_id(&self, asked: usize, number: usize) -> anyhow::Result<u64> {
+        let url = format!("http://{}", self.net.peer(number));
+        let members = self.members(asked).await?;
+        let member = members.into_iter().find(|member| member.peer_ur_ls.contains(&url));
+        Ok(member.with_context(|| format!("node {} is no member", number + 1))?.id)
     }
 
     /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught up.
@@ -235,6 +262,7 @@ async fn leads(target: &Target) -> Option<(u64, bool)> {
     }
 }
 
+/// How a first member is started.
 fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
     let members: Vec<String> = (0..nodes)
         .map(|member| {
@@ -243,21 +271,27 @@ fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String
             format!("{{ id = {id}, name = \"node{id}\", peer = \"http://{peer}\", client = \"http://{client}\" }}")
         })
         .collect();
-    let mut arguments = vec![
-        "serve".to_owned(),
-        "--node-id".to_owned(),
-        (number + 1).to_string(),
-        "--data-dir".to_owned(),
-        data.display().to_string(),
-        "--listen-client".to_owned(),
-        net.client(number),
-        "--listen-peer".to_owned(),
-        net.listen_peer(number),
-        "--cluster-token".to_owned(),
-        "chaos".to_owned(),
-        "--cluster-initial".to_owned(),
-        format!("[{}]", members.join(", ")),
-    ];
+    let mut arguments = vec!["serve".to_owned(), "--node-id".to_owned(), (number + 1).to_string()];
+    arguments.extend(["--cluster-token".to_owned(), "chaos".to_owned()]);
+    arguments.extend(["--cluster-initial".to_owned(), format!("[{}]", members.join(", "))]);
+    arguments.extend(addresses(net, number, data, more));
+    arguments
+}
+
+/// How a node is started that joins a cluster which the others make up.
+fn join_arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
+    let others: Vec<String> = (0..nodes).filter(|other| *other != number).map(|other| net.client(other)).collect();
+    let mut arguments = vec!["serve".to_owned(), "--join".to_owned(), others.join(",")];
+    arguments.extend(["--node-name".to_owned(), format!("node{}", number + 1)]);
+    arguments.extend(["--advertise-peer".to_owned(), format!("http://{}", net.peer(number))]);
+    arguments.extend(addresses(net, number, data, more));
+    arguments
+}
+
+fn addresses(net: &Net, number: usize, data: &Path, more: &[String]) -> Vec<String> {
+    let mut arguments = vec!["--data-dir".to_owned(), data.display().to_string()];
+    arguments.extend(["--listen-client".to_owned(), net.client(number)]);
+    arguments.extend(["--listen-peer".to_owned(), net.listen_peer(number)]);
     arguments.extend(more.iter().cloned());
     arguments
 }

@@ -36,7 +36,8 @@ pub(crate) struct Node {
 
 struct State {
     lives: Vec<Running>,
-    extra: Vec<String>,
+    /// What the node is told at every start.
+    arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
 
@@ -53,7 +54,8 @@ struct Running {
 
 impl Node {
     pub(crate) fn new(number: usize, target: Target, launch: Launch) -> Self {
-        let state = State { lives: Vec::new(), extra: Vec::new(), environment: Vec::new() };
+        let (arguments, environment) = (launch.arguments.clone(), Vec::new());
+        let state = State { lives: Vec::new(), arguments, environment };
         Self { number, target, launch, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -61,11 +63,14 @@ impl Node {
         &self.launch.log
     }
 
-    /// Arguments and variables for later starts only.
-    pub(crate) fn set_extra(&self, arguments: &[&str], environment: &[(String, String)]) {
-        let mut state = self.state.lock();
-        state.extra = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        state.environment = environment.to_vec();
+    /// Variables for later starts, besides those of the launch.
+    pub(crate) fn set_environment(&self, environment: &[(String, String)]) {
+        self.state.lock().environment = environment.to_vec();
+    }
+
+    /// What the node is told at later starts.
+    pub(crate) fn set_arguments(&self, arguments: Vec<String>) {
+        self.state.lock().arguments = arguments;
     }
 
     /// Starts the process and returns its id.
@@ -94,7 +99,7 @@ impl Node {
             }
             None => Command::new("/usr/bin/env"),
         };
-        command.args(variables).arg(&self.launch.binary).args(&self.launch.arguments).args(&state.extra);
+        command.args(variables).arg(&self.launch.binary).args(&state.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
         // Ctrl-C ends the run, which then ends the nodes.
         command.process_group(0);
