@@ -183,6 +183,9 @@ fn config(options: &ConsensusOptions) -> openraft::Config {
         // A member that lost its disk comes back with less than it acknowledged. It is allowed to: it does not vote until
         // it has caught up (see `form`), and a log that is merely damaged refuses to open.
         allow_log_reversion: Some(true),
+        // A leader sends entries while its own disk still writes them. After a crash it may lack some that others have; if it
+        // led on in the same term, it would give their ids to other entries, and members would differ for ever.
+        enable_leader_restore: Some(false),
         // A leader that can send but not hear must notice (openraft #2080).
         quorum_loss_probe_interval: Some(2 * millis(timing.election_max)),
         ..openraft::Config::default()

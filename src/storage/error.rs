@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum StorageError {
     /// RocksDB reported an error (full or broken disk, failed fsync, corruption that it found itself).
-    #[error("rocksdb: {0}")]
+    #[error("rocksdb: {0}{what_to_do}", what_to_do = remedy(.0.as_ref()))]
     RocksDb(#[from] rocksdb::Error),
     /// A file operation failed.
     #[error("{path}: {source}")]
@@ -38,4 +38,35 @@ pub enum StorageError {
     /// An earlier write failed; the store takes nothing more.
     #[error("storage is poisoned by an earlier failure: {0}")]
     Poisoned(String),
+}
+
+/// What the operator can do about an error of RocksDB's, which begins with its kind.
+fn remedy(text: &str) -> &'static str {
+    if text.starts_with("Corruption") {
+        "; the data on this disk is damaged: empty this node's data directory and start it, and it comes back by a snapshot \
+         from the others"
+    } else if text.contains("No space left on device") {
+        "; the disk is full: free some space, then start this node again"
+    } else if text.starts_with("IO error") {
+        "; the disk fails: see to it, then start this node again"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_follows_from_the_kind() {
+        for (text, wanted) in [
+            ("Corruption: block checksum mismatch: stored = 1, computed = 2", "empty this node's data directory"),
+            ("IO error: No space left on device: While appending to file: 000004.log", "free some space"),
+            ("IO error: While fdatasync: 000004.log: Input/output error", "see to it"),
+        ] {
+            assert!(remedy(text).contains(wanted), "{text}");
+        }
+        assert_eq!(remedy("Operation aborted: "), "");
+    }
 }

@@ -50,6 +50,27 @@ async fn all_members_crash_and_nothing_acknowledged_is_lost() {
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }
 
+// A leader sends entries before its own disk has them. If it went on in its old term after a crash that took some away, it
+// would give their log ids to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_crashed_leads_again_only_in_a_new_term() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    cluster.kv(leader).put(put("before", "1")).await.unwrap();
+    let term = cluster.node(leader).leadership().term;
+    for member in 0..3 {
+        cluster.crash(member).await;
+    }
+    // The old leader first: it has its chance.
+    for member in [leader, (leader + 1) % 3, (leader + 2) % 3] {
+        cluster.restart(member).await;
+    }
+    cluster.wait_healthy().await;
+    let leader = cluster.leader().await;
+    let now = cluster.node(leader).leadership().term;
+    assert!(now > term, "term {now} after {term}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_never_shows_an_older_state_across_a_crash() {
     let mut cluster = Cluster::three().await;

@@ -1,0 +1,256 @@
+//! The command line, and the plan that it makes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use rand::Rng;
+
+use crate::fault::{self, FAULTS, Fault, GROUPS, Need};
+use crate::rig::tool;
+use crate::work::{Control, WORKLOADS};
+
+/// Break a cluster on purpose, and prove that nothing was lost
+///
+/// Starts a cluster of real processes, lets clients work, breaks things by a schedule that follows from the seed, heals
+/// them, and judges everything that the clients were told. The last line is the verdict; the evidence stays in --dir.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "scripts/chaos", max_term_width = 110)]
+pub(crate) struct Args {
+    /// `list` prints every fault and workload
+    #[arg(value_parser = ["list"])]
+    command: Option<String>,
+    /// Faults or groups of them; see list
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    fault: Vec<String>,
+    /// Workloads; see list [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    workload: Vec<String>,
+    /// Every fault that this machine allows, and every workload
+    #[arg(long, conflicts_with_all = ["fault", "workload"])]
+    all: bool,
+    /// How long faults go on, minutes
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Makes the same schedule and the same choices again
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Three or five
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]
+    nodes: u8,
+    /// Makes something worse on purpose: the verdict must then be FAIL
+    #[arg(long, value_enum)]
+    control: Option<Control>,
+    /// Where evidence and data go [default: a new folder below the one for temporary files]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The program under test [default: the one that was built beside this one]
+    #[arg(long, env = "HEADWATER_BIN")]
+    binary: Option<PathBuf>,
+    /// Moves the ports, for a second run beside the first (without root)
+    #[arg(long, env = "HEADWATER_PORT_OFFSET", default_value_t = 0)]
+    port_offset: u16,
+    /// Proxies even where network namespaces could be made
+    #[arg(long)]
+    proxies: bool,
+    /// Only say whether the run could be made
+    #[arg(long)]
+    check: bool,
+    /// Keep the nodes' data, too
+    #[arg(long)]
+    keep_data: bool,
+}
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub faults: Vec<&'static str>,
+    pub skipped: Vec<(&'static str, String)>,
+    pub workloads: Vec<&'static str>,
+    pub duration: Duration,
+    pub seed: u64,
+    pub nodes: usize,
+    pub control: Option<Control>,
+    pub dir: PathBuf,
+    pub binary: PathBuf,
+    pub first_port: u16,
+    pub proxies: bool,
+    pub keep_data: bool,
+    /// The line that makes this run again.
+    pub again: String,
+}
+
+/// Below the ports that Linux gives to outgoing connections.
+const FIRST_PORT: u16 = 23_000;
+const CONTROL_FAULTS: [(Control, &str, &str); 4] = [
+    (Control::NoFsync, "power-loss-all", "set,register"),
+    (Control::DropWatchEvent, "kill", "watch"),
+    (Control::UnfencedLock, "pause", "lock"),
+    (Control::StaleRead, "partition-leader", "register"),
+];
+
+impl Args {
+    pub(crate) fn list(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// Whether only the arguments are of interest.
+    pub(crate) fn check(&self) -> bool {
+        self.check
+    }
+
+    /// Checks the arguments.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them, for people.
+    pub(crate) fn plan(&self) -> Result<Plan, String> {
+        if !(self.minutes > 0.0 && self.minutes <= 10_000.0) {
+            return Err("--minutes must lie above 0 and be at most 10000".to_owned());
+        }
+        let control = self.control.and_then(|control| CONTROL_FAULTS.iter().find(|(known, ..)| *known == control));
+        let mut faults: Vec<&'static Fault> = Vec::new();
+        let names: Vec<&str> = match (self.all, self.fault.is_empty(), control) {
+            (true, ..) => FAULTS.iter().map(|fault| fault.name).collect(),
+            (false, false, _) => self.fault.iter().map(String::as_str).collect(),
+            (false, true, Some((_, fault, _))) => vec![*fault],
+            (false, true, None) => vec!["kills", "pauses", "partition"],
+        };
+        for name in names {
+            let found =
+                fault::named(name).ok_or_else(|| format!("there is no fault {name}; scripts/chaos list shows all"))?;
+            faults.extend(found);
+        }
+        let (possible, impossible): (Vec<&Fault>, Vec<&Fault>) =
+            faults.into_iter().partition(|fault| fault.impossible().is_none());
+        let skipped =
+            impossible.into_iter().map(|fault| (fault.name, fault.impossible().unwrap_or_default())).collect();
+
+        let workloads: Vec<&str> = match (self.workload.is_empty(), control) {
+            (false, _) => self.workload.iter().map(String::as_str).collect(),
+            (true, Some((.., workloads))) => workloads.split(',').collect(),
+            (true, None) => WORKLOADS.iter().map(|workload| workload.name).collect(),
+        };
+        let mut known = Vec::new();
+        for name in workloads {
+            let workload = WORKLOADS.iter().find(|workload| workload.name == name);
+            known.push(
+                workload.ok_or_else(|| format!("there is no workload {name}; scripts/chaos list shows all"))?.name,
+            );
+        }
+        if self.control == Some(Control::NoFsync) && tool::library("libeatmydata.so").is_none() {
+            return Err("--control no-fsync needs libeatmydata; scripts/setup chaos installs it".to_owned());
+        }
+        let seed = self.seed.unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
+        let dir = self
+            .dir
+            .clone()
+            .unwrap_or_else(|| std::env::temp_dir().join(format!("headwater-chaos-{seed}-{}", std::process::id())));
+        let binary = self.binary.clone().or_else(beside).ok_or("no program to test; name it with --binary")?;
+        if !binary.is_file() {
+            return Err(format!(
+                "{} is not there; scripts/chaos builds it, or name another with --binary",
+                binary.display()
+            ));
+        }
+        let binary = binary.canonicalize().map_err(|error| error.to_string())?;
+        Ok(Plan {
+            faults: possible.iter().map(|fault| fault.name).collect(),
+            skipped,
+            workloads: known,
+            duration: Duration::from_secs_f64(self.minutes * 60.0),
+            seed,
+            nodes: usize::from(self.nodes),
+            control: self.control,
+            dir,
+            binary,
+            first_port: FIRST_PORT + self.port_offset,
+            proxies: self.proxies,
+            keep_data: self.keep_data,
+            again: self.again(seed),
+        })
+    }
+
+    fn again(&self, seed: u64) -> String {
+        let mut line = "scripts/chaos".to_owned();
+        let mut add = |text: String| line.push_str(&format!(" {text}"));
+        if self.all {
+            add("--all".to_owned());
+        }
+        if !self.fault.is_empty() {
+            add(format!("--fault {}", self.fault.join(",")));
+        }
+        if !self.workload.is_empty() {
+            add(format!("--workload {}", self.workload.join(",")));
+        }
+        if let Some(value) = self.control.and_then(|control| clap::ValueEnum::to_possible_value(&control)) {
+            add(format!("--control {}", value.get_name()));
+        }
+        if self.proxies {
+            add("--proxies".to_owned());
+        }
+        add(format!("--nodes {} --minutes {} --seed {seed}", self.nodes, self.minutes));
+        line
+    }
+}
+
+/// The server that was built together with this program.
+fn beside() -> Option<PathBuf> {
+    let exe = std::env::current_exe().ok()?;
+    Some(exe.parent()?.parent()?.join("headwater"))
+}
+
+/// Prints what can be chosen.
+pub(crate) fn print_list() {
+    println!("faults:");
+    for fault in FAULTS {
+        let note = fault.impossible().map_or_else(String::new, |why| format!("  [not here: {why}]"));
+        let proxy = fault.needs(Need::Network) && fault::network() == crate::rig::net::Kind::Proxies;
+        let note = if proxy { "  [by proxies: not root]".to_owned() } else { note };
+        println!("  {:<18} {}{note}", fault.name, fault.help);
+    }
+    println!("groups of faults:");
+    for (name, members) in GROUPS {
+        println!("  {name:<18} {}", members.join(", "));
+    }
+    println!("workloads:");
+    for workload in WORKLOADS {
+        println!("  {:<18} {}", workload.name, workload.help);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        let own = std::env::current_exe().unwrap();
+        let words = line.split_whitespace().chain(["--binary", own.to_str().unwrap()]);
+        Args::try_parse_from(std::iter::once("chaos").chain(words)).map_err(|error| error.to_string())?.plan()
+    }
+
+    #[test]
+    fn groups_are_unfolded_and_the_line_makes_the_run_again() {
+        let made = plan("--fault kill-leader,partition --workload append --minutes 5 --seed 7 --nodes 5").unwrap();
+        assert_eq!(made.faults.len(), 5);
+        assert_eq!(made.workloads, ["append"]);
+        assert_eq!(
+            made.again,
+            "scripts/chaos --fault kill-leader,partition --workload append --nodes 5 --minutes 5 --seed 7"
+        );
+        assert_eq!(plan(made.again.strip_prefix("scripts/chaos").unwrap()).unwrap().faults, made.faults);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, wanted) in [
+            ("--fault thunder", "there is no fault thunder"),
+            ("--workload sleep", "there is no workload sleep"),
+            ("--minutes 0", "--minutes must lie above 0"),
+            ("--all --fault kill", "cannot be used with"),
+        ] {
+            let error = plan(line).unwrap_err();
+            assert!(error.contains(wanted), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Linearizability of each register by a search of its own (Wing, Gong, Lowe), which knows nothing of revisions.
+//!
+//! An independent second opinion on what `replay` says. A request with unknown outcome that the log shows ends at the end
+//! of time; one that the log does not show never happened (spec: reliability §2.1).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use todc_utils::{Action, History, Specification, WGLChecker};
+
+use super::replay::Log;
+use super::{Finding, Findings};
+use crate::history::{Body, Condition, Outcome, Record, Request, Step};
+
+/// A search that takes longer decides nothing, and a check that decides nothing has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What was done to one register, with its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read(Option<String>),
+    Write(String),
+    /// Expected value, new value, whether it was there.
+    Swap(String, String, bool),
+}
+
+struct Register;
+
+impl Specification for Register {
+    type State = Option<String>;
+    type Operation = Operation;
+
+    fn init() -> Self::State {
+        None
+    }
+
+    fn apply(operation: &Operation, state: &Self::State) -> (bool, Self::State) {
+        match operation {
+            Operation::Read(found) => (found == state, state.clone()),
+            Operation::Write(value) => (true, Some(value.clone())),
+            Operation::Swap(old, new, true) => (state.as_ref() == Some(old), Some(new.clone())),
+            Operation::Swap(old, _, false) => (state.as_ref() != Some(old), state.clone()),
+        }
+    }
+}
+
+/// Judges every register that the workload `register` used.
+pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
+    let written: HashSet<(&str, &str)> = log
+        .values()
+        .flatten()
+        .filter(|event| !event.deleted)
+        .map(|event| (event.pair.key.as_str(), event.pair.value.as_str()))
+        .collect();
+    let mut histories: BTreeMap<&str, Vec<(u64, Option<u64>, Operation)>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.workload == "register") {
+        if let Some((key, operation, certain)) = operation(record, &written) {
+            histories.entry(key).or_default().push((record.call, certain.then_some(record.done), operation));
+        }
+    }
+    let mut findings = Findings::new("linearizable");
+    let (keys, mut operations) = (histories.len(), 0);
+    for (key, history) in histories {
+        operations += history.len();
+        match judge(history) {
+            Some(true) => {}
+            Some(false) => findings.add(Finding::new("a register is not linearizable", key)),
+            None => findings.add(Finding::new("the search for an order took too long", key)),
+        }
+    }
+    findings.scope(format!("{keys} registers, {operations} operations"))
+}
+
+fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<(&'a str, Operation, bool)> {
+    let certain = match &record.outcome {
+        Outcome::Ok(_) => true,
+        Outcome::Failed(_) => return None,
+        Outcome::Unknown(_) => {
+            if !record.request.values().iter().any(|value| written.contains(value)) {
+                return None;
+            }
+            false
+        }
+    };
+    let body = record.outcome.answer().map(|answer| &answer.body);
+    match (&record.request, body) {
+        (Request::Read { key, .. }, Some(Body::Pairs(pairs))) => {
+            Some((key, Operation::Read(pairs.first().map(|pair| pair.value.clone())), certain))
+        }
+        (Request::Put { key, value, .. }, _) => Some((key, Operation::Write(value.clone()), certain)),
+        (Request::Txn { when, then, .. }, body) => {
+            let [Condition::Value { is, .. }] = when.as_slice() else { return None };
+            let [Step::Put { key, value, .. }] = then.as_slice() else { return None };
+            let swapped = !matches!(body, Some(Body::Txn { succeeded: false, .. }));
+            Some((key, Operation::Swap(is.clone(), value.clone(), swapped), certain))
+        }
+        _ => None,
+    }
+}
+
+/// `None` if the search took too long. Times are of calls and ends; no end is the end of time.
+fn judge(history: Vec<(u64, Option<u64>, Operation)>) -> Option<bool> {
+    let mut moments = Vec::new();
+    for (process, (call, done, operation)) in history.into_iter().enumerate() {
+        moments.push((call, 0, process, Action::Call(operation.clone())));
+        moments.push((done.unwrap_or(u64::MAX), 1, process, Action::Response(operation)));
+    }
+    moments.sort_by_key(|(at, kind, process, _)| (*at, *kind, *process));
+    let actions = moments.into_iter().map(|(_, _, process, action)| (process, action)).collect();
+    let history = History::from_actions(actions);
+    let (told, verdict) = mpsc::channel();
+    // A search cannot be stopped; one that takes too long ends with the program.
+    std::thread::spawn(move || told.send(WGLChecker::<Register>::is_linearizable(history)));
+    verdict.recv_timeout(PATIENCE).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(value: &str) -> Operation {
+        Operation::Write(value.into())
+    }
+
+    fn read(value: &str) -> Operation {
+        Operation::Read(Some(value.into()))
+    }
+
+    #[test]
+    fn legal_and_illegal_orders() {
+        for (history, wanted) in [
+            (vec![(0, Some(10), write("a")), (20, Some(30), read("a"))], true),
+            // Overlapping: either order will do.
+            (vec![(0, Some(30), write("a")), (0, Some(30), write("b")), (40, Some(50), read("a"))], true),
+            // A stale read.
+            (vec![(0, Some(1), write("a")), (2, Some(3), write("b")), (4, Some(5), read("a"))], false),
+            // An unknown write may come late, but not before it was sent.
+            (vec![(0, None, write("a")), (90, Some(99), read("a"))], true),
+            (vec![(0, Some(5), read("a")), (10, None, write("a"))], false),
+            // Of two swaps from one value only one succeeds.
+            (
+                vec![
+                    (0, Some(1), write("a")),
+                    (2, Some(9), Operation::Swap("a".into(), "b".into(), true)),
+                    (2, Some(9), Operation::Swap("a".into(), "c".into(), true)),
+                ],
+                false,
+            ),
+        ] {
+            assert_eq!(judge(history.clone()), Some(wanted), "{history:?}");
+        }
+    }
+}

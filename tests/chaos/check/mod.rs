@@ -1,0 +1,81 @@
+//! The checkers: each judges one property of what was recorded, and has been seen to fail (`*_tests`, `--control`).
+//!
+//! A checker knows nothing of faults and processes, only records. Its findings are few and readable: the first ones in
+//! full, the rest counted.
+
+pub(crate) mod crash;
+pub(crate) mod elle;
+pub(crate) mod lease;
+pub(crate) mod linear;
+pub(crate) mod lock;
+pub(crate) mod model;
+pub(crate) mod outage;
+pub(crate) mod replay;
+pub(crate) mod set;
+pub(crate) mod watch;
+
+use crate::history::Record;
+
+/// Findings of one checker that are kept in full.
+const KEPT_MAX: usize = 10;
+
+/// One thing that must not be.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub what: String,
+    pub detail: String,
+}
+
+impl Finding {
+    pub(crate) fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { what: what.into(), detail: detail.into() }
+    }
+
+    /// A finding about one request.
+    pub(crate) fn of(record: &Record, what: &str, detail: impl AsRef<str>) -> Self {
+        let at = format!(
+            "record {} of {} (client {}, node {}, {:.3} to {:.3} s): {}",
+            record.id,
+            record.workload,
+            record.process,
+            record.node + 1,
+            record.call as f64 / 1e6,
+            record.done as f64 / 1e6,
+            detail.as_ref(),
+        );
+        Self::new(what, at)
+    }
+}
+
+/// What one checker found.
+#[derive(Clone, Debug)]
+pub(crate) struct Findings {
+    pub checker: &'static str,
+    pub kept: Vec<Finding>,
+    pub count: usize,
+    /// How much was looked at, in words, so that a check of nothing is noticed.
+    pub scope: String,
+}
+
+impl Findings {
+    pub(crate) fn new(checker: &'static str) -> Self {
+        Self { checker, kept: Vec::new(), count: 0, scope: String::new() }
+    }
+
+    pub(crate) fn add(&mut self, finding: Finding) {
+        self.count += 1;
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(finding);
+        }
+    }
+
+    pub(crate) fn scope(mut self, scope: impl Into<String>) -> Self {
+        self.scope = scope.into();
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn whats(&self) -> Vec<&str> {
+        self.kept.iter().map(|finding| finding.what.as_str()).collect()
+    }
+}

@@ -1,0 +1,149 @@
+//! A plain model of the store: a sorted map, one request at a time. It shares no code with the server.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Body, Condition, Event, Pair, Request, Step, StepDone};
+
+/// The store at one revision.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub pairs: BTreeMap<String, Pair>,
+}
+
+/// What a request came to in the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub body: Body,
+    /// What it changed, in the order of the keys; the revision moves if there is anything.
+    pub events: Vec<Event>,
+}
+
+impl Model {
+    /// Carries out a request. `revision` is the one that it makes if it changes anything. Requests about leases change
+    /// no key here: what the end of a lease deletes is taken from the log of the store.
+    pub(crate) fn apply(&mut self, request: &Request, revision: i64) -> Done {
+        let mut events = Vec::new();
+        let body = match request {
+            Request::Read { key, prefix, .. } => Body::Pairs(self.read(key, *prefix)),
+            Request::Put { key, value, lease } => {
+                self.put(key, value, *lease, revision, &mut events);
+                Body::Put
+            }
+            Request::Delete { key } => Body::Deleted(self.delete(key, revision, &mut events)),
+            Request::Txn { when, then, or_else } => {
+                let succeeded = when.iter().all(|condition| self.holds(condition));
+                let steps = if succeeded { then } else { or_else };
+                let steps = steps.iter().map(|step| self.step(step, revision, &mut events)).collect();
+                Body::Txn { succeeded, steps }
+            }
+            Request::Grant { ttl_seconds } => Body::Granted { lease: 0, ttl_seconds: *ttl_seconds },
+            Request::KeepAlive { .. } => Body::KeptAlive { ttl_seconds: 0 },
+            Request::Revoke { .. } => Body::Revoked,
+        };
+        events.sort_by(|a, b| a.pair.key.cmp(&b.pair.key));
+        Done { body, events }
+    }
+
+    /// Takes over changes as the store made them.
+    pub(crate) fn follow(&mut self, events: &[Event]) {
+        for event in events {
+            if event.deleted {
+                self.pairs.remove(&event.pair.key);
+            } else {
+                self.pairs.insert(event.pair.key.clone(), event.pair.clone());
+            }
+        }
+    }
+
+    /// The pairs that a read finds, in the order of their keys.
+    pub(crate) fn read(&self, key: &str, prefix: bool) -> Vec<Pair> {
+        if prefix {
+            self.pairs.range(key.to_owned()..).take_while(|(k, _)| k.starts_with(key)).map(|(_, p)| p.clone()).collect()
+        } else {
+            self.pairs.get(key).cloned().into_iter().collect()
+        }
+    }
+
+    fn holds(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::Modified { key, is } => self.pairs.get(key).map_or(0, |pair| pair.modified) == *is,
+            Condition::Created { key, is } => self.pairs.get(key).map_or(0, |pair| pair.created) == *is,
+            Condition::Value { key, is } => self.pairs.get(key).is_some_and(|pair| pair.value == *is),
+        }
+    }
+
+    fn step(&mut self, step: &Step, revision: i64, events: &mut Vec<Event>) -> StepDone {
+        match step {
+            Step::Put { key, value, lease } => {
+                self.put(key, value, *lease, revision, events);
+                StepDone::Put
+            }
+            Step::Delete { key } => StepDone::Deleted(self.delete(key, revision, events)),
+            Step::Get { key } => StepDone::Got(self.pairs.get(key).cloned()),
+        }
+    }
+
+    fn put(&mut self, key: &str, value: &str, lease: i64, revision: i64, events: &mut Vec<Event>) {
+        let before = self.pairs.get(key).cloned();
+        let pair = Pair {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            created: before.as_ref().map_or(revision, |pair| pair.created),
+            modified: revision,
+            version: before.as_ref().map_or(1, |pair| pair.version + 1),
+            lease,
+        };
+        self.pairs.insert(key.to_owned(), pair.clone());
+        events.push(Event { deleted: false, pair, before });
+    }
+
+    fn delete(&mut self, key: &str, revision: i64, events: &mut Vec<Event>) -> i64 {
+        let Some(before) = self.pairs.remove(key) else { return 0 };
+        events.push(deletion(key, revision, Some(before)));
+        1
+    }
+}
+
+/// The event of a key that is gone.
+pub(crate) fn deletion(key: &str, revision: i64, before: Option<Pair>) -> Event {
+    let pair = Pair { key: key.to_owned(), modified: revision, ..Pair::default() };
+    Event { deleted: true, pair, before }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> Request {
+        Request::Put { key: key.into(), value: value.into(), lease: 0 }
+    }
+
+    #[test]
+    fn versions_and_revisions_of_a_generation() {
+        let mut model = Model::default();
+        model.apply(&put("k", "a"), 2);
+        let done = model.apply(&put("k", "b"), 3);
+        let pair = &done.events[0].pair;
+        assert_eq!((pair.created, pair.modified, pair.version), (2, 3, 2));
+        assert_eq!(done.events[0].before.as_ref().unwrap().value, "a");
+        assert_eq!(model.apply(&Request::Delete { key: "k".into() }, 4).body, Body::Deleted(1));
+        assert_eq!(model.apply(&Request::Delete { key: "k".into() }, 5).body, Body::Deleted(0));
+        let again = model.apply(&put("k", "c"), 5);
+        assert_eq!((again.events[0].pair.created, again.events[0].pair.version), (5, 1));
+    }
+
+    #[test]
+    fn a_transaction_runs_one_branch_and_sees_itself() {
+        let mut model = Model::default();
+        let txn = Request::Txn {
+            when: vec![Condition::Created { key: "k".into(), is: 0 }],
+            then: vec![Step::Put { key: "k".into(), value: "x".into(), lease: 0 }, Step::Get { key: "k".into() }],
+            or_else: vec![Step::Get { key: "k".into() }],
+        };
+        let Body::Txn { succeeded: true, steps } = model.apply(&txn, 2).body else { panic!("the key is absent") };
+        assert!(matches!(&steps[1], StepDone::Got(Some(pair)) if pair.value == "x"));
+        let done = model.apply(&txn, 3);
+        assert!(matches!(done.body, Body::Txn { succeeded: false, .. }));
+        assert!(done.events.is_empty());
+    }
+}

@@ -1,0 +1,316 @@
+//! The strictest check: the store's own log of changes, replayed through the model, must explain every answer, and the
+//! order of revisions must be the order of real time (spec: etcd §8.4).
+//!
+//! The log says for every revision what changed. Every change must be explained by exactly one request; what a request
+//! changes and answers must be what the model says at that revision; a request that was refused must not be in the log,
+//! one that was answered must be. Requests with unknown outcome are looked up by the values that they would have
+//! written, which is why every value is written once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::model::Model;
+use super::{Finding, Findings};
+use crate::history::{Answer, Body, Event, Freshness, Micros, Outcome, Record, Request};
+
+/// What the store changed at each revision, the changes of one revision in the order of keys.
+pub(crate) type Log = BTreeMap<i64, Vec<Event>>;
+
+const NAME: &str = "replay";
+
+/// How a record relates to the log.
+struct Placed<'a> {
+    record: &'a Record,
+    /// Revision that the request made, if it changed anything.
+    made: Option<i64>,
+}
+
+/// Judges all records against the log.
+pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
+    let mut findings = Findings::new(NAME);
+    let placed = place(records, log, &mut findings);
+    replay(&placed, log, &mut findings);
+    real_time(&placed, &mut findings);
+    per_node_order(records, &mut findings);
+    findings
+}
+
+/// Finds the revision of each request.
+fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<Placed<'a>> {
+    let mut written: HashMap<(&str, &str), i64> = HashMap::new();
+    for (revision, events) in log {
+        for event in events.iter().filter(|event| !event.deleted) {
+            if let Some(other) = written.insert((&event.pair.key, &event.pair.value), *revision) {
+                findings.add(Finding::new(
+                    format!("{:?} of {:?} was written twice", event.pair.value, event.pair.key),
+                    format!("revisions {other} and {revision}"),
+                ));
+            }
+        }
+    }
+    let found = |record: &Record| record.request.values().into_iter().find_map(|value| written.get(&value).copied());
+    let mut placed = Vec::with_capacity(records.len());
+    for record in records {
+        let made = match &record.outcome {
+            Outcome::Ok(answer) => {
+                let made = changes(record, answer).then_some(answer.revision);
+                if let Some(revision) = made
+                    && !log.contains_key(&revision)
+                {
+                    findings.add(Finding::of(record, "an acknowledged write is lost", format!("revision {revision}")));
+                }
+                made
+            }
+            Outcome::Failed(why) => {
+                if let Some(revision) = found(record) {
+                    let detail = format!("revision {revision}; the client was told: {why}");
+                    findings.add(Finding::of(record, "a refused write took effect", detail));
+                }
+                None
+            }
+            Outcome::Unknown(_) => found(record),
+        };
+        placed.push(Placed { record, made });
+    }
+    placed
+}
+
+/// Whether an answer says that keys changed.
+fn changes(record: &Record, answer: &Answer) -> bool {
+    use crate::history::{Step, StepDone};
+    match (&record.request, &answer.body) {
+        (Request::Put { .. }, _) => true,
+        (Request::Delete { .. }, Body::Deleted(count)) => *count > 0,
+        (Request::Txn { then, or_else, .. }, Body::Txn { succeeded, steps }) => {
+            let asked = if *succeeded { then } else { or_else };
+            asked.iter().any(|step| matches!(step, Step::Put { .. }))
+                || steps.iter().any(|step| matches!(step, StepDone::Deleted(count) if *count > 0))
+        }
+        _ => false,
+    }
+}
+
+fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
+    let mut makers: BTreeMap<i64, Vec<&Record>> = BTreeMap::new();
+    let mut readers: BTreeMap<i64, Vec<(&Record, &Answer)>> = BTreeMap::new();
+    let mut loose_deletes: Vec<&Record> = Vec::new();
+    for Placed { record, made } in placed {
+        match (made, &record.outcome) {
+            (Some(revision), _) => makers.entry(*revision).or_default().push(record),
+            (None, Outcome::Ok(answer)) => readers.entry(answer.revision).or_default().push((record, answer)),
+            (None, Outcome::Unknown(_)) if may_delete(&record.request) => loose_deletes.push(record),
+            (None, _) => {}
+        }
+    }
+    let (Some((&first, _)), Some((&last, _))) = (log.first_key_value(), log.last_key_value()) else { return };
+    let mut model = Model::default();
+    judge_reads(&model, readers.remove(&(first - 1)), findings);
+    for revision in first..=last {
+        let Some(events) = log.get(&revision) else {
+            findings.add(Finding::new("a revision is missing from the log", format!("{revision}")));
+            continue;
+        };
+        match makers.remove(&revision).as_deref() {
+            None => {
+                let explained = events.iter().all(|event| event.deleted && may_be_gone(event, &model, &loose_deletes));
+                if !explained {
+                    let detail = format!("revision {revision}: {events:?}");
+                    findings.add(Finding::new("nobody asked for a change in the log", detail));
+                }
+            }
+            Some([maker]) => judge_write(&model, maker, revision, events, findings),
+            Some(several) => {
+                let ids: Vec<u64> = several.iter().map(|record| record.id).collect();
+                findings.add(Finding::new(
+                    "several acknowledged writes claim one revision",
+                    format!("revision {revision}, records {ids:?}"),
+                ));
+            }
+        }
+        model.follow(events);
+        judge_reads(&model, readers.remove(&revision), findings);
+    }
+    for (revision, reads) in readers {
+        if revision > last || revision < first - 1 {
+            for (record, _) in reads.into_iter().filter(|(record, _)| judged(&record.request)) {
+                let detail = format!("answered at revision {revision}, the log has {first} to {last}");
+                findings.add(Finding::of(record, "an answer is from a state that is not in the log", detail));
+            }
+        }
+    }
+}
+
+fn may_delete(request: &Request) -> bool {
+    use crate::history::Step;
+    match request {
+        Request::Delete { .. } | Request::Revoke { .. } => true,
+        Request::Txn { then, or_else, .. } => {
+            then.iter().chain(or_else).any(|step| matches!(step, Step::Delete { .. }))
+        }
+        _ => false,
+    }
+}
+
+/// A deletion that no answer claims: of a key with a lease (which ended), or by a request whose outcome is unknown.
+fn may_be_gone(event: &Event, model: &Model, loose: &[&Record]) -> bool {
+    let key = &event.pair.key;
+    model.pairs.get(key).is_some_and(|pair| pair.lease != 0)
+        || loose.iter().any(|record| match &record.request {
+            Request::Delete { key: asked } => asked == key,
+            Request::Txn { .. } => true,
+            _ => false,
+        })
+}
+
+fn judge_write(model: &Model, maker: &Record, revision: i64, events: &[Event], findings: &mut Findings) {
+    let done = model.clone_for(&maker.request).apply(&maker.request, revision);
+    let same = done.events.len() == events.len()
+        && done.events.iter().zip(events).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair);
+    if !same {
+        let detail = format!("revision {revision}: expected {:?}, the log has {events:?}", done.events);
+        let what = match maker.outcome {
+            Outcome::Ok(_) => "an acknowledged write is lost or altered",
+            Outcome::Failed(_) | Outcome::Unknown(_) => "a write took effect in part",
+        };
+        return findings.add(Finding::of(maker, what, detail));
+    }
+    if let Outcome::Ok(answer) = &maker.outcome
+        && answer.body != done.body
+    {
+        let detail = format!("revision {revision}: expected {:?}, answered {:?}", done.body, answer.body);
+        findings.add(Finding::of(maker, "a write was answered wrongly", detail));
+    }
+}
+
+fn judged(request: &Request) -> bool {
+    matches!(request, Request::Read { .. } | Request::Delete { .. } | Request::Txn { .. })
+}
+
+fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: &mut Findings) {
+    for (record, answer) in reads.into_iter().flatten().filter(|(record, _)| judged(&record.request)) {
+        // Nothing of it changes the model: what does is among the writes.
+        let done = model.clone_for(&record.request).apply(&record.request, answer.revision + 1);
+        if done.body != answer.body || !done.events.is_empty() {
+            let detail = format!("revision {}: expected {:?}, answered {:?}", answer.revision, done.body, answer.body);
+            findings.add(Finding::of(record, "an answer differs from the state at its revision", detail));
+        }
+    }
+}
+
+impl Model {
+    /// A copy of what a request looks at, which is little.
+    fn clone_for(&self, request: &Request) -> Self {
+        use crate::history::{Condition, Step};
+        let mut part = Self::default();
+        let mut take = |key: &str| {
+            if let Some(pair) = self.pairs.get(key) {
+                part.pairs.insert(key.to_owned(), pair.clone());
+            }
+        };
+        match request {
+            Request::Read { key, prefix, .. } => self.read(key, *prefix).iter().for_each(|pair| take(&pair.key)),
+            Request::Put { key, .. } | Request::Delete { key } => take(key),
+            Request::Txn { when, then, or_else } => {
+                for condition in when {
+                    match condition {
+                        Condition::Modified { key, .. }
+                        | Condition::Created { key, .. }
+                        | Condition::Value { key, .. } => take(key),
+                    }
+                }
+                for step in then.iter().chain(or_else) {
+                    match step {
+                        Step::Put { key, .. } | Step::Delete { key } | Step::Get { key } => take(key),
+                    }
+                }
+            }
+            Request::Grant { .. } | Request::KeepAlive { .. } | Request::Revoke { .. } => {}
+        }
+        part
+    }
+}
+
+/// What ended before a request began is in the state that the request saw.
+fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
+    enum At<'a> {
+        Call(&'a Placed<'a>),
+        Done(i64),
+    }
+    let mut moments: Vec<(Micros, u8, At<'_>)> = Vec::new();
+    for entry in placed {
+        let record = entry.record;
+        let strict = !matches!(
+            record.request,
+            Request::Read { freshness: Freshness::Serializable | Freshness::AtLeast(_), .. }
+                | Request::Grant { .. }
+                | Request::KeepAlive { .. }
+                | Request::Revoke { .. }
+        );
+        if !strict {
+            continue;
+        }
+        if entry.made.is_some() || record.outcome.answer().is_some() {
+            moments.push((record.call, 0, At::Call(entry)));
+        }
+        if let Some(answer) = record.outcome.answer() {
+            moments.push((record.done, 1, At::Done(answer.revision)));
+        }
+    }
+    // At the same microsecond a call counts as earlier than an answer: that is the weaker demand.
+    moments.sort_by_key(|(at, kind, _)| (*at, *kind));
+    let mut floor = 0;
+    for (_, _, moment) in moments {
+        match moment {
+            At::Done(revision) => floor = floor.max(revision),
+            At::Call(Placed { record, made }) => {
+                let seen = made.or(record.outcome.answer().map(|answer| answer.revision)).unwrap_or(i64::MAX);
+                let (old, what) = match made {
+                    Some(revision) => (*revision <= floor, "a write was ordered before what had ended before it"),
+                    None => (seen < floor, "a stale read"),
+                };
+                if old {
+                    let detail = format!("revision {seen}, although {floor} had been seen before it was sent");
+                    findings.add(Finding::of(record, what, detail));
+                }
+            }
+        }
+    }
+}
+
+/// What a node shows by itself never goes backwards, across restarts too; "at least" is kept.
+fn per_node_order(records: &[Record], findings: &mut Findings) {
+    let mut by_node: BTreeMap<usize, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        if let (Request::Read { freshness, .. }, Outcome::Ok(answer)) = (&record.request, &record.outcome) {
+            if let Freshness::AtLeast(index) = freshness
+                && answer.index < *index
+            {
+                let detail = format!("answered from index {}, asked for {index}", answer.index);
+                findings.add(Finding::of(record, "a read is older than it had to be", detail));
+            }
+            by_node.entry(record.node).or_default().push(record);
+        }
+    }
+    for reads in by_node.values() {
+        let mut ends: Vec<(Micros, i64)> =
+            reads.iter().filter_map(|r| Some((r.done, r.outcome.answer()?.revision))).collect();
+        ends.sort_unstable();
+        let mut begins = reads.clone();
+        begins.sort_by_key(|record| record.call);
+        let (mut floor, mut next) = (0, 0);
+        for record in begins {
+            while next < ends.len() && ends[next].0 < record.call {
+                floor = floor.max(ends[next].1);
+                next += 1;
+            }
+            let revision = record.outcome.answer().map_or(i64::MAX, |answer| answer.revision);
+            if revision < floor {
+                let detail = format!("node {} showed {floor} and then {revision}", record.node + 1);
+                findings.add(Finding::of(record, "a node went back in time", detail));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

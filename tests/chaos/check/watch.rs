@@ -1,0 +1,168 @@
+//! The nine promises of a watch, one by one, for every watcher (spec: etcd §2.3, §8.2).
+//!
+//! Filter: only events of the range. Ordered: revisions never go back. Unique: no event twice. Atomic: a revision's
+//! events come together. Reliable: no event is left out. Resumable: nor where a stream ended and the next one began.
+//! Bookmarkable: a progress report is true. Previous pair and creation: as the log says.
+
+use std::collections::BTreeMap;
+
+use super::model::Model;
+use super::replay::Log;
+use super::{Finding, Findings};
+use crate::history::{Event, Note, Pair, WatchLog};
+
+/// Judges every watcher. `until` is the revision through which each must have seen everything.
+pub(crate) fn check(watchers: &[WatchLog], log: &Log, until: i64) -> Findings {
+    let mut findings = Findings::new("watch");
+    let befores = befores(log);
+    let mut events = 0;
+    for watcher in watchers {
+        events += watcher.deliveries.iter().map(|delivery| delivery.events.len()).sum::<usize>();
+        Judge { watcher, log, befores: &befores, findings: &mut findings }.run(until);
+    }
+    findings.scope(format!("{} watchers, {events} events", watchers.len()))
+}
+
+/// The pair before each change.
+fn befores(log: &Log) -> BTreeMap<(i64, String), Pair> {
+    let mut model = Model::default();
+    let mut befores = BTreeMap::new();
+    for (revision, events) in log {
+        for event in events {
+            if let Some(pair) = model.pairs.get(&event.pair.key) {
+                befores.insert((*revision, event.pair.key.clone()), pair.clone());
+            }
+        }
+        model.follow(events);
+    }
+    befores
+}
+
+struct Judge<'a> {
+    watcher: &'a WatchLog,
+    log: &'a Log,
+    befores: &'a BTreeMap<(i64, String), Pair>,
+    findings: &'a mut Findings,
+}
+
+impl Judge<'_> {
+    fn run(&mut self, until: i64) {
+        // Everything below `next` was delivered or was not asked for.
+        let mut next = None;
+        let mut last_seen = 0;
+        let mut promised = 0;
+        for delivery in &self.watcher.deliveries {
+            match delivery.note {
+                Note::Opened { from } => {
+                    let expected = *next.get_or_insert(from);
+                    if from > expected {
+                        self.skipped(expected, from, "resumable: a stream was opened too late");
+                    }
+                }
+                Note::Compacted { at } => next = Some(next.map_or(at, |next| at.max(next))),
+                Note::Progress => {
+                    if let Some(expected) = next {
+                        self.skipped(
+                            expected,
+                            delivery.revision + 1,
+                            "bookmarkable: progress was told before an event",
+                        );
+                        next = Some(expected.max(delivery.revision + 1));
+                    }
+                    promised = promised.max(delivery.revision);
+                }
+                Note::Events => {
+                    let mut batches: BTreeMap<i64, Vec<&Event>> = BTreeMap::new();
+                    for event in &delivery.events {
+                        let revision = event.pair.modified;
+                        if revision < batches.last_key_value().map_or(last_seen, |(last, _)| *last) {
+                            self.found("ordered: a revision came after a later one", format!("{revision}"));
+                        }
+                        batches.entry(revision).or_default().push(event);
+                    }
+                    for (revision, events) in batches {
+                        if revision <= promised {
+                            let detail = format!("revision {revision}, progress was {promised}");
+                            self.found("bookmarkable: an event came after its revision was told as past", detail);
+                        }
+                        if revision == last_seen {
+                            self.found("unique: a revision came twice, or in parts", format!("{revision}"));
+                        }
+                        let expected = next.unwrap_or(revision);
+                        self.skipped(expected, revision, "reliable: an event was left out");
+                        self.one_revision(revision, &events);
+                        next = Some(expected.max(revision + 1));
+                        last_seen = revision;
+                    }
+                }
+            }
+        }
+        match next {
+            Some(next) => self.skipped(next, until + 1, "reliable: the end was not delivered"),
+            None => self.found("reliable: the watcher never got a stream", String::new()),
+        }
+    }
+
+    fn found(&mut self, what: &str, detail: String) {
+        self.findings.add(Finding::new(what, format!("watcher {}: {detail}", self.watcher.name)));
+    }
+
+    /// Reports events of the range in `from..to`, which the watcher did not get.
+    fn skipped(&mut self, from: i64, to: i64, what: &str) {
+        if from >= to {
+            return;
+        }
+        let missing = self.log.range(from..to).find(|(_, events)| events.iter().any(|event| self.wants(event)));
+        if let Some((revision, _)) = missing {
+            self.found(what, format!("revision {revision}, between {from} and {to}"));
+        }
+    }
+
+    fn wants(&self, event: &Event) -> bool {
+        let key = &event.pair.key;
+        if self.watcher.prefix { key.starts_with(&self.watcher.key) } else { *key == self.watcher.key }
+    }
+
+    /// The events of one revision against the log.
+    fn one_revision(&mut self, revision: i64, events: &[&Event]) {
+        if let Some(event) = events.iter().find(|event| !self.wants(event)) {
+            self.found("filter: an event of another key", format!("revision {revision}: {}", event.pair.key));
+        }
+        let Some(logged) = self.log.get(&revision) else {
+            return self.found("reliable: an event that is not in the log", format!("revision {revision}"));
+        };
+        let wanted: Vec<&Event> = logged.iter().filter(|event| self.wants(event)).collect();
+        let mut got = events.to_vec();
+        got.sort_by(|a, b| a.pair.key.cmp(&b.pair.key));
+        let mut keys: Vec<&str> = got.iter().map(|event| event.pair.key.as_str()).collect();
+        keys.dedup();
+        if keys.len() < got.len() {
+            return self.found("unique: a key came twice in one revision", format!("revision {revision}"));
+        }
+        let same = wanted.len() == got.len()
+            && wanted.iter().zip(&got).all(|(a, b)| a.deleted == b.deleted && a.pair.key == b.pair.key);
+        if !same {
+            let detail = format!("revision {revision}: got {} of {} events", got.len(), wanted.len());
+            return self.found("atomic: a revision did not come whole", detail);
+        }
+        for (logged, got) in wanted.iter().zip(&got) {
+            let before = self.befores.get(&(revision, got.pair.key.clone()));
+            let created = got.pair.created == got.pair.modified;
+            if !got.deleted && created != before.is_none() {
+                self.found("creation: told wrongly", format!("revision {revision}, {}", got.pair.key));
+            }
+            if logged.pair != got.pair {
+                let detail = format!("revision {revision}: the log has {:?}, got {:?}", logged.pair, got.pair);
+                self.found("reliable: an event differs from the log", detail);
+            }
+            if self.watcher.wants_before && got.before.as_ref() != before {
+                let detail = format!("revision {revision}: expected {before:?}, got {:?}", got.before);
+                self.found("previous pair: told wrongly", detail);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -1,0 +1,319 @@
+//! One client of one node: sends requests of a history, and tells certain failures from unknown outcomes.
+//!
+//! A request is *failed* only if it was never sent (no connection) or the server says that it was not and will not be
+//! carried out; everything else without an answer is *unknown*. Nothing is ever sent a second time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use headwater::pb::etcdserverpb::watch_client::WatchClient;
+use headwater::pb::mvccpb;
+use parking_lot::Mutex;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+use crate::history::{Answer, Body, Condition, Freshness, Outcome, Pair, Request, Step, StepDone};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// A connection to a node that is cut off or frozen must be given up in time.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+const INDETERMINATE: &str = "headwater-indeterminate";
+const INDEX: &str = "headwater-index";
+const MIN_INDEX: &str = "headwater-min-index";
+
+/// A node that can be asked; cheap to clone, connects when it is first needed.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// 0 for the first node.
+    pub node: usize,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoint: Endpoint,
+    channel: Mutex<Option<Channel>>,
+}
+
+impl Target {
+    /// `address` is `host:port` of a client port.
+    pub(crate) fn new(node: usize, address: &str) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .expect("invariant: addresses are made by the rig")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE);
+        Self { node, inner: Arc::new(Inner { endpoint, channel: Mutex::default() }) }
+    }
+
+    /// The same node over a connection of its own.
+    pub(crate) fn apart(&self) -> Self {
+        let endpoint = self.inner.endpoint.clone();
+        Self { node: self.node, inner: Arc::new(Inner { endpoint, channel: Mutex::default() }) }
+    }
+
+    /// A connection that was made; the error says why there is none.
+    pub(crate) async fn channel(&self) -> Result<Channel, String> {
+        let known = self.inner.channel.lock().clone();
+        if let Some(channel) = known {
+            return Ok(channel);
+        }
+        let channel = self.inner.endpoint.connect().await.map_err(|error| innermost(&error))?;
+        *self.inner.channel.lock() = Some(channel.clone());
+        Ok(channel)
+    }
+
+    /// Connects anew next time.
+    pub(crate) fn forget(&self) {
+        *self.inner.channel.lock() = None;
+    }
+
+    pub(crate) async fn maintenance(&self) -> Result<MaintenanceClient<Channel>, String> {
+        Ok(MaintenanceClient::new(self.channel().await?))
+    }
+
+    pub(crate) async fn watch(&self) -> Result<WatchClient<Channel>, String> {
+        Ok(WatchClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
+    }
+
+    pub(crate) async fn kv(&self) -> Result<KvClient<Channel>, String> {
+        Ok(KvClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
+    }
+
+    /// Sends a request once and waits at most `timeout` for what becomes of it.
+    pub(crate) async fn send(&self, request: &Request, timeout: Duration) -> Outcome {
+        let channel = match tokio::time::timeout(timeout, self.channel()).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(why)) => return Outcome::Failed(why),
+            Err(_) => return Outcome::Failed("no connection in time".to_owned()),
+        };
+        match tokio::time::timeout(timeout, call(channel, request, timeout)).await {
+            Ok(Ok(answer)) => Outcome::Ok(answer),
+            Ok(Err(status)) => {
+                if is_broken(&status) {
+                    self.forget();
+                }
+                judge(&status)
+            }
+            Err(_) => Outcome::Unknown("no answer in time".to_owned()),
+        }
+    }
+}
+
+/// Whether the connection, not the server, made this status.
+fn is_broken(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+/// What a status means for the request (README, "When something goes wrong"; ARCHITECTURE.md §3).
+fn judge(status: &Status) -> Outcome {
+    let text = match std::error::Error::source(status) {
+        Some(source) => innermost(source),
+        None => format!("{} ({:?})", status.message(), status.code()),
+    };
+    let undecided = matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled | Code::Internal);
+    if is_broken(status) || undecided || status.metadata().contains_key(INDETERMINATE) {
+        Outcome::Unknown(text)
+    } else {
+        Outcome::Failed(text)
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<Answer, Status> {
+    let mut kv = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+    let mut lease = LeaseClient::new(channel);
+    match request {
+        Request::Read { key, prefix, freshness } => {
+            let range = pb::RangeRequest {
+                key: key.clone().into(),
+                range_end: if *prefix { prefix_end(key) } else { Vec::new() }.into(),
+                serializable: *freshness != Freshness::Linearizable,
+                ..Default::default()
+            };
+            let mut range = with_deadline(range, timeout);
+            if let Freshness::AtLeast(index) = freshness {
+                range.metadata_mut().insert(MIN_INDEX, (*index).into());
+            }
+            answered(
+                kv.range(range).await?,
+                |done| done.header.clone(),
+                |done| Body::Pairs(done.kvs.into_iter().map(pair).collect()),
+            )
+        }
+        Request::Put { key, value, lease } => {
+            let put = kv.put(with_deadline(put(key, value, *lease), timeout)).await?;
+            answered(put, |done| done.header.clone(), |_| Body::Put)
+        }
+        Request::Delete { key } => {
+            let deleted = kv.delete_range(with_deadline(delete(key), timeout)).await?;
+            answered(deleted, |done| done.header.clone(), |done| Body::Deleted(done.deleted))
+        }
+        Request::Txn { when, then, or_else } => {
+            let txn = pb::TxnRequest {
+                compare: when.iter().map(compare).collect(),
+                success: then.iter().map(step).collect(),
+                failure: or_else.iter().map(step).collect(),
+            };
+            let done = kv.txn(with_deadline(txn, timeout)).await?;
+            answered(
+                done,
+                |done| done.header.clone(),
+                |done| Body::Txn {
+                    succeeded: done.succeeded,
+                    steps: done.responses.into_iter().filter_map(step_done).collect(),
+                },
+            )
+        }
+        Request::Grant { ttl_seconds } => {
+            let grant = pb::LeaseGrantRequest { ttl: *ttl_seconds, id: 0 };
+            let granted = lease.lease_grant(with_deadline(grant, timeout)).await?;
+            answered(
+                granted,
+                |done| done.header.clone(),
+                |done| Body::Granted { lease: done.id, ttl_seconds: done.ttl },
+            )
+        }
+        Request::Revoke { lease: id } => {
+            let revoked = lease.lease_revoke(with_deadline(pb::LeaseRevokeRequest { id: *id }, timeout)).await?;
+            answered(revoked, |done| done.header.clone(), |_| Body::Revoked)
+        }
+        Request::KeepAlive { lease: id } => {
+            let once = tokio_stream::iter([pb::LeaseKeepAliveRequest { id: *id }]);
+            let mut answers = lease.lease_keep_alive(once).await?.into_inner();
+            let Some(done) = answers.message().await? else {
+                return Err(Status::cancelled("the stream ended without an answer"));
+            };
+            let revision = done.header.map_or(0, |header| header.revision);
+            Ok(Answer { revision, index: 0, body: Body::KeptAlive { ttl_seconds: done.ttl } })
+        }
+    }
+}
+
+fn with_deadline<T>(message: T, timeout: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
+fn answered<T>(
+    response: Response<T>,
+    header: impl Fn(&T) -> Option<pb::ResponseHeader>,
+    body: impl Fn(T) -> Body,
+) -> Result<Answer, Status> {
+    let index = response.metadata().get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let message = response.into_inner();
+    let revision = header(&message).ok_or_else(|| Status::internal("an answer without a header"))?.revision;
+    Ok(Answer { revision, index, body: body(message) })
+}
+
+/// The first key after all that begin with `prefix`.
+pub(crate) fn prefix_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Nothing comes after it: every key from here on.
+    vec![0]
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A pair as histories hold it.
+pub(crate) fn pair(kv: mvccpb::KeyValue) -> Pair {
+    Pair {
+        key: text(&kv.key),
+        value: text(&kv.value),
+        created: kv.create_revision,
+        modified: kv.mod_revision,
+        version: kv.version,
+        lease: kv.lease,
+    }
+}
+
+fn put(key: &str, value: &str, lease: i64) -> pb::PutRequest {
+    pb::PutRequest { key: key.to_owned().into(), value: value.to_owned().into(), lease, ..Default::default() }
+}
+
+fn delete(key: &str) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest { key: key.to_owned().into(), ..Default::default() }
+}
+
+fn step(step: &Step) -> pb::RequestOp {
+    use pb::request_op::Request as Op;
+    let op = match step {
+        Step::Put { key, value, lease } => Op::RequestPut(put(key, value, *lease)),
+        Step::Delete { key } => Op::RequestDeleteRange(delete(key)),
+        Step::Get { key } => Op::RequestRange(pb::RangeRequest { key: key.clone().into(), ..Default::default() }),
+    };
+    pb::RequestOp { request: Some(op) }
+}
+
+fn step_done(done: pb::ResponseOp) -> Option<StepDone> {
+    use pb::response_op::Response as Op;
+    Some(match done.response? {
+        Op::ResponsePut(_) => StepDone::Put,
+        Op::ResponseDeleteRange(done) => StepDone::Deleted(done.deleted),
+        Op::ResponseRange(done) => StepDone::Got(done.kvs.into_iter().next().map(pair)),
+        Op::ResponseTxn(_) => return None,
+    })
+}
+
+fn compare(condition: &Condition) -> pb::Compare {
+    use pb::compare::{CompareTarget, TargetUnion};
+    let (key, target, union) = match condition {
+        Condition::Modified { key, is } => (key, CompareTarget::Mod, TargetUnion::ModRevision(*is)),
+        Condition::Created { key, is } => (key, CompareTarget::Create, TargetUnion::CreateRevision(*is)),
+        Condition::Value { key, is } => (key, CompareTarget::Value, TargetUnion::Value(is.clone().into())),
+    };
+    pb::Compare {
+        result: pb::compare::CompareResult::Equal.into(),
+        target: target.into(),
+        key: key.clone().into(),
+        target_union: Some(union),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_server_rules_out_has_failed() {
+        let mut undecided = Status::unavailable("etcdserver: request timed out");
+        undecided.metadata_mut().insert(INDETERMINATE, "true".parse().unwrap());
+        for (status, failed) in [
+            (Status::unavailable("etcdserver: no leader"), true),
+            (Status::unavailable("etcdserver: request timed out"), true),
+            (Status::resource_exhausted("etcdserver: too many requests"), true),
+            (undecided, false),
+            (Status::deadline_exceeded("x"), false),
+            (Status::cancelled("Timeout expired"), false),
+        ] {
+            assert_eq!(matches!(judge(&status), Outcome::Failed(_)), failed, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_key() {
+        assert_eq!(prefix_end("a/"), b"a0");
+        assert_eq!(prefix_end(""), [0]);
+    }
+}

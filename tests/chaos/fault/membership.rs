@@ -1,0 +1,85 @@
+//! Members that are removed and join again under another id, and a leadership that is moved without a stop.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater::pb::etcdserverpb::{MemberRemoveRequest, MoveLeaderRequest};
+use rand::Rng;
+
+use super::Scene;
+use crate::rig::PATIENCE;
+
+/// How long a removed node may take to notice and end.
+const NOTICE_MAX: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(100);
+const MOVES: usize = 4;
+
+/// One member is removed while everybody writes, ends by itself, loses its data, and joins again; half of the time another
+/// one is killed while it catches up.
+pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let rig = scene.rig;
+    let node = scene.any();
+    let other = (node + 1) % rig.nodes.len();
+    let id = rig.member_id(other, node).await?;
+    let mark = rig.begin(Some(node), "removed");
+    // A removed node must end.
+    rig.nodes[node].excuse();
+    let channel = rig.nodes[other].target.channel().await.map_err(anyhow::Error::msg)?;
+    let removed = ClusterClient::new(channel).member_remove(MemberRemoveRequest { id });
+    tokio::time::timeout(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")??;
+    if tokio::time::timeout(NOTICE_MAX, rig.nodes[node].wait_ended()).await.is_err() {
+        bail!("node {} was removed and went on for {NOTICE_MAX:?}", node + 1);
+    }
+    scene.hold(500..2000).await;
+    rig.disks[node].wipe()?;
+    rig.launch_joining(node)?;
+    rig.end(mark);
+    if scene.rng.random_range(0..2) == 0 && rig.nodes.len() > 3 {
+        let mark = rig.begin(Some(other), "down");
+        rig.nodes[other].kill().await;
+        scene.hold(200..1500).await;
+        rig.launch(other)?;
+        rig.end(mark);
+        rig.wait_serving(other).await?;
+    }
+    wait_votes(scene, other, node, id).await?;
+    rig.wait_all_serving().await
+}
+
+/// Waits until the node votes under an id that is not its old one.
+async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> anyhow::Result<()> {
+    let url = format!("http://{}", scene.rig.net.peer(node));
+    let voting = async {
+        loop {
+            let members = scene.rig.members(asked).await.unwrap_or_default();
+            let member = members.iter().find(|member| member.peer_ur_ls.contains(&url) && !member.is_learner);
+            match member {
+                Some(member) if member.id == old => bail!("node {} came back under its old id {old:x}", node + 1),
+                Some(_) => return Ok(()),
+                None => tokio::time::sleep(POLL).await,
+            }
+        }
+    };
+    let late = || format!("node {} joined and does not vote within {PATIENCE:?}", node + 1);
+    tokio::time::timeout(PATIENCE, voting).await.with_context(late)?
+}
+
+/// Leadership goes to another member, again and again.
+pub(crate) async fn move_leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let rig = scene.rig;
+    for _ in 0..MOVES {
+        let leader = rig.leader().await?;
+        let to = scene.follower().await?;
+        if to == leader {
+            continue;
+        }
+        let target_id = rig.member_id(leader, to).await?;
+        let mut client = rig.nodes[leader].target.maintenance().await.map_err(anyhow::Error::msg)?;
+        let moved = client.move_leader(MoveLeaderRequest { target_id });
+        tokio::time::timeout(CALL_TIMEOUT, moved).await.context("no answer to a move of leadership in time")??;
+        scene.hold(300..1500).await;
+    }
+    rig.wait_all_serving().await
+}

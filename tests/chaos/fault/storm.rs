@@ -1,0 +1,30 @@
+//! Compaction without pause.
+
+use std::time::Duration;
+
+use headwater::pb::etcdserverpb::CompactionRequest;
+use rand::Rng;
+
+use super::Scene;
+
+const INTERVAL: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 30;
+
+/// Compacts close behind the newest revision, but never what the watchers of everything have not seen: without them there
+/// would be nothing to judge by. All others may find their past gone.
+pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let mark = scene.rig.begin(None, "compaction");
+    for _ in 0..ROUNDS {
+        let revision = scene.lab.watchers.collected() - scene.rng.random_range(0..100);
+        let node = scene.any();
+        if revision > 1
+            && let Ok(mut kv) = scene.rig.nodes[node].target.kv().await
+        {
+            // Refused if somebody compacted further already.
+            drop(kv.compact(CompactionRequest { revision, physical: false }).await);
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    scene.rig.end(mark);
+    scene.rig.wait_all_serving().await
+}

@@ -1,0 +1,59 @@
+//! Nodes that come back with nothing, or far behind: both need a snapshot while everybody writes.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::Scene;
+use crate::history::Request;
+use crate::work::Client;
+
+/// Writers besides the workloads' while a snapshot is on its way.
+const WRITERS: u64 = 32;
+
+pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let node = scene.any();
+    let rig = scene.rig;
+    rig.nodes[node].kill().await;
+    rig.disks[node].wipe()?;
+    let mark = rig.begin(Some(node), "wiped");
+    scene.hold(500..2000).await;
+    rig.launch(node)?;
+    rig.end(mark);
+    rig.wait_all_serving().await
+}
+
+/// A follower misses more than the log keeps; while it installs the snapshot under full load, the leader dies.
+pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let node = scene.follower().await?;
+    let rig = scene.rig;
+    rig.nodes[node].kill().await;
+    let mark = rig.begin(Some(node), "far behind");
+    let mut writers = JoinSet::new();
+    let over = scene.lab.stop.child_token();
+    for number in 0..WRITERS {
+        let mut client = Client::new(scene.lab.clone(), "load", number);
+        let over = over.clone();
+        writers.spawn(async move {
+            while !over.is_cancelled() {
+                let value = format!("load-{}", client.value());
+                client.ask(Request::Put { key: format!("load/{number}"), value, lease: 0 }).await;
+            }
+        });
+    }
+    scene.hold(4000..7000).await;
+    rig.launch(node)?;
+    rig.end(mark);
+    scene.hold(200..900).await;
+    let leader = rig.leader().await?;
+    let mark = rig.begin(Some(leader), "down");
+    rig.nodes[leader].kill().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.launch(leader)?;
+    rig.end(mark);
+    let served = rig.wait_all_serving().await;
+    // What is under way is part of the history.
+    over.cancel();
+    while writers.join_next().await.is_some() {}
+    served
+}

@@ -1,0 +1,263 @@
+//! What clients did and what they were told: the evidence that every checker judges.
+//!
+//! Owns the form of a record and the file that records go to, one JSON object a line. Times are microseconds since the
+//! run began, taken before a request was sent and after its answer had arrived. Invariant: a request without a certain
+//! answer is `Unknown`, never absent and never failed.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Microseconds since the run began.
+pub(crate) type Micros = u64;
+
+/// The clock of a run; everybody has the same one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    zero: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { zero: Instant::now() }
+    }
+
+    pub(crate) fn now(self) -> Micros {
+        self.zero.elapsed().as_micros() as Micros
+    }
+}
+
+/// A key with everything that the store keeps of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pair {
+    pub key: String,
+    pub value: String,
+    pub created: i64,
+    pub modified: i64,
+    pub version: i64,
+    pub lease: i64,
+}
+
+/// One condition of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Condition {
+    /// Revision of the latest put, 0 for an absent key.
+    Modified { key: String, is: i64 },
+    /// Revision of creation, 0 for an absent key.
+    Created { key: String, is: i64 },
+    /// The value; never true of an absent key.
+    Value { key: String, is: String },
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Step {
+    Put { key: String, value: String, lease: i64 },
+    Delete { key: String },
+    Get { key: String },
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Freshness {
+    Linearizable,
+    /// What the asked node has: may be old, never goes backwards on one node.
+    Serializable,
+    /// What the asked node has, at or past this log index.
+    AtLeast(u64),
+}
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Read { key: String, prefix: bool, freshness: Freshness },
+    Put { key: String, value: String, lease: i64 },
+    Delete { key: String },
+    Txn { when: Vec<Condition>, then: Vec<Step>, or_else: Vec<Step> },
+    Grant { ttl_seconds: i64 },
+    KeepAlive { lease: i64 },
+    Revoke { lease: i64 },
+}
+
+impl Request {
+    /// Every value that the request may leave behind, with its key.
+    pub(crate) fn values(&self) -> Vec<(&str, &str)> {
+        match self {
+            Self::Put { key, value, .. } => vec![(key, value)],
+            Self::Txn { then, or_else, .. } => then
+                .iter()
+                .chain(or_else)
+                .filter_map(|step| match step {
+                    Step::Put { key, value, .. } => Some((key.as_str(), value.as_str())),
+                    Step::Delete { .. } | Step::Get { .. } => None,
+                })
+                .collect(),
+            Self::Read { .. }
+            | Self::Delete { .. }
+            | Self::Grant { .. }
+            | Self::KeepAlive { .. }
+            | Self::Revoke { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether the request may change keys.
+    pub(crate) fn is_mutation(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Delete { .. } | Self::Txn { .. } | Self::Revoke { .. })
+    }
+}
+
+/// The result of one operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum StepDone {
+    Put,
+    Deleted(i64),
+    Got(Option<Pair>),
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Body {
+    Pairs(Vec<Pair>),
+    Put,
+    Deleted(i64),
+    Txn { succeeded: bool, steps: Vec<StepDone> },
+    Granted { lease: i64, ttl_seconds: i64 },
+    KeptAlive { ttl_seconds: i64 },
+    Revoked,
+}
+
+/// An answer with its coordinates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// The store's revision, as of the answer.
+    pub revision: i64,
+    /// The log index of the state that it was computed from.
+    pub index: u64,
+    pub body: Body,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    Ok(Answer),
+    /// Certainly not carried out, and never will be.
+    Failed(String),
+    /// It may have been carried out, or may be yet.
+    Unknown(String),
+}
+
+impl Outcome {
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        match self {
+            Self::Ok(answer) => Some(answer),
+            Self::Failed(_) | Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// One request of one client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub id: u64,
+    pub workload: String,
+    /// A client does one thing after the other.
+    pub process: u64,
+    /// The node that was asked.
+    pub node: usize,
+    pub call: Micros,
+    pub done: Micros,
+    pub request: Request,
+    pub outcome: Outcome,
+}
+
+/// A change of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    pub deleted: bool,
+    /// The pair after the change; of a deletion only key and revision.
+    pub pair: Pair,
+    /// The pair before, if it was asked for and there was one.
+    pub before: Option<Pair>,
+}
+
+/// One message of a watch stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delivery {
+    pub at: Micros,
+    pub node: usize,
+    /// The store's revision that the message tells.
+    pub revision: i64,
+    pub events: Vec<Event>,
+    pub note: Note,
+}
+
+/// What a watch message is besides its events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Note {
+    Events,
+    /// Everything up to the message's revision was delivered.
+    Progress,
+    /// A stream was opened that begins with this revision.
+    Opened {
+        from: i64,
+    },
+    /// The past that was asked for is gone; the stream goes on from here.
+    Compacted {
+        at: i64,
+    },
+}
+
+/// What one watcher asked for and got, across all the streams that it needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WatchLog {
+    pub name: String,
+    pub key: String,
+    pub prefix: bool,
+    pub wants_before: bool,
+    pub deliveries: Vec<Delivery>,
+}
+
+/// Collects records and writes them to a file as they come.
+pub(crate) struct Recorder {
+    pub clock: Clock,
+    next: AtomicU64,
+    file: Mutex<BufWriter<File>>,
+    records: Mutex<Vec<Record>>,
+}
+
+impl Recorder {
+    /// Records go to `path`.
+    pub(crate) fn create(clock: Clock, path: &Path) -> anyhow::Result<Self> {
+        let file = Mutex::new(BufWriter::new(File::create(path)?));
+        Ok(Self { clock, next: AtomicU64::new(1), file, records: Mutex::default() })
+    }
+
+    /// Keeps a record; its id is given here.
+    pub(crate) fn keep(&self, mut record: Record) {
+        record.id = self.next.fetch_add(1, Ordering::Relaxed);
+        let line = serde_json::to_string(&record).expect("invariant: records are plain data");
+        // A full disk costs evidence, not the verdict: the checkers read from memory.
+        if let Err(error) = writeln!(self.file.lock(), "{line}") {
+            eprintln!("the history is not written any more: {error}");
+        }
+        self.records.lock().push(record);
+    }
+
+    /// Requests that came to their end so far, with or without an answer.
+    pub(crate) fn count(&self) -> usize {
+        self.records.lock().len()
+    }
+
+    /// Every record so far, in the order in which they ended.
+    pub(crate) fn snapshot(&self) -> Vec<Record> {
+        if let Err(error) = self.file.lock().flush() {
+            eprintln!("the history is incomplete on disk: {error}");
+        }
+        self.records.lock().clone()
+    }
+}

@@ -1,0 +1,62 @@
+//! Breaks a cluster of real processes on purpose and says whether anything was lost. Run it by `scripts/chaos`.
+//!
+//! ```text
+//! work ──► client ──► nodes ◄── fault (by rig)        history, watchers ──► check ──► report
+//! ```
+//!
+//! `rig` owns processes, disks and networks, `fault` what is done to them, `work` what clients do meanwhile, `history` what
+//! they were told, `check` what must be true of that. Nothing here is part of the server, and nothing of it is used but
+//! its public API.
+
+mod args;
+mod check;
+mod client;
+mod fault;
+mod history;
+mod report;
+mod rig;
+mod run;
+mod timeline;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    if args.list() {
+        args::print_list();
+        return ExitCode::SUCCESS;
+    }
+    let plan = match args.plan() {
+        Ok(plan) => plan,
+        Err(why) => {
+            eprintln!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    if args.check() {
+        for (name, why) in &plan.skipped {
+            println!("{name}: {why}");
+        }
+        return if plan.faults.is_empty() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run::run(&plan)) {
+        Ok(verdict) => {
+            println!("verdict: {verdict}");
+            if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            println!("verdict: FAIL: the run could not be made: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

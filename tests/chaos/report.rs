@@ -1,0 +1,217 @@
+//! The evidence of a run, its judgement by every checker, and what is printed and kept of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::args::Plan;
+use crate::check::crash::Life;
+use crate::check::outage::{self, Window, percentile, seconds};
+use crate::check::replay::Log;
+use crate::check::{Finding, Findings, crash, elle, lease, linear, lock, replay, set, watch};
+use crate::history::{Micros, Outcome, Record, WatchLog};
+use crate::rig::Mark;
+use crate::timeline;
+
+/// Memory that a node may hold, bytes.
+const RESIDENT_MAX: u64 = 1 << 30;
+/// Characters of a finding's detail that are printed; the report has all.
+const SHORT: usize = 300;
+/// Disk that a node may take, bytes: what a run writes is far less.
+const DISK_MAX: u64 = 900 << 20;
+
+/// What nodes took of the machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage {
+    /// When, and for each node bytes on disk and in memory.
+    pub samples: Vec<(Micros, Vec<(u64, u64)>)>,
+}
+
+impl Usage {
+    pub(crate) fn add(&mut self, at: Micros, nodes: Vec<(u64, u64)>) {
+        self.samples.push((at, nodes));
+    }
+
+    /// Most bytes on disk and in memory of any node.
+    fn most(&self) -> (u64, u64) {
+        let all = self.samples.iter().flat_map(|(_, nodes)| nodes);
+        all.fold((0, 0), |most, one| (most.0.max(one.0), most.1.max(one.1)))
+    }
+}
+
+/// Everything that a run left behind.
+pub(crate) struct Evidence<'a> {
+    pub plan: &'a Plan,
+    pub rate: f64,
+    pub rate_min: f64,
+    pub records: Vec<Record>,
+    pub watchers: Vec<WatchLog>,
+    /// The log of the store, when each revision was first heard of, and where members differ about it.
+    pub ground: (Log, BTreeMap<i64, Micros>, Findings),
+    pub pasts: Vec<WatchLog>,
+    pub until: i64,
+    pub sets: Vec<(usize, BTreeSet<String>)>,
+    pub leases: BTreeSet<i64>,
+    pub lives: Vec<Life>,
+    pub windows: Vec<Window>,
+    pub marks: Vec<Mark>,
+    pub usage: Usage,
+    pub ends: Micros,
+    pub findings: Findings,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    Pass,
+    Fail(String),
+}
+
+impl Verdict {
+    pub(crate) fn passed(&self) -> bool {
+        matches!(self, Self::Pass)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("PASS"),
+            Self::Fail(what) => write!(f, "FAIL: {what}"),
+        }
+    }
+}
+
+impl Evidence<'_> {
+    /// Runs every checker, prints what they say, keeps the evidence, and gives the verdict.
+    ///
+    /// # Errors
+    ///
+    /// If the evidence cannot be kept.
+    pub(crate) fn judge(mut self) -> anyhow::Result<Verdict> {
+        let (log, heard, agree) = std::mem::replace(&mut self.ground, (Log::new(), BTreeMap::new(), Findings::new("")));
+        let records = &self.records;
+        let all: Vec<Findings> = vec![
+            self.findings.clone().scope(format!("{} struck", self.windows.len())),
+            self.rate_check(),
+            agree,
+            replay::check(records, &log).scope(format!("{} requests, {} revisions", records.len(), log.len())),
+            linear::check(records, &log),
+            elle::check(records),
+            set::check(records, &self.sets),
+            watch::check(&[self.watchers.as_slice(), self.pasts.as_slice()].concat(), &log, self.until),
+            match self.until {
+                0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
+                _ => lease::check(records, &log, &heard, &self.leases),
+            },
+            lock::check(&log),
+            crash::check(&self.lives),
+            self.usage_check(),
+            outage::check(records, &self.windows),
+        ];
+        let outages = outage::measure(records, &self.windows);
+        print!("{}", self.text(&all, &outages, SHORT));
+        let text = self.text(&all, &outages, usize::MAX);
+        self.keep(&all, &text)?;
+        let bad: Vec<&Findings> = all.iter().filter(|findings| findings.count > 0).collect();
+        match bad.first().and_then(|findings| findings.kept.first().map(|first| (findings, first))) {
+            None => Ok(Verdict::Pass),
+            Some((findings, first)) => {
+                println!("again: {}", self.plan.again);
+                let checkers: Vec<&str> = bad.iter().map(|findings| findings.checker).collect();
+                Ok(Verdict::Fail(format!("{}: {} ({})", findings.checker, first.what, checkers.join(", "))))
+            }
+        }
+    }
+
+    /// A run that hardly did anything proves nothing.
+    fn rate_check(&self) -> Findings {
+        let mut findings = Findings::new("rate");
+        if self.rate < self.rate_min {
+            let what = format!("rejected: {:.0} requests a second before the first fault", self.rate);
+            findings
+                .add(Finding::new(what, format!("at least {:.0} are needed: the machine is too busy", self.rate_min)));
+        }
+        if self.windows.is_empty() && self.findings.count == 0 {
+            findings.add(Finding::new("rejected: no fault was struck", ""));
+        }
+        findings.scope(format!("{:.0} a second", self.rate))
+    }
+
+    fn usage_check(&self) -> Findings {
+        let mut findings = Findings::new("resources");
+        let (disk, memory) = self.usage.most();
+        for (what, found, most) in [("disk", disk, DISK_MAX), ("memory", memory, RESIDENT_MAX)] {
+            if found > most {
+                let detail = format!("{} MiB, at most {} MiB", found >> 20, most >> 20);
+                findings.add(Finding::new(format!("a node takes too much {what}"), detail));
+            }
+        }
+        findings.scope(format!("at most {} MiB of memory and {} MiB of disk", memory >> 20, disk >> 20))
+    }
+
+    fn text(&self, all: &[Findings], outages: &outage::Outages, detail_max: usize) -> String {
+        let mut out = String::new();
+        let mut line = |text: String| {
+            out.push_str(&text);
+            out.push('\n');
+        };
+        let count = |wanted: fn(&Outcome) -> bool| self.records.iter().filter(|record| wanted(&record.outcome)).count();
+        line(format!(
+            "{} requests: {} answered, {} refused, {} unknown; {:.0} s",
+            self.records.len(),
+            count(|outcome| matches!(outcome, Outcome::Ok(_))),
+            count(|outcome| matches!(outcome, Outcome::Failed(_))),
+            count(|outcome| matches!(outcome, Outcome::Unknown(_))),
+            seconds(self.ends),
+        ));
+        if !outages.is_empty() {
+            line(format!(
+                "{:<18} {:>5} {:>9} {:>9} {:>9}   writes stood still, seconds",
+                "fault", "times", "p50", "p99", "longest"
+            ));
+        }
+        for (fault, list) in outages {
+            let (p50, p99) = (seconds(percentile(list, 50)), seconds(percentile(list, 99)));
+            let longest = seconds(list.last().copied().unwrap_or(0));
+            line(format!("{fault:<18} {:>5} {p50:>9.2} {p99:>9.2} {longest:>9.2}", list.len()));
+        }
+        for findings in all {
+            let word = if findings.count == 0 { "ok" } else { "BAD" };
+            line(format!("{word:<4} {:<14} {}", findings.checker, findings.scope));
+            for finding in &findings.kept {
+                let detail: String = finding.detail.chars().take(detail_max).collect();
+                line(format!("       {}: {detail}", finding.what));
+            }
+            if findings.count > findings.kept.len() {
+                line(format!("       and {} more", findings.count - findings.kept.len()));
+            }
+        }
+        out
+    }
+
+    fn keep(&self, all: &[Findings], text: &str) -> anyhow::Result<()> {
+        let dir = &self.plan.dir;
+        write_file(dir, "report.txt", format!("seed {}\n{}\n{text}", self.plan.seed, self.plan.again).as_bytes())?;
+        let mut lines = Vec::new();
+        for watcher in self.watchers.iter().chain(&self.pasts) {
+            serde_json::to_writer(&mut lines, watcher)?;
+            lines.write_all(b"\n")?;
+        }
+        write_file(dir, "watchers.jsonl", &lines)?;
+        let picture =
+            timeline::picture(&self.records, &self.marks, &self.windows, &self.usage, self.plan.nodes, self.ends);
+        write_file(dir, "timeline.html", timeline::page(&self.plan.again, &picture, all, text).as_bytes())?;
+        println!("timeline {}", dir.join("timeline.html").display());
+        Ok(())
+    }
+}
+
+fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+    let path = dir.join(name);
+    fs::write(&path, bytes).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,173 @@
+//! Where a node keeps its data: a plain folder, or a file system of its own in a file, which can lose power, fill up,
+//! fail and freeze (spec: reliability §2.4).
+//!
+//! Power is cut by ext4's own shutdown request without flushing the journal: what was not fsynced is gone, as with a real
+//! power loss whose disk tells the truth.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use super::tool;
+
+/// Size of a volume.
+const VOLUME_BYTES: u64 = 1 << 30;
+/// EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, by way of Python: this crate has no unsafe code.
+const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
+    folder = os.open(sys.argv[1], os.O_RDONLY)\n\
+    fcntl.ioctl(folder, 0x8004587d, struct.pack('I', 2))\n";
+
+/// A node's disk.
+pub(crate) struct Disk {
+    mount: PathBuf,
+    image: Option<PathBuf>,
+}
+
+impl Disk {
+    /// A plain folder, in which nothing can be broken but files.
+    pub(crate) fn folder(home: &Path) -> anyhow::Result<Self> {
+        let mount = home.join("disk");
+        std::fs::create_dir_all(&mount).context("a node's folder")?;
+        Ok(Self { mount, image: None })
+    }
+
+    /// A file system of its own.
+    pub(crate) async fn volume(home: &Path) -> anyhow::Result<Self> {
+        let disk = Self { mount: home.join("disk"), image: Some(home.join("disk.img")) };
+        std::fs::create_dir_all(&disk.mount).context("a mount point")?;
+        let image = disk.image()?;
+        std::fs::File::create(image)?.set_len(VOLUME_BYTES)?;
+        tool::run("mkfs.ext4", &["-q", "-F", text(image)?]).await?;
+        disk.mount().await?;
+        Ok(disk)
+    }
+
+    /// The node's data directory.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.mount.join("data")
+    }
+
+    /// Whether it is a file system of its own.
+    pub(crate) fn is_volume(&self) -> bool {
+        self.image.is_some()
+    }
+
+    fn image(&self) -> anyhow::Result<&Path> {
+        self.image.as_deref().context("this fault needs disks that are volumes")
+    }
+
+    pub(crate) async fn mount(&self) -> anyhow::Result<()> {
+        let options = "loop,errors=remount-ro";
+        tool::run("mount", &["-t", "ext4", "-o", options, text(self.image()?)?, text(&self.mount)?]).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn unmount(&self) -> anyhow::Result<()> {
+        tool::run("umount", &[text(&self.mount)?]).await?;
+        Ok(())
+    }
+
+    /// Cuts the power: everything that was not fsynced is lost, and every access fails from now on.
+    pub(crate) async fn cut_power(&self) -> anyhow::Result<()> {
+        self.image()?;
+        tool::run("python3", &["-c", SHUTDOWN, text(&self.mount)?]).await?;
+        Ok(())
+    }
+
+    /// Writes everything to the disk that waits in memory.
+    pub(crate) async fn sync(&self) -> anyhow::Result<()> {
+        tool::run("sync", &["-f", text(&self.mount)?]).await?;
+        Ok(())
+    }
+
+    /// Brings a disk back after its power was cut or it failed; nothing may use it.
+    pub(crate) async fn bring_back(&self) -> anyhow::Result<()> {
+        self.unmount().await?;
+        self.mount().await
+    }
+
+    /// Makes the file system notice an error: it is read-only from then on.
+    pub(crate) async fn fail(&self) -> anyhow::Result<()> {
+        self.image()?;
+        let device = tool::run("findmnt", &["-n", "-o", "SOURCE", text(&self.mount)?]).await?;
+        let name = device.trim().trim_start_matches("/dev/").to_owned();
+        std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").context("trigger_fs_error")
+    }
+
+    /// Repairs what `fail` left behind; the file system must not be mounted.
+    pub(crate) async fn repair(&self) -> anyhow::Result<()> {
+        self.unmount().await?;
+        let path = tool::find("e2fsck").context("e2fsck is not installed")?;
+        // 1 and 2 mean that something was corrected.
+        let done = tokio::process::Command::new(path).args(["-p", "-f", text(self.image()?)?]).output().await?;
+        if done.status.code().is_none_or(|code| code > 2) {
+            bail!("e2fsck: {}", String::from_utf8_lossy(&done.stdout));
+        }
+        self.mount().await
+    }
+
+    /// Stops all writing to the disk; writers wait.
+    pub(crate) async fn freeze(&self) -> anyhow::Result<()> {
+        self.image()?;
+        tool::run("fsfreeze", &["-f", text(&self.mount)?]).await.map(|_| ())
+    }
+
+    pub(crate) async fn thaw(&self) -> anyhow::Result<()> {
+        tool::run("fsfreeze", &["-u", text(&self.mount)?]).await.map(|_| ())
+    }
+
+    /// Takes all the space that is left.
+    pub(crate) async fn fill(&self) -> anyhow::Result<()> {
+        self.image()?;
+        let ballast = self.mount.join("ballast");
+        let free = tool::run("stat", &["-f", "-c", "%a %S", text(&self.mount)?]).await?;
+        let mut numbers = free.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
+        let (Some(blocks), Some(size)) = (numbers.next(), numbers.next()) else { bail!("stat printed {free:?}") };
+        // The last blocks may be gone meanwhile: then it is full already.
+        for share in [blocks, blocks * 9 / 10] {
+            let bytes = (share * size).to_string();
+            if tool::run("fallocate", &["-l", &bytes, text(&ballast)?]).await.is_ok() {
+                break;
+            }
+        }
+        // Root may use the reserved blocks, too.
+        drop(tool::run("dd", &["if=/dev/zero", &format!("of={}2", ballast.display()), "bs=1M"]).await);
+        Ok(())
+    }
+
+    /// Gives the space back.
+    pub(crate) fn free(&self) -> anyhow::Result<()> {
+        for name in ["ballast", "ballast2"] {
+            match std::fs::remove_file(self.mount.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything that the node kept.
+    pub(crate) fn wipe(&self) -> anyhow::Result<()> {
+        std::fs::remove_dir_all(self.data()).context("wiping a data directory")
+    }
+
+    /// Takes the disk down; its node must have ended.
+    pub(crate) async fn remove(&self, keep_data: bool) {
+        let gone = match &self.image {
+            // It may not be mounted.
+            Some(image) => {
+                drop(self.unmount().await);
+                if keep_data { Ok(()) } else { std::fs::remove_file(image) }
+            }
+            None if keep_data || !self.data().exists() => Ok(()),
+            None => std::fs::remove_dir_all(self.data()),
+        };
+        if let Err(error) = gone {
+            eprintln!("{}: {error}", self.mount.display());
+        }
+    }
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("the path is no text")
+}

@@ -1,0 +1,309 @@
+//! The cluster under test: real processes on disks and networks that can be broken.
+//!
+//! Owns processes, addresses, logs, and the marks of the timeline. Knows nothing of workloads and checkers. Invariant:
+//! whatever the rig made (processes, mounts, namespaces) it removes again, also when a run fails.
+
+pub(crate) mod disk;
+pub(crate) mod net;
+pub(crate) mod node;
+pub(crate) mod proxy;
+pub(crate) mod tool;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater::pb::etcdserverpb::{Member, MemberListRequest, StatusRequest};
+use parking_lot::Mutex;
+
+use self::disk::Disk;
+use self::net::Net;
+use self::node::{Launch, Node};
+use crate::check::crash::Life;
+use crate::client::Target;
+use crate::history::{Clock, Freshness, Micros, Outcome, Request};
+
+/// Longer than anything may take on a loaded machine; only a defect runs into it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+const POLL: Duration = Duration::from_millis(50);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What a rig is made of.
+pub(crate) struct RigOptions {
+    pub binary: PathBuf,
+    pub dir: PathBuf,
+    pub nodes: usize,
+    pub first_port: u16,
+    /// Data directories on file systems of their own, which can lose power.
+    pub volumes: bool,
+    pub network: net::Kind,
+    /// A library that the nodes are started with, and variables for it.
+    pub preload: Vec<(String, String)>,
+    /// Arguments besides.
+    pub arguments: Vec<String>,
+    pub clock: Clock,
+}
+
+/// A stretch of the timeline.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    /// The node that it is about; none for the whole cluster.
+    pub node: Option<usize>,
+    pub what: String,
+    pub begin: Micros,
+    pub end: Option<Micros>,
+}
+
+/// A cluster of processes.
+pub(crate) struct Rig {
+    pub nodes: Vec<Node>,
+    pub disks: Vec<Disk>,
+    pub net: Net,
+    pub clock: Clock,
+    pub dir: PathBuf,
+    more: Vec<String>,
+    marks: Mutex<Vec<Mark>>,
+}
+
+impl Rig {
+    /// Makes disks and networks, starts every node, and waits until all serve.
+    pub(crate) async fn start(options: RigOptions) -> anyhow::Result<Self> {
+        let net = Net::create(options.network, options.nodes, options.first_port).await?;
+        let mut rig = Self {
+            nodes: Vec::new(),
+            disks: Vec::new(),
+            net,
+            clock: options.clock,
+            dir: options.dir.clone(),
+            more: options.arguments.clone(),
+            marks: Mutex::default(),
+        };
+        // What was made must go again, also when not all could be made.
+        if let Err(error) = rig.fill(&options).await {
+            rig.stop(false).await;
+            return Err(error);
+        }
+        Ok(rig)
+    }
+
+    async fn fill(&mut self, options: &RigOptions) -> anyhow::Result<()> {
+        for number in 0..options.nodes {
+            let home = options.dir.join(format!("node{}", number + 1));
+            std::fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
+            let disk = match options.volumes {
+                true => Disk::volume(&home).await?,
+                false => Disk::folder(&home)?,
+            };
+            let launch = Launch {
+                binary: options.binary.clone(),
+                arguments: arguments(&self.net, number, options.nodes, &disk.data(), &options.arguments),
+                namespace: self.net.namespace(number),
+                environment: options.preload.clone(),
+                log: home.join("log"),
+            };
+            self.disks.push(disk);
+            self.nodes.push(Node::new(number, Target::new(number, &self.net.client(number)), launch));
+        }
+        for node in &self.nodes {
+            self.net.process(node.number, node.start()?);
+        }
+        self.wait_all_serving().await
+    }
+
+    /// Starts a node that was ended, and waits until it serves.
+    pub(crate) async fn restart(&self, number: usize) -> anyhow::Result<()> {
+        self.launch(number)?;
+        self.wait_serving(number).await
+    }
+
+    /// Starts a node that was ended.
+    pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
+        self.net.process(number, self.nodes[number].start()?);
+        Ok(())
+    }
+
+    /// Starts a node that was removed and has no data: it joins, now and at every later start.
+    pub(crate) fn launch_joining(&self, number: usize) -> anyhow::Result<()> {
+        let (data, count) = (self.disks[number].data(), self.nodes.len());
+        self.nodes[number].set_arguments(join_arguments(&self.net, number, count, &data, &self.more));
+        self.launch(number)
+    }
+
+    /// The members as a node knows them.
+    pub(crate) async fn members(&self, asked: usize) -> anyhow::Result<Vec<Member>> {
+        let channel = self.nodes[asked].target.channel().await.map_err(anyhow::Error::msg)?;
+        let list = ClusterClient::new(channel).member_list(MemberListRequest { linearizable: true });
+        let list = tokio::time::timeout(CALL_TIMEOUT, list).await.context("no list of members in time")??;
+        Ok(list.into_inner().members)
+    }
+
+    /// A node's id in the cluster, which is another one each time it joins.
+    pub(crate) async fn member_id(&self, asked: usize, number: usize) -> anyhow::Result<u64> {
+        let url = format!("http://{}", self.net.peer(number));
+        let members = self.members(asked).await?;
+        let member = members.into_iter().find(|member| member.peer_ur_ls.contains(&url));
+        Ok(member.with_context(|| format!("node {} is no member", number + 1))?.id)
+    }
+
+    /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught up.
+    pub(crate) async fn wait_serving(&self, number: usize) -> anyhow::Result<()> {
+        let give_up = tokio::time::Instant::now() + PATIENCE;
+        let ask = Request::Read { key: "health".into(), prefix: false, freshness: Freshness::Linearizable };
+        let node = &self.nodes[number];
+        loop {
+            match node.target.send(&ask, Duration::from_secs(1)).await {
+                Outcome::Ok(_) => return Ok(()),
+                Outcome::Failed(why) | Outcome::Unknown(why) => {
+                    if let Some(end) = node.ended() {
+                        bail!("node {} ended ({end}); see {}", number + 1, node.log_path().display());
+                    }
+                    if tokio::time::Instant::now() > give_up {
+                        bail!("node {} does not serve within {PATIENCE:?}: {why}", number + 1);
+                    }
+                }
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until every node serves.
+    pub(crate) async fn wait_all_serving(&self) -> anyhow::Result<()> {
+        for number in 0..self.nodes.len() {
+            self.wait_serving(number).await?;
+        }
+        Ok(())
+    }
+
+    /// The node that most nodes take for the leader and that takes itself for it; waits for one.
+    pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
+        let give_up = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < give_up {
+            let asked = self.nodes.iter().map(|node| leads(&node.target));
+            let votes: Vec<Option<(u64, bool)>> = futures::future::join_all(asked).await;
+            // Terms decide between two that both believe it.
+            let leader = votes
+                .iter()
+                .enumerate()
+                .filter_map(|(number, vote)| vote.and_then(|(term, leads)| leads.then_some((term, number))))
+                .max();
+            if let Some((_, number)) = leader {
+                return Ok(number);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        bail!("no node leads within {PATIENCE:?}")
+    }
+
+    /// Begins a stretch of the timeline.
+    pub(crate) fn begin(&self, node: Option<usize>, what: impl Into<String>) -> usize {
+        let mut marks = self.marks.lock();
+        marks.push(Mark { node, what: what.into(), begin: self.clock.now(), end: None });
+        marks.len() - 1
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&self, mark: usize) {
+        self.marks.lock()[mark].end = Some(self.clock.now());
+    }
+
+    /// Every stretch so far.
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        self.marks.lock().clone()
+    }
+
+    /// What each node wrote, life by life.
+    pub(crate) fn lives(&self) -> Vec<Life> {
+        self.nodes.iter().flat_map(Node::lives).collect()
+    }
+
+    /// Lets every disk go on that was frozen.
+    pub(crate) async fn thaw(&self) {
+        for disk in self.disks.iter().filter(|disk| disk.is_volume()) {
+            // It refuses if the disk is not frozen.
+            drop(disk.thaw().await);
+        }
+    }
+
+    /// Ends every process and takes everything down; the data stays if it shall be kept.
+    pub(crate) async fn stop(&self, keep_data: bool) {
+        // A process that waits for a frozen disk does not end.
+        self.thaw().await;
+        for node in &self.nodes {
+            node.kill().await;
+        }
+        self.net.remove().await;
+        for disk in &self.disks {
+            disk.remove(keep_data).await;
+        }
+    }
+
+    /// Bytes below a node's data directory, and of its resident memory.
+    pub(crate) fn usage(&self, number: usize) -> (u64, u64) {
+        (folder_bytes(&self.disks[number].data()), self.nodes[number].resident_bytes())
+    }
+}
+
+/// Term and whether the node takes itself for the leader.
+async fn leads(target: &Target) -> Option<(u64, bool)> {
+    let ask = async {
+        let mut client = target.maintenance().await.ok()?;
+        let status = client.status(StatusRequest {}).await.ok()?.into_inner();
+        let header = status.header?;
+        Some((status.raft_term, status.leader != 0 && status.leader == header.member_id))
+    };
+    match tokio::time::timeout(STATUS_TIMEOUT, ask).await {
+        Ok(Some(answer)) => Some(answer),
+        Ok(None) | Err(_) => {
+            target.forget();
+            None
+        }
+    }
+}
+
+/// How a first member is started.
+fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
+    let members: Vec<String> = (0..nodes)
+        .map(|member| {
+            let id = member + 1;
+            let (peer, client) = (net.peer(member), net.client(member));
+            format!("{{ id = {id}, name = \"node{id}\", peer = \"http://{peer}\", client = \"http://{client}\" }}")
+        })
+        .collect();
+    let mut arguments = vec!["serve".to_owned(), "--node-id".to_owned(), (number + 1).to_string()];
+    arguments.extend(["--cluster-token".to_owned(), "chaos".to_owned()]);
+    arguments.extend(["--cluster-initial".to_owned(), format!("[{}]", members.join(", "))]);
+    arguments.extend(addresses(net, number, data, more));
+    arguments
+}
+
+/// How a node is started that joins a cluster which the others make up.
+fn join_arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
+    let others: Vec<String> = (0..nodes).filter(|other| *other != number).map(|other| net.client(other)).collect();
+    let mut arguments = vec!["serve".to_owned(), "--join".to_owned(), others.join(",")];
+    arguments.extend(["--node-name".to_owned(), format!("node{}", number + 1)]);
+    arguments.extend(["--advertise-peer".to_owned(), format!("http://{}", net.peer(number))]);
+    arguments.extend(addresses(net, number, data, more));
+    arguments
+}
+
+fn addresses(net: &Net, number: usize, data: &Path, more: &[String]) -> Vec<String> {
+    let mut arguments = vec!["--data-dir".to_owned(), data.display().to_string()];
+    arguments.extend(["--listen-client".to_owned(), net.client(number)]);
+    arguments.extend(["--listen-peer".to_owned(), net.listen_peer(number)]);
+    arguments.extend(more.iter().cloned());
+    arguments
+}
+
+fn folder_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => folder_bytes(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}

@@ -1,0 +1,241 @@
+//! The network between the nodes, and how it is broken: one direction at a time.
+//!
+//! Three kinds: plain loopback, which cannot be broken; a network namespace for each node, where packets are dropped by
+//! nftables (root); and a proxy in front of each peer port, where they are held back (everybody else). Clients always
+//! reach every node.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::proxy::Proxies;
+use super::tool;
+
+/// Which kind of network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Loopback,
+    Proxies,
+    Namespaces,
+}
+
+/// Candidates for the namespaces' /24 networks: private ones that hardly anybody uses.
+const NETWORKS: std::ops::Range<u8> = 100..200;
+
+/// The network.
+pub(crate) struct Net {
+    nodes: usize,
+    form: Form,
+    removed: AtomicBool,
+}
+
+enum Form {
+    Loopback { first_port: u16 },
+    Proxies { first_port: u16, proxies: Proxies },
+    Namespaces { number: u8 },
+}
+
+impl Net {
+    /// Makes the network.
+    pub(crate) async fn create(kind: Kind, nodes: usize, first_port: u16) -> anyhow::Result<Self> {
+        let form = match kind {
+            Kind::Loopback => Form::Loopback { first_port },
+            Kind::Proxies => {
+                let ports = (0..nodes).map(|node| (proxy_port(first_port, node), peer_port(first_port, node)));
+                Form::Proxies { first_port, proxies: Proxies::start(ports.collect()).await? }
+            }
+            Kind::Namespaces => Form::Namespaces { number: make_namespaces(nodes).await? },
+        };
+        Ok(Self { nodes, form, removed: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.form {
+            Form::Loopback { .. } => Kind::Loopback,
+            Form::Proxies { .. } => Kind::Proxies,
+            Form::Namespaces { .. } => Kind::Namespaces,
+        }
+    }
+
+    /// Where clients reach a node, and where it listens for them.
+    pub(crate) fn client(&self, node: usize) -> String {
+        match &self.form {
+            Form::Loopback { first_port } | Form::Proxies { first_port, .. } => {
+                format!("127.0.0.1:{}", first_port + 2 * node as u16)
+            }
+            Form::Namespaces { number } => format!("{}:2379", address(*number, node)),
+        }
+    }
+
+    /// Where the other nodes reach a node.
+    pub(crate) fn peer(&self, node: usize) -> String {
+        match &self.form {
+            Form::Loopback { first_port } => format!("127.0.0.1:{}", peer_port(*first_port, node)),
+            Form::Proxies { first_port, .. } => format!("127.0.0.1:{}", proxy_port(*first_port, node)),
+            Form::Namespaces { number } => format!("{}:2380", address(*number, node)),
+        }
+    }
+
+    /// Where a node listens for the others.
+    pub(crate) fn listen_peer(&self, node: usize) -> String {
+        match &self.form {
+            Form::Proxies { first_port, .. } => format!("127.0.0.1:{}", peer_port(*first_port, node)),
+            Form::Loopback { .. } | Form::Namespaces { .. } => self.peer(node),
+        }
+    }
+
+    /// The namespace that a node runs in.
+    pub(crate) fn namespace(&self, node: usize) -> Option<String> {
+        match &self.form {
+            Form::Namespaces { number } => Some(space(*number, node)),
+            Form::Loopback { .. } | Form::Proxies { .. } => None,
+        }
+    }
+
+    /// Tells which process a node is: a proxy recognises by it who connects.
+    pub(crate) fn process(&self, node: usize, pid: u32) {
+        if let Form::Proxies { proxies, .. } = &self.form {
+            proxies.set_process(node, pid);
+        }
+    }
+
+    /// Nothing sent by `from` reaches `to` any more; the other direction stays as it is.
+    pub(crate) async fn cut(&self, from: usize, to: usize) -> anyhow::Result<()> {
+        match &self.form {
+            Form::Loopback { .. } => bail!("this network cannot be broken"),
+            Form::Proxies { proxies, .. } => proxies.set(from, to, |link| link.cut = true),
+            Form::Namespaces { number } => self.rule(*number, from, to, "drop").await?,
+        }
+        Ok(())
+    }
+
+    /// Of what `from` sends to `to`, this share is lost.
+    pub(crate) async fn lose(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
+        match &self.form {
+            Form::Loopback { .. } => bail!("this network cannot be broken"),
+            Form::Proxies { proxies, .. } => proxies.set(from, to, |link| link.loss_percent = percent),
+            Form::Namespaces { number } => {
+                self.rule(*number, from, to, &format!("numgen random mod 100 < {percent} drop")).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything that a node sends slow: by so much behind a proxy, by a thin line in a namespace.
+    pub(crate) async fn slow(&self, node: usize, delay: Duration) -> anyhow::Result<()> {
+        match &self.form {
+            Form::Loopback { .. } => bail!("this network cannot be broken"),
+            Form::Proxies { proxies, .. } => {
+                for other in (0..self.nodes).filter(|other| *other != node) {
+                    proxies.set(node, other, |link| link.delay = delay);
+                    proxies.set(other, node, |link| link.delay = delay);
+                }
+            }
+            Form::Namespaces { number } => {
+                let name = space(*number, node);
+                let limit = ["tbf", "rate", "2mbit", "burst", "16kb", "latency", "400ms"];
+                let mut arguments = vec!["-n", &name, "qdisc", "replace", "dev", "eth0", "root"];
+                arguments.extend(limit);
+                tool::run("tc", &arguments).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything as it was.
+    pub(crate) async fn heal(&self) -> anyhow::Result<()> {
+        match &self.form {
+            Form::Loopback { .. } => {}
+            Form::Proxies { proxies, .. } => proxies.heal(),
+            Form::Namespaces { number } => {
+                for node in 0..self.nodes {
+                    let name = space(*number, node);
+                    tool::run("ip", &["netns", "exec", &name, "nft", "flush", "chain", "inet", "chaos", "in"]).await?;
+                    // There may be none.
+                    drop(tool::run("tc", &["-n", &name, "qdisc", "del", "dev", "eth0", "root"]).await);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn rule(&self, number: u8, from: usize, to: usize, action: &str) -> anyhow::Result<()> {
+        let (name, source) = (space(number, to), address(number, from));
+        let rule = format!("add rule inet chaos in ip saddr {source} {action}");
+        tool::run("ip", &["netns", "exec", &name, "nft", &rule]).await?;
+        Ok(())
+    }
+
+    /// Removes what was made.
+    pub(crate) async fn remove(&self) {
+        if let Form::Namespaces { number } = &self.form
+            && !self.removed.swap(true, Ordering::SeqCst)
+        {
+            remove_namespaces(*number, self.nodes).await;
+        }
+    }
+}
+
+fn peer_port(first_port: u16, node: usize) -> u16 {
+    first_port + 2 * node as u16 + 1
+}
+
+fn proxy_port(first_port: u16, node: usize) -> u16 {
+    first_port + 50 + node as u16
+}
+
+fn address(number: u8, node: usize) -> String {
+    format!("10.213.{number}.{}", node + 1)
+}
+
+fn space(number: u8, node: usize) -> String {
+    format!("hw{number}n{}", node + 1)
+}
+
+fn bridge(number: u8) -> String {
+    format!("hw{number}br")
+}
+
+/// Returns the number of the network that was free.
+async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
+    for number in NETWORKS {
+        // The bridge's name is the lock: only one can make it.
+        if tool::run("ip", &["link", "add", &bridge(number), "type", "bridge"]).await.is_ok() {
+            if let Err(error) = fill_network(number, nodes).await {
+                remove_namespaces(number, nodes).await;
+                return Err(error);
+            }
+            return Ok(number);
+        }
+    }
+    bail!("no network of 10.213.{NETWORKS:?} is free; `ip link` shows what is left of other runs")
+}
+
+async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
+    let bridge = bridge(number);
+    tool::run("ip", &["addr", "add", &format!("10.213.{number}.254/24"), "dev", &bridge]).await?;
+    tool::run("ip", &["link", "set", &bridge, "up"]).await?;
+    for node in 0..nodes {
+        let (name, outside) = (space(number, node), format!("hw{number}v{}", node + 1));
+        tool::run("ip", &["netns", "add", &name]).await?;
+        let link = ["link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &name];
+        tool::run("ip", &link).await?;
+        tool::run("ip", &["link", "set", &outside, "master", &bridge, "up"]).await?;
+        let own = format!("{}/24", address(number, node));
+        tool::run("ip", &["-n", &name, "addr", "add", &own, "dev", "eth0"]).await?;
+        tool::run("ip", &["-n", &name, "link", "set", "eth0", "up"]).await?;
+        tool::run("ip", &["-n", &name, "link", "set", "lo", "up"]).await?;
+        let chain = "add table inet chaos; add chain inet chaos in { type filter hook input priority 0; }";
+        tool::run("ip", &["netns", "exec", &name, "nft", chain]).await.context("nftables")?;
+    }
+    Ok(())
+}
+
+async fn remove_namespaces(number: u8, nodes: usize) {
+    for node in 0..nodes {
+        // The pair of interfaces goes with it. What was not made cannot be removed.
+        drop(tool::run("ip", &["netns", "del", &space(number, node)]).await);
+    }
+    drop(tool::run("ip", &["link", "del", &bridge(number)]).await);
+}

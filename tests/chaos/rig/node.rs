@@ -1,0 +1,202 @@
+//! One node's process: start, signals, its end, its log.
+//!
+//! A life is the time from one start to the next. Invariant: an end that nobody of the rig brought about is remembered.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::sync::watch;
+
+use super::tool;
+use crate::check::crash::Life;
+use crate::client::Target;
+
+/// How a node is started.
+pub(crate) struct Launch {
+    pub binary: PathBuf,
+    pub arguments: Vec<String>,
+    pub namespace: Option<String>,
+    pub environment: Vec<(String, String)>,
+    pub log: PathBuf,
+}
+
+/// A node and its process, if it runs.
+pub(crate) struct Node {
+    pub number: usize,
+    pub target: Target,
+    launch: Launch,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    lives: Vec<Running>,
+    /// What the node is told at every start.
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+struct Running {
+    pid: Pid,
+    /// Where the node's log file ended when this life began.
+    log_from: u64,
+    /// How the process ended, once it has.
+    end: watch::Receiver<Option<ExitStatus>>,
+    /// The rig ended it.
+    wanted: bool,
+    excused: bool,
+}
+
+impl Node {
+    pub(crate) fn new(number: usize, target: Target, launch: Launch) -> Self {
+        let (arguments, environment) = (launch.arguments.clone(), Vec::new());
+        let state = State { lives: Vec::new(), arguments, environment };
+        Self { number, target, launch, state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn log_path(&self) -> &Path {
+        &self.launch.log
+    }
+
+    /// Variables for later starts, besides those of the launch.
+    pub(crate) fn set_environment(&self, environment: &[(String, String)]) {
+        self.state.lock().environment = environment.to_vec();
+    }
+
+    /// What the node is told at later starts.
+    pub(crate) fn set_arguments(&self, arguments: Vec<String>) {
+        self.state.lock().arguments = arguments;
+    }
+
+    /// Starts the process and returns its id.
+    pub(crate) fn start(&self) -> anyhow::Result<u32> {
+        let mut state = self.state.lock();
+        if state.lives.last().is_some_and(|life| life.end.borrow().is_none()) {
+            bail!("node {} runs already", self.number + 1);
+        }
+        let log = OpenOptions::new().create(true).append(true).open(&self.launch.log).context("a node's log")?;
+        let log_from = log.metadata()?.len();
+        let enter = tool::find("nsenter").unwrap_or_else(|| "nsenter".into());
+        let variables: Vec<String> = self
+            .launch
+            .environment
+            .iter()
+            .chain(&state.environment)
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        // `nsenter` and `env` become the program: the process id stays. Not `ip netns exec`, which copies the mounts: a
+        // disk could not be taken away any more.
+        let mut command = match &self.launch.namespace {
+            Some(name) => {
+                let mut command = Command::new(enter);
+                command.args([&format!("--net=/run/netns/{name}"), "env"]);
+                command
+            }
+            None => Command::new("/usr/bin/env"),
+        };
+        command.args(variables).arg(&self.launch.binary).args(&state.arguments);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
+        // Ctrl-C ends the run, which then ends the nodes.
+        command.process_group(0);
+        let mut child = command.spawn().with_context(|| self.launch.binary.display().to_string())?;
+        let id = child.id().context("the process has ended")?;
+        let pid = Pid::from_raw(id as i32).context("a process id")?;
+        let (ended, end) = watch::channel(None);
+        tokio::spawn(async move {
+            let status = child.wait().await.ok();
+            ended.send_replace(status.or(Some(ExitStatus::default())));
+        });
+        state.lives.push(Running { pid, log_from, end, wanted: false, excused: false });
+        Ok(id)
+    }
+
+    /// How the process ended, if it has.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let state = self.state.lock();
+        let life = state.lives.last()?;
+        let end = *life.end.borrow();
+        end.map(|status| status.to_string())
+    }
+
+    /// Whether the process runs (a paused one does).
+    pub(crate) fn runs(&self) -> bool {
+        self.state.lock().lives.last().is_some_and(|life| life.end.borrow().is_none())
+    }
+
+    /// Resolves when the process has ended.
+    pub(crate) async fn wait_ended(&self) {
+        let end = self.state.lock().lives.last().map(|life| life.end.clone());
+        if let Some(mut end) = end {
+            // The sender is gone only after it has sent.
+            let _gone = end.wait_for(Option::is_some).await.is_err();
+        }
+    }
+
+    /// Ends the process at once, and waits until it is gone.
+    pub(crate) async fn kill(&self) {
+        self.signal(Signal::KILL, true);
+        self.wait_ended().await;
+    }
+
+    /// Sends SIGKILL without waiting.
+    pub(crate) fn strike(&self) {
+        self.signal(Signal::KILL, true);
+    }
+
+    /// Asks the process to stop in order, and waits until it has.
+    pub(crate) async fn terminate(&self) {
+        self.signal(Signal::TERM, true);
+        self.wait_ended().await;
+    }
+
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP, false);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT, false);
+    }
+
+    /// From here on this life may end by itself: its disk is being broken.
+    pub(crate) fn excuse(&self) {
+        if let Some(life) = self.state.lock().lives.last_mut() {
+            life.excused = true;
+        }
+    }
+
+    fn signal(&self, signal: Signal, wanted: bool) {
+        let mut state = self.state.lock();
+        let Some(life) = state.lives.last_mut().filter(|life| life.end.borrow().is_none()) else { return };
+        life.wanted |= wanted;
+        if let Err(error) = kill_process(life.pid, signal) {
+            eprintln!("node {}: {error}", self.number + 1);
+        }
+    }
+
+    /// What each life wrote, and how it ended.
+    pub(crate) fn lives(&self) -> Vec<Life> {
+        let text = std::fs::read(&self.launch.log).unwrap_or_default();
+        let state = self.state.lock();
+        let ends = state.lives.iter().skip(1).map(|life| life.log_from as usize).chain([text.len()]);
+        let lives = state.lives.iter().zip(ends).map(|(life, to)| Life {
+            node: self.number,
+            text: String::from_utf8_lossy(&text[(life.log_from as usize).min(to)..to]).into_owned(),
+            ended: life.end.borrow().filter(|_| !life.wanted).map(|status| status.to_string()),
+            excused: life.excused,
+        });
+        lives.collect()
+    }
+
+    /// Bytes of memory that the process holds.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let Some(pid) = self.state.lock().lives.last().map(|life| life.pid) else { return 0 };
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+    }
+}

@@ -1,0 +1,173 @@
+//! A proxy in front of every peer port, for those who may not make network namespaces.
+//!
+//! Who connects is found out from the kernel's table of sockets, so that each direction of each pair of nodes is a link of
+//! its own. What a cut link carries is held back until it is healed, as TCP does with packets that are dropped.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use rand::Rng;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// How long a lost packet is missed until TCP sends it again.
+const RETRANSMISSION: Duration = Duration::from_millis(200);
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// What happens to what one node sends to another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Link {
+    pub cut: bool,
+    pub loss_percent: u8,
+    pub delay: Duration,
+}
+
+/// The proxies of a cluster.
+pub(crate) struct Proxies {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    processes: Mutex<Vec<Option<u32>>>,
+    /// By sender, then receiver.
+    links: Vec<Vec<watch::Sender<Link>>>,
+}
+
+impl Proxies {
+    /// One for each node: where it listens, and the port that it stands for.
+    pub(crate) async fn start(ports: Vec<(u16, u16)>) -> anyhow::Result<Self> {
+        let links = ports.iter().map(|_| ports.iter().map(|_| watch::channel(Link::default()).0).collect()).collect();
+        let shared = Arc::new(Shared { processes: Mutex::new(vec![None; ports.len()]), links });
+        for (node, (listen, target)) in ports.into_iter().enumerate() {
+            let listener = TcpListener::bind(("127.0.0.1", listen)).await.with_context(|| format!("port {listen}"))?;
+            tokio::spawn(accept(shared.clone(), listener, node, target));
+        }
+        Ok(Self { shared })
+    }
+
+    pub(crate) fn set_process(&self, node: usize, pid: u32) {
+        self.shared.processes.lock()[node] = Some(pid);
+    }
+
+    pub(crate) fn set(&self, from: usize, to: usize, change: impl FnOnce(&mut Link)) {
+        self.shared.links[from][to].send_modify(change);
+    }
+
+    pub(crate) fn heal(&self) {
+        for link in self.shared.links.iter().flatten() {
+            link.send_replace(Link::default());
+        }
+    }
+}
+
+async fn accept(shared: Arc<Shared>, listener: TcpListener, to: usize, target: u16) {
+    // Ends with the program.
+    while let Ok((inbound, _)) = listener.accept().await {
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let Some(from) = shared.who(&inbound) else { return };
+            let (mut there, back) = (shared.links[from][to].subscribe(), shared.links[to][from].subscribe());
+            // A connection cannot be made while packets get lost one way or the other.
+            wait_whole(&mut there).await;
+            let Ok(outbound) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+            // Without it small messages wait for each other. A socket that is closed already says so when it is read.
+            drop((inbound.set_nodelay(true), outbound.set_nodelay(true)));
+            let (in_read, in_write) = inbound.into_split();
+            let (out_read, out_write) = outbound.into_split();
+            // Both ends learn when either is done.
+            tokio::select! {
+                () = carry(in_read, out_write, there) => {}
+                () = carry(out_read, in_write, back) => {}
+            }
+        });
+    }
+}
+
+async fn wait_whole(link: &mut watch::Receiver<Link>) {
+    let _gone = link.wait_for(|link| !link.cut).await.is_err();
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch::Receiver<Link>) {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut chunk).await else { return };
+        let now = *link.borrow();
+        let mut wait = now.delay;
+        if now.loss_percent > 0 && rand::rng().random_range(0..100) < now.loss_percent {
+            wait += RETRANSMISSION;
+        }
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        wait_whole(&mut link).await;
+        if to.write_all(&chunk[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// The node at the other end of a connection.
+    fn who(&self, inbound: &TcpStream) -> Option<usize> {
+        let port = inbound.peer_addr().ok()?.port();
+        let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+        let inode = table.lines().find_map(|line| socket_inode(line, port))?;
+        let name = format!("socket:[{inode}]");
+        let processes = self.processes.lock().clone();
+        processes.iter().position(|pid| pid.is_some_and(|pid| holds(pid, &name)))
+    }
+}
+
+/// The inode of the socket whose local port this is, if the line of `/proc/net/tcp` is about it.
+fn socket_inode(line: &str, port: u16) -> Option<u64> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let local = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+    if local == port { fields.get(9)?.parse().ok().filter(|inode| *inode != 0) } else { None }
+}
+
+fn holds(pid: u32, name: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd")) else { return false };
+    entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_by_their_local_port() {
+        let line = "   1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 4711 1";
+        assert_eq!(socket_inode(line, 8080), Some(4711));
+        assert_eq!(socket_inode(line, 50000), None);
+        assert_eq!(socket_inode("  sl  local_address rem_address   st", 8080), None);
+    }
+
+    #[tokio::test]
+    async fn a_cut_link_holds_one_direction_back() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = server.local_addr().unwrap().port();
+        let spare = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let proxies = Proxies::start(vec![(0, 1), (spare, target)]).await.unwrap();
+        // Both ends are this process: it plays node 1, who connects.
+        proxies.set_process(0, std::process::id());
+        let mut client = TcpStream::connect(("127.0.0.1", spare)).await.unwrap();
+        let (mut served, _) = server.accept().await.unwrap();
+        proxies.set(0, 1, |link| link.cut = true);
+        client.write_all(b"there").await.unwrap();
+        served.write_all(b"back").await.unwrap();
+        let mut back = [0; 4];
+        client.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"back");
+        let mut there = [0; 5];
+        let held = tokio::time::timeout(Duration::from_millis(100), served.read_exact(&mut there)).await;
+        assert!(held.is_err(), "nothing comes through a cut link");
+        proxies.heal();
+        served.read_exact(&mut there).await.unwrap();
+        assert_eq!(&there, b"there");
+    }
+}

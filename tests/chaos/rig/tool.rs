@@ -1,0 +1,36 @@
+//! Programs of the system that the rig calls, and what it finds of them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use tokio::process::Command;
+
+/// Folders where programs for administrators are, which are not always in `PATH`.
+const FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
+
+/// Runs a program and returns what it printed.
+pub(crate) async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let path = find(program).unwrap_or_else(|| PathBuf::from(program));
+    let shown = format!("{program} {}", arguments.join(" "));
+    let done = Command::new(path).args(arguments).kill_on_drop(true).output().await.with_context(|| shown.clone())?;
+    if !done.status.success() {
+        bail!("{shown}: {}", String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Where a program is, if it is installed.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    FOLDERS.iter().map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
+}
+
+/// A library of the system by the beginning of its name.
+pub(crate) fn library(name: &str) -> Option<PathBuf> {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
+}
+
+/// Whether this process may do what only root may.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,335 @@
+//! One run from the first process to the verdict.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater::pb::etcdserverpb::{HashKvRequest, LeaseLeasesRequest};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Plan;
+use crate::check::outage::Window;
+use crate::check::{Finding, Findings};
+use crate::fault::{self, Need, Scene, Skipped};
+use crate::history::{Clock, Freshness, Outcome, Recorder, Request, WatchLog};
+use crate::report::{Evidence, Usage, Verdict};
+use crate::rig::net::Kind as Network;
+use crate::rig::{PATIENCE, Rig, RigOptions, tool};
+use crate::work::{Client, Control, Lab, watch};
+
+/// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
+const WARM_UP: Duration = Duration::from_secs(6);
+/// Requests a second before the first fault; a run with fewer says little and is rejected.
+const RATE_MIN: f64 = 100.0;
+/// One fault with its healing may take so long.
+const FAULT_MAX: Duration = Duration::from_secs(240);
+/// After everything was healed: leases run out, watchers catch up.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+const SAMPLE: Duration = Duration::from_secs(1);
+/// Snapshots often and a short log, so that a short absence already needs one.
+const ARGUMENTS: &[&str] = &[
+    "--raft-snapshot-every",
+    "1000",
+    "--raft-log-keep",
+    "500",
+    "--watch-progress-interval",
+    "500ms",
+    "--storage-state-memtable",
+    "1MiB",
+    "--storage-log-memtable",
+    "1MiB",
+    "--log-level",
+    "info",
+];
+
+/// Makes the run.
+///
+/// # Errors
+///
+/// Whatever kept it from being made; what the cluster did wrong is in the verdict.
+pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Verdict> {
+    std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
+    println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
+    for (name, why) in &plan.skipped {
+        println!("skipped: {name}: {why}");
+    }
+    if plan.faults.is_empty() {
+        bail!("none of the faults can run here");
+    }
+    let clock = Clock::start();
+    let rig = Rig::start(options(plan, clock)).await?;
+    let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let judged = tokio::select! {
+        judged = with_rig(plan, &rig, clock) => judged,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        _ = interrupt.recv() => Err(anyhow::anyhow!("told to stop")),
+    };
+    rig.stop(plan.keep_data).await;
+    judged
+}
+
+fn options(plan: &Plan, clock: Clock) -> RigOptions {
+    let needs =
+        |need| plan.faults.iter().filter_map(|name| fault::named(name)).flatten().any(|fault| fault.needs(need));
+    let network = match (needs(Need::Network), plan.proxies) {
+        (false, _) => Network::Loopback,
+        (true, true) => Network::Proxies,
+        (true, false) => fault::network(),
+    };
+    let preload = match plan.control {
+        Some(Control::NoFsync) => tool::library("libeatmydata.so")
+            .map(|path| ("LD_PRELOAD".to_owned(), path.display().to_string()))
+            .into_iter()
+            .collect(),
+        _ => Vec::new(),
+    };
+    RigOptions {
+        binary: plan.binary.clone(),
+        dir: plan.dir.clone(),
+        nodes: plan.nodes,
+        first_port: plan.first_port,
+        volumes: needs(Need::Volume),
+        network,
+        preload,
+        arguments: ARGUMENTS.iter().map(|argument| (*argument).to_owned()).collect(),
+        clock,
+    }
+}
+
+async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdict> {
+    let recorder = Arc::new(Recorder::create(clock, &plan.dir.join("history.jsonl"))?);
+    let lab = Lab {
+        targets: rig.nodes.iter().map(|node| node.target.clone()).collect(),
+        recorder: recorder.clone(),
+        stop: CancellationToken::new(),
+        control: plan.control,
+        seed: plan.seed,
+        watchers: watch::Watchers::default(),
+        values: Arc::default(),
+    };
+    watch::start_collectors(&lab);
+    let mut clients = JoinSet::new();
+    for name in &plan.workloads {
+        lab.start(name, &mut clients);
+    }
+    crate::work::probe::start(&lab, &mut clients);
+
+    let (before, began) = (recorder.count(), clock.now());
+    tokio::time::sleep(WARM_UP).await;
+    let rate = (recorder.count() - before) as f64 / ((clock.now() - began) as f64 / 1e6);
+    println!("{rate:.0} requests a second before the first fault, {} nodes, {:?}", plan.nodes, rig.net.kind());
+
+    let usage = Mutex::new(Usage::default());
+    let mut struck = Struck::default();
+    if rate >= RATE_MIN {
+        tokio::select! {
+            () = sample(rig, &usage) => {}
+            () = strike_all(plan, rig, &lab, &mut struck) => {}
+        }
+    }
+    let mut findings = struck.findings;
+    if let Err(error) = heal_all(rig).await {
+        findings.add(Finding::new("the cluster did not come back after everything was healed", format!("{error:#}")));
+    }
+    let whole = findings.count == 0;
+    // A moment of peace with everything healed, so that the recovery is part of the history.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    lab.stop.cancel();
+    while clients.join_next().await.is_some() {}
+    let settled = match whole {
+        true => settle(rig, &lab, &mut findings).await,
+        false => Settled::default(),
+    };
+    lab.watchers.stop();
+    let evidence = Evidence {
+        plan,
+        rate,
+        rate_min: RATE_MIN,
+        records: recorder.snapshot(),
+        watchers: lab.watchers.logs(),
+        ground: lab.watchers.ground(),
+        pasts: settled.pasts,
+        until: settled.until,
+        sets: settled.sets,
+        leases: settled.leases,
+        lives: rig.lives(),
+        windows: struck.windows,
+        marks: rig.marks(),
+        usage: usage.into_inner(),
+        ends: clock.now(),
+        findings,
+    };
+    tokio::task::block_in_place(|| evidence.judge())
+}
+
+struct Struck {
+    windows: Vec<Window>,
+    findings: Findings,
+}
+
+impl Default for Struck {
+    fn default() -> Self {
+        Self { windows: Vec::new(), findings: Findings::new("faults") }
+    }
+}
+
+/// Goes through the faults in an order that the seed chooses until the time is over, each at least once.
+async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
+    let mut rng = StdRng::seed_from_u64(plan.seed);
+    let give_up = tokio::time::Instant::now() + plan.duration;
+    let mut skipped = BTreeSet::new();
+    for round in 0.. {
+        let mut names = plan.faults.clone();
+        names.shuffle(&mut rng);
+        for name in names {
+            if tokio::time::Instant::now() > give_up && round > 0 {
+                return;
+            }
+            let Some(fault) = fault::named(name).and_then(|found| found.first().copied()) else { continue };
+            if skipped.contains(name) {
+                continue;
+            }
+            let begin = rig.clock.now();
+            let mut scene = Scene { rig, lab, rng: &mut rng };
+            let done = tokio::time::timeout(FAULT_MAX, fault.strike(&mut scene)).await;
+            let healed = rig.clock.now();
+            let took = (healed - begin) as f64 / 1e6;
+            match done {
+                Ok(Ok(())) => println!("{:7.1} s  {name}, all nodes serve again after {took:.1} s", begin as f64 / 1e6),
+                Ok(Err(error)) if error.is::<Skipped>() => {
+                    println!("skipped: {name}: {error}");
+                    skipped.insert(name);
+                    continue;
+                }
+                Ok(Err(error)) => {
+                    println!("{:7.1} s  {name}: {error:#}", begin as f64 / 1e6);
+                    struck.findings.add(Finding::new(format!("after {name}"), format!("{error:#}")));
+                    return;
+                }
+                Err(_) => {
+                    let detail = format!("not healed within {FAULT_MAX:?}");
+                    struck.findings.add(Finding::new(format!("after {name}"), detail));
+                    return;
+                }
+            }
+            struck.windows.push(Window { fault: name.to_owned(), begin, healed });
+            // A quarter of the pauses are long: a fault that shows late is not blamed on the next one.
+            let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };
+            tokio::time::sleep(Duration::from_millis(rng.random_range(calm))).await;
+        }
+        if skipped.len() == plan.faults.len() {
+            return;
+        }
+    }
+}
+
+async fn sample(rig: &Rig, usage: &Mutex<Usage>) {
+    let mut ticks = tokio::time::interval(SAMPLE);
+    loop {
+        ticks.tick().await;
+        let samples = (0..rig.nodes.len()).map(|node| rig.usage(node));
+        usage.lock().add(rig.clock.now(), samples.collect());
+    }
+}
+
+/// Whatever is still broken is mended, and every node serves.
+async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
+    rig.net.heal().await?;
+    rig.thaw().await;
+    for node in &rig.nodes {
+        node.resume();
+        if !node.runs() {
+            rig.launch(node.number)?;
+        }
+    }
+    rig.wait_all_serving().await
+}
+
+/// What was found out after everything was healed.
+#[derive(Default)]
+struct Settled {
+    until: i64,
+    pasts: Vec<WatchLog>,
+    sets: Vec<(usize, BTreeSet<String>)>,
+    leases: BTreeSet<i64>,
+}
+
+async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
+    let mut settled = Settled::default();
+    match leases_left(rig).await {
+        Ok(left) => settled.leases = left,
+        Err(error) => findings.add(Finding::new("leases could not be listed", format!("{error:#}"))),
+    }
+    // One write and one read on each node must succeed (spec: reliability §1.12).
+    for node in 0..rig.nodes.len() {
+        let mut client = Client::new(lab.clone(), "end", node as u64);
+        let put = Request::Put { key: format!("watch/end-{node}"), value: client.value(), lease: 0 };
+        let read =
+            Request::Read { key: crate::work::set::PREFIX.into(), prefix: true, freshness: Freshness::Linearizable };
+        match client.send_to(node, put).await {
+            Outcome::Ok(answer) => settled.until = settled.until.max(answer.revision),
+            Outcome::Failed(why) | Outcome::Unknown(why) => {
+                findings
+                    .add(Finding::new("a write fails on a cluster that is whole", format!("node {}: {why}", node + 1)));
+            }
+        }
+        match lab.targets[node].send(&read, SETTLE_MAX).await {
+            Outcome::Ok(crate::history::Answer { body: crate::history::Body::Pairs(pairs), .. }) => {
+                settled.sets.push((node, pairs.into_iter().map(|pair| pair.key).collect()));
+            }
+            other => findings
+                .add(Finding::new("a read fails on a cluster that is whole", format!("node {}: {other:?}", node + 1))),
+        }
+    }
+    if !lab.watchers.wait_for(settled.until, SETTLE_MAX).await {
+        println!("some watcher has not seen everything within {SETTLE_MAX:?}");
+    }
+    for (node, target) in lab.targets.iter().enumerate() {
+        settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, SETTLE_MAX).await);
+    }
+    if let Err(error) = equal_hashes(rig, settled.until).await {
+        findings.add(Finding::new("the members differ", format!("{error:#}")));
+    }
+    settled
+}
+
+/// Waits until no lease is left, or for as long as any may live; returns those that are left.
+async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
+    let give_up = tokio::time::Instant::now() + SETTLE_MAX;
+    loop {
+        let channel = rig.nodes[0].target.channel().await.map_err(anyhow::Error::msg)?;
+        let left: BTreeSet<i64> = match LeaseClient::new(channel).lease_leases(LeaseLeasesRequest {}).await {
+            Ok(list) => list.into_inner().leases.into_iter().map(|lease| lease.id).collect(),
+            Err(status) if tokio::time::Instant::now() > give_up => return Err(status.into()),
+            Err(_) => BTreeSet::from([0]),
+        };
+        if left.is_empty() || tokio::time::Instant::now() > give_up {
+            return Ok(left);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Every member's hash of the same revision.
+async fn equal_hashes(rig: &Rig, revision: i64) -> anyhow::Result<()> {
+    let mut hashes = Vec::new();
+    for node in &rig.nodes {
+        rig.wait_serving(node.number).await?;
+        let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
+        let asked = tokio::time::timeout(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
+        let hash =
+            asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
+        hashes.push((hash.hash, hash.compact_revision));
+    }
+    if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
+        bail!("hash and compaction point at revision {revision}: {hashes:?}");
+    }
+    Ok(())
+}

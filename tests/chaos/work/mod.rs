@@ -1,0 +1,200 @@
+//! The workloads: what clients do while things break. Each is a file, and each belongs to the checkers that judge it.
+//!
+//! Clients never repeat a request and never write a value twice. A client is pinned to a node or goes round all of them,
+//! so that every node is always asked.
+
+pub(crate) mod append;
+pub(crate) mod follower;
+pub(crate) mod lease;
+pub(crate) mod lock;
+pub(crate) mod probe;
+pub(crate) mod register;
+pub(crate) mod set;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Target;
+use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
+
+/// How long a client waits for an answer: long enough for an election, short enough that a node that hangs costs little.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A workload that can be chosen.
+pub(crate) struct Workload {
+    pub name: &'static str,
+    pub help: &'static str,
+    start: fn(&Lab, &mut JoinSet<()>),
+}
+
+/// Every workload.
+pub(crate) const WORKLOADS: &[Workload] = &[
+    Workload { name: "register", help: "read, write, compare-and-swap of single keys", start: register::start },
+    Workload { name: "set", help: "unique elements added, whole sets read", start: set::start },
+    Workload { name: "append", help: "transactions that read and append to several lists", start: append::start },
+    Workload {
+        name: "watch",
+        help: "watchers of keys and prefixes that end and resume on any node",
+        start: watch::start,
+    },
+    Workload { name: "lock", help: "a counter under a lock made of a lease, with fencing", start: lock::start },
+    Workload { name: "lease", help: "leases granted, kept alive, revoked, and left alone", start: lease::start },
+    Workload {
+        name: "follower",
+        help: "reads from any node, serializable or with a least index",
+        start: follower::start,
+    },
+];
+
+/// What is made worse on purpose, to see that a checker notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Control {
+    /// Nodes run with an fsync that does nothing; power losses must then lose acknowledged writes
+    NoFsync,
+    /// A watcher loses a message now and then
+    DropWatchEvent,
+    /// Who holds the lock does not prove it when writing
+    UnfencedLock,
+    /// Reads that should be linearizable are answered from what the asked node has
+    StaleRead,
+}
+
+/// What every client needs; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Lab {
+    pub targets: Vec<Target>,
+    pub recorder: Arc<Recorder>,
+    pub stop: CancellationToken,
+    pub control: Option<Control>,
+    pub seed: u64,
+    pub watchers: watch::Watchers,
+    /// How many values were made: none is made twice.
+    pub values: Arc<AtomicU64>,
+}
+
+impl Lab {
+    /// Starts a workload by its name.
+    pub(crate) fn start(&self, name: &str, tasks: &mut JoinSet<()>) {
+        let workload = WORKLOADS.iter().find(|workload| workload.name == name);
+        (workload.expect("invariant: names were checked").start)(self, tasks);
+    }
+
+    /// Starts clients that do `step` again and again, with a pause in between, until the run stops.
+    fn clients<S, F>(
+        &self,
+        tasks: &mut JoinSet<()>,
+        workload: &'static str,
+        count: u64,
+        pause: Duration,
+        make: impl Fn(&Client) -> S,
+        step: F,
+    ) where
+        S: Send + 'static,
+        F: AsyncClientStep<S> + Clone,
+    {
+        for number in 0..count {
+            let mut client = Client::new(self.clone(), workload, number);
+            let mut state = make(&client);
+            let step = step.clone();
+            let stop = self.stop.clone();
+            tasks.spawn(async move {
+                while !stop.is_cancelled() {
+                    step.step(&mut client, &mut state).await;
+                    // The think time of a client, not a wait for anything.
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// One step of a client; implemented by plain structs, because closures cannot lend to futures that move threads.
+trait AsyncClientStep<S>: Send + Sync + 'static {
+    fn step(&self, client: &mut Client, state: &mut S) -> impl Future<Output = ()> + Send;
+}
+
+/// One client: does one thing after the other.
+pub(crate) struct Client {
+    pub lab: Lab,
+    pub process: u64,
+    pub rng: StdRng,
+    workload: &'static str,
+    /// The node that it asks; none means any.
+    pinned: Option<usize>,
+}
+
+impl Client {
+    pub(crate) fn new(lab: Lab, workload: &'static str, number: u64) -> Self {
+        let place = WORKLOADS.iter().position(|known| known.name == workload).unwrap_or(WORKLOADS.len()) as u64;
+        let process = place * 1000 + number;
+        let rng = StdRng::seed_from_u64(lab.seed ^ (process + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // Of four clients three stay with one node.
+        let pinned = (number % 4 != 3).then_some(number as usize % lab.targets.len());
+        Self { lab, process, rng, workload, pinned }
+    }
+
+    /// A value that nobody else writes.
+    pub(crate) fn value(&mut self) -> String {
+        format!("{}-{}", self.process, self.lab.values.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.rng.random_range(0..end)
+    }
+
+    /// Sends a request to this client's node and records what became of it.
+    pub(crate) async fn send(&mut self, request: Request) -> Outcome {
+        let any = self.rng.random_range(0..self.lab.targets.len());
+        let node = self.pinned.unwrap_or(any);
+        self.send_to(node, request).await
+    }
+
+    /// Sends a request to a node and records what became of it.
+    pub(crate) async fn send_to(&mut self, node: usize, request: Request) -> Outcome {
+        let clock = self.lab.recorder.clock;
+        let sent = match (&request, self.lab.control) {
+            (Request::Read { key, prefix, freshness: Freshness::Linearizable }, Some(Control::StaleRead)) => {
+                Request::Read { key: key.clone(), prefix: *prefix, freshness: Freshness::Serializable }
+            }
+            _ => request.clone(),
+        };
+        let call = clock.now();
+        let outcome = self.lab.targets[node].send(&sent, REQUEST_TIMEOUT).await;
+        let done = clock.now();
+        let (workload, process) = (self.workload.to_owned(), self.process);
+        self.lab.recorder.keep(Record {
+            id: 0,
+            workload,
+            process,
+            node,
+            call,
+            done,
+            request,
+            outcome: outcome.clone(),
+        });
+        if outcome.answer().is_none() {
+            // As clients do: a node that does not answer is not asked again at once.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        outcome
+    }
+
+    /// As `send`; only an answer is of interest.
+    pub(crate) async fn ask(&mut self, request: Request) -> Option<Answer> {
+        match self.send(request).await {
+            Outcome::Ok(answer) => Some(answer),
+            Outcome::Failed(_) | Outcome::Unknown(_) => None,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A write every few milliseconds whatever became of the one before: how long writes stand still is measured with it, and
+//! two-key transactions make revisions with more than one event.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::{Client, Lab};
+use crate::history::{Request, Step};
+
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Writes under way at once.
+const OPEN_MAX: usize = 200;
+
+pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
+    let lab = lab.clone();
+    tasks.spawn(async move {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut open = JoinSet::new();
+        for number in 0.. {
+            tokio::select! {
+                () = lab.stop.cancelled() => break,
+                _ = ticks.tick() => {}
+            }
+            while open.try_join_next().is_some() {}
+            if open.len() < OPEN_MAX {
+                let mut client = Client::new(lab.clone(), "probe", number);
+                let node = number as usize % lab.targets.len();
+                open.spawn(async move {
+                    let value = client.value();
+                    let put = |key: &str| Step::Put { key: key.to_owned(), value: value.clone(), lease: 0 };
+                    let request = match number % 4 {
+                        0 => Request::Txn { when: vec![], then: vec![put("probe/a"), put("probe/b")], or_else: vec![] },
+                        _ => Request::Put { key: format!("probe/{}", number % 10), value: value.clone(), lease: 0 },
+                    };
+                    client.send_to(node, request).await;
+                });
+            }
+        }
+        // What is under way is part of the history.
+        while open.join_next().await.is_some() {}
+    });
+}

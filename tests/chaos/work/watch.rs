@@ -1,0 +1,364 @@
+//! Watchers: of one key, of a prefix, of everything; they end on purpose and by accident, and resume on any node.
+//!
+//! One watcher for each node stays with it and sees everything from the first revision on: put together, what they see is
+//! the log that all answers are judged by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater::pb::mvccpb::event::EventType;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{AsyncClientStep, Client, Control, Lab};
+use crate::check::replay::Log;
+use crate::check::{Finding, Findings};
+use crate::client::{Target, pair, prefix_end};
+use crate::history::{Clock, Delivery, Event, Micros, Note, Request, Step, WatchLog};
+
+const WRITERS: u64 = 3;
+const PAUSE: Duration = Duration::from_millis(20);
+const KEYS: u64 = 6;
+/// How often a watcher asks how far it has come.
+const PROGRESS: Duration = Duration::from_millis(700);
+const RETRY: Duration = Duration::from_millis(100);
+const CONNECT: Duration = Duration::from_secs(2);
+/// The first revision that can hold anything.
+pub(crate) const FIRST: i64 = 2;
+
+/// What one watcher wants, and how it behaves.
+#[derive(Clone)]
+struct Wish {
+    name: String,
+    key: String,
+    prefix: bool,
+    wants_before: bool,
+    /// The node that it stays with; none means that it goes round.
+    pinned: Option<usize>,
+    /// It ends its stream on purpose after so many seconds, at most.
+    restless: bool,
+    collector: bool,
+}
+
+/// Every watcher that was started; cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Watchers {
+    all: Arc<Mutex<Vec<Watcher>>>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+struct Watcher {
+    collector: bool,
+    log: Arc<Mutex<WatchLog>>,
+    /// Everything below this revision has been seen.
+    next: watch::Receiver<i64>,
+}
+
+impl Watchers {
+    /// The revision through which every watcher that sees everything has seen it.
+    pub(crate) fn collected(&self) -> i64 {
+        let all = self.all.lock();
+        all.iter().filter(|watcher| watcher.collector).map(|watcher| *watcher.next.borrow() - 1).min().unwrap_or(0)
+    }
+
+    /// Waits until every watcher has seen everything through `revision`; false if that takes too long.
+    pub(crate) async fn wait_for(&self, revision: i64, patience: Duration) -> bool {
+        let nexts: Vec<_> = self.all.lock().iter().map(|watcher| watcher.next.clone()).collect();
+        let all = async {
+            for mut next in nexts {
+                // A watcher that is gone will not get there; its log tells.
+                let _gone = next.wait_for(|next| *next > revision).await.is_err();
+            }
+        };
+        tokio::time::timeout(patience, all).await.is_ok()
+    }
+
+    /// Ends them all.
+    pub(crate) fn stop(&self) {
+        self.tasks.lock().abort_all();
+    }
+
+    /// What each has seen.
+    pub(crate) fn logs(&self) -> Vec<WatchLog> {
+        self.all.lock().iter().map(|watcher| watcher.log.lock().clone()).collect()
+    }
+
+    /// What those who see everything have seen, put together: the log, and when each revision was first heard of.
+    pub(crate) fn ground(&self) -> (Log, BTreeMap<i64, Micros>, Findings) {
+        let all = self.all.lock();
+        let logs = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock().clone());
+        merge(&logs.collect::<Vec<_>>())
+    }
+}
+
+fn merge(logs: &[WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
+    let mut findings = Findings::new("members agree");
+    let (mut merged, mut heard) = (Log::new(), BTreeMap::new());
+    for log in logs {
+        for delivery in &log.deliveries {
+            let mut revisions = Log::new();
+            for event in &delivery.events {
+                revisions.entry(event.pair.modified).or_default().push(Event { before: None, ..event.clone() });
+            }
+            for (revision, mut events) in revisions {
+                events.sort_by(|a, b| a.pair.key.cmp(&b.pair.key));
+                let first = heard.entry(revision).or_insert(delivery.at);
+                *first = delivery.at.min(*first);
+                match merged.get(&revision) {
+                    Some(known) if *known != events => findings.add(Finding::new(
+                        "a revision was told in two ways",
+                        format!("revision {revision} by {}: {events:?}, before: {known:?}", log.name),
+                    )),
+                    Some(_) => {}
+                    None => drop(merged.insert(revision, events)),
+                }
+            }
+        }
+    }
+    let scope = format!("{} revisions from {} members", merged.len(), logs.len());
+    (merged, heard, findings.scope(scope))
+}
+
+/// The watchers that see everything; every run has them.
+pub(crate) fn start_collectors(lab: &Lab) {
+    for node in 0..lab.targets.len() {
+        let wish = Wish {
+            name: format!("everything on node {}", node + 1),
+            key: String::new(),
+            prefix: true,
+            wants_before: false,
+            pinned: Some(node),
+            restless: false,
+            collector: true,
+        };
+        watcher(lab, wish);
+    }
+}
+
+#[derive(Clone)]
+struct Writer;
+
+/// Writers, and watchers of what they write.
+pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
+    lab.clients(tasks, "watch", WRITERS, PAUSE, |_| (), Writer);
+    for node in 0..lab.targets.len() {
+        let name = |what: &str| format!("{what}, begun on node {}", node + 1);
+        let wish = Wish {
+            name: name("a prefix"),
+            key: "watch/".into(),
+            prefix: true,
+            wants_before: true,
+            pinned: None,
+            restless: true,
+            collector: false,
+        };
+        watcher(lab, Wish { name: name("one key"), key: "watch/0".into(), prefix: false, ..wish.clone() });
+        let stays = Wish { name: name("a prefix, stays"), pinned: Some(node), restless: false, ..wish.clone() };
+        watcher(lab, stays);
+        watcher(lab, wish);
+    }
+}
+
+impl AsyncClientStep<()> for Writer {
+    async fn step(&self, client: &mut Client, (): &mut ()) {
+        let key = format!("watch/{}", client.below(KEYS));
+        let value = client.value();
+        let request = match client.below(10) {
+            0..6 => Request::Put { key, value, lease: 0 },
+            6..8 => Request::Delete { key },
+            _ => {
+                let other = format!("watch/{}", KEYS + client.below(3));
+                let put = Step::Put { key, value: value.clone(), lease: 0 };
+                let more = match client.below(2) {
+                    0 => Step::Put { key: other, value, lease: 0 },
+                    _ => Step::Delete { key: other },
+                };
+                Request::Txn { when: vec![], then: vec![put, more], or_else: vec![] }
+            }
+        };
+        client.ask(request).await;
+    }
+}
+
+fn watcher(lab: &Lab, wish: Wish) {
+    let log = WatchLog {
+        name: wish.name.clone(),
+        key: wish.key.clone(),
+        prefix: wish.prefix,
+        wants_before: wish.wants_before,
+        deliveries: Vec::new(),
+    };
+    let log = Arc::new(Mutex::new(log));
+    let (position, next) = watch::channel(FIRST);
+    let number = {
+        let mut all = lab.watchers.all.lock();
+        all.push(Watcher { collector: wish.collector, log: log.clone(), next });
+        all.len() as u64
+    };
+    let rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(31).wrapping_add(number));
+    let drops = lab.control == Some(Control::DropWatchEvent) && !wish.collector;
+    // Streams end when the program does: watchers are waited for, not stopped.
+    let targets = lab.targets.iter().map(Target::apart).collect();
+    let follower = Follower { wish, targets, clock: lab.recorder.clock, log, position, rng, drops };
+    lab.watchers.tasks.lock().spawn(follower.run());
+}
+
+struct Follower {
+    wish: Wish,
+    targets: Vec<Target>,
+    clock: Clock,
+    log: Arc<Mutex<WatchLog>>,
+    position: watch::Sender<i64>,
+    rng: StdRng,
+    drops: bool,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        loop {
+            let node = self.wish.pinned.unwrap_or_else(|| self.rng.random_range(0..self.targets.len()));
+            let stay = match self.wish.restless {
+                true => Duration::from_millis(self.rng.random_range(500..6000)),
+                false => Duration::from_secs(86_400),
+            };
+            // However it ended, another stream goes on from there.
+            if tokio::time::timeout(stay, self.stream(node)).await.is_ok() {
+                self.targets[node].forget();
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    fn push(&self, node: usize, revision: i64, events: Vec<Event>, note: Note) {
+        let at = self.clock.now();
+        self.log.lock().deliveries.push(Delivery { at, node, revision, events, note });
+    }
+
+    /// Follows one stream until it ends.
+    async fn stream(&mut self, node: usize) -> Option<()> {
+        let from = *self.position.borrow();
+        let mut client = tokio::time::timeout(CONNECT, self.targets[node].watch()).await.ok()?.ok()?;
+        let create = pb::WatchCreateRequest {
+            key: self.wish.key.clone().into(),
+            range_end: if self.wish.prefix { prefix_end(&self.wish.key) } else { Vec::new() }.into(),
+            start_revision: from,
+            progress_notify: true,
+            prev_kv: self.wish.wants_before,
+            ..Default::default()
+        };
+        // An empty key means the first one there can be.
+        let key = if create.key.is_empty() { vec![0].into() } else { create.key.clone() };
+        let create = pb::WatchCreateRequest { key, ..create };
+        let (send, requests) = mpsc::channel(4);
+        send.send(request(RequestUnion::CreateRequest(create))).await.ok()?;
+        let mut ask = tonic::Request::new(ReceiverStream::new(requests));
+        if self.wish.pinned.is_none() {
+            // Goes elsewhere when the node loses its leader.
+            ask.metadata_mut().insert("hasleader", "true".parse().ok()?);
+        }
+        let mut answers = tokio::time::timeout(CONNECT, client.watch(ask)).await.ok()?.ok()?.into_inner();
+        let mut progress = tokio::time::interval(PROGRESS);
+        progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let answer = tokio::select! {
+                _ = progress.tick() => {
+                    let wanted = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
+                    // A full queue means that one is under way.
+                    drop(send.try_send(request(wanted)));
+                    continue;
+                }
+                answer = answers.message() => answer.ok()??,
+            };
+            self.take(node, from, answer)?;
+        }
+    }
+
+    /// Records a message; nothing if the stream is over.
+    fn take(&mut self, node: usize, from: i64, answer: pb::WatchResponse) -> Option<()> {
+        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        if answer.canceled {
+            if answer.compact_revision > 0 {
+                self.push(node, revision, vec![], Note::Compacted { at: answer.compact_revision });
+                self.reach(answer.compact_revision);
+            }
+            return None;
+        }
+        if answer.created {
+            self.push(node, revision, vec![], Note::Opened { from });
+        } else if answer.events.is_empty() {
+            self.push(node, revision, vec![], Note::Progress);
+            self.reach(revision + 1);
+        } else {
+            let events: Vec<Event> = answer.events.into_iter().filter_map(event).collect();
+            let last = events.iter().map(|event| event.pair.modified).max().unwrap_or(0);
+            // The control: as if the message had never come.
+            if !(self.drops && self.rng.random_range(0..50) == 0) {
+                self.push(node, revision, events, Note::Events);
+            }
+            self.reach(last + 1);
+        }
+        Some(())
+    }
+
+    fn reach(&self, next: i64) {
+        self.position.send_if_modified(|position| {
+            let grown = next > *position;
+            *position = next.max(*position);
+            grown
+        });
+    }
+}
+
+fn request(union: RequestUnion) -> pb::WatchRequest {
+    pb::WatchRequest { request_union: Some(union) }
+}
+
+fn event(event: headwater::pb::mvccpb::Event) -> Option<Event> {
+    let deleted = event.r#type() == EventType::Delete;
+    Some(Event { deleted, pair: pair(event.kv?), before: event.prev_kv.map(pair) })
+}
+
+/// What a member tells of the past when it is asked for all of it: from what is left after compaction to `until`.
+pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until: i64, patience: Duration) -> WatchLog {
+    let wish = Wish {
+        name: format!("the whole past, asked of node {} at the end", node + 1),
+        key: String::new(),
+        prefix: true,
+        wants_before: false,
+        pinned: Some(0),
+        restless: false,
+        collector: false,
+    };
+    let log = WatchLog {
+        name: wish.name.clone(),
+        key: String::new(),
+        prefix: true,
+        wants_before: false,
+        deliveries: Vec::new(),
+    };
+    let log = Arc::new(Mutex::new(log));
+    let (position, mut next) = watch::channel(FIRST);
+    let follower = Follower {
+        wish,
+        targets: vec![target.apart()],
+        clock,
+        log: log.clone(),
+        position,
+        rng: StdRng::seed_from_u64(0),
+        drops: false,
+    };
+    let running = tokio::spawn(follower.run());
+    // If it does not get there, the checker says so.
+    let _late = tokio::time::timeout(patience, next.wait_for(|next| *next > until)).await.is_err();
+    running.abort();
+    let mut log = log.lock().clone();
+    log.deliveries.iter_mut().for_each(|delivery| delivery.node = node);
+    log
+}
