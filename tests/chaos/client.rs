@@ -148,17 +148,17 @@ async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<
             }
             answered(
                 kv.range(range).await?,
-                |done| done.header.clone(),
+                |done| done.header,
                 |done| Body::Pairs(done.kvs.into_iter().map(pair).collect()),
             )
         }
         Request::Put { key, value, lease } => {
             let put = kv.put(with_deadline(put(key, value, *lease), timeout)).await?;
-            answered(put, |done| done.header.clone(), |_| Body::Put)
+            answered(put, |done| done.header, |_| Body::Put)
         }
         Request::Delete { key } => {
             let deleted = kv.delete_range(with_deadline(delete(key), timeout)).await?;
-            answered(deleted, |done| done.header.clone(), |done| Body::Deleted(done.deleted))
+            answered(deleted, |done| done.header, |done| Body::Deleted(done.deleted))
         }
         Request::Txn { when, then, or_else } => {
             let txn = pb::TxnRequest {
@@ -169,7 +169,7 @@ async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<
             let done = kv.txn(with_deadline(txn, timeout)).await?;
             answered(
                 done,
-                |done| done.header.clone(),
+                |done| done.header,
                 |done| Body::Txn {
                     succeeded: done.succeeded,
                     steps: done.responses.into_iter().filter_map(step_done).collect(),
@@ -179,15 +179,11 @@ async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<
         Request::Grant { ttl_seconds } => {
             let grant = pb::LeaseGrantRequest { ttl: *ttl_seconds, id: 0 };
             let granted = lease.lease_grant(with_deadline(grant, timeout)).await?;
-            answered(
-                granted,
-                |done| done.header.clone(),
-                |done| Body::Granted { lease: done.id, ttl_seconds: done.ttl },
-            )
+            answered(granted, |done| done.header, |done| Body::Granted { lease: done.id, ttl_seconds: done.ttl })
         }
         Request::Revoke { lease: id } => {
             let revoked = lease.lease_revoke(with_deadline(pb::LeaseRevokeRequest { id: *id }, timeout)).await?;
-            answered(revoked, |done| done.header.clone(), |_| Body::Revoked)
+            answered(revoked, |done| done.header, |_| Body::Revoked)
         }
         Request::KeepAlive { lease: id } => {
             let once = tokio_stream::iter([pb::LeaseKeepAliveRequest { id: *id }]);

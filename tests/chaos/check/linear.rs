@@ -27,6 +27,9 @@ pub(crate) enum Operation {
 
 struct Register;
 
+/// When it was called and, if that is known, answered, both in the records' time, and what was done.
+type Timed = (u64, Option<u64>, Operation);
+
 impl Specification for Register {
     type State = Option<String>;
     type Operation = Operation;
@@ -53,7 +56,7 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
         .filter(|event| !event.deleted)
         .map(|event| (event.pair.key.as_str(), event.pair.value.as_str()))
         .collect();
-    let mut histories: BTreeMap<&str, Vec<(u64, Option<u64>, Operation)>> = BTreeMap::new();
+    let mut histories: BTreeMap<&str, Vec<Timed>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.workload == "register") {
         if let Some((key, operation, certain)) = operation(record, &written) {
             histories.entry(key).or_default().push((record.call, certain.then_some(record.done), operation));
@@ -100,7 +103,7 @@ fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<
 }
 
 /// `None` if the search took too long. Times are of calls and ends; no end is the end of time.
-fn judge(history: Vec<(u64, Option<u64>, Operation)>) -> Option<bool> {
+fn judge(history: Vec<Timed>) -> Option<bool> {
     let mut moments = Vec::new();
     for (process, (call, done, operation)) in history.into_iter().enumerate() {
         moments.push((call, 0, process, Action::Call(operation.clone())));

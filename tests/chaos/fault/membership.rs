@@ -27,7 +27,8 @@ pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     // A removed node must end.
     rig.nodes[node].excuse();
     let channel = rig.nodes[other].target.channel().await.map_err(anyhow::Error::msg)?;
-    let removed = ClusterClient::new(channel).member_remove(MemberRemoveRequest { id });
+    let mut client = ClusterClient::new(channel);
+    let removed = client.member_remove(MemberRemoveRequest { id });
     tokio::time::timeout(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")??;
     if tokio::time::timeout(NOTICE_MAX, rig.nodes[node].wait_ended()).await.is_err() {
         bail!("node {} was removed and went on for {NOTICE_MAX:?}", node + 1);

@@ -134,7 +134,8 @@ impl Rig {
     /// The members as a node knows them.
     pub(crate) async fn members(&self, asked: usize) -> anyhow::Result<Vec<Member>> {
         let channel = self.nodes[asked].target.channel().await.map_err(anyhow::Error::msg)?;
-        let list = ClusterClient::new(channel).member_list(MemberListRequest { linearizable: true });
+        let mut client = ClusterClient::new(channel);
+        let list = client.member_list(MemberListRequest { linearizable: true });
         let list = tokio::time::timeout(CALL_TIMEOUT, list).await.context("no list of members in time")??;
         Ok(list.into_inner().members)
     }
