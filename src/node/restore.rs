@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::start::ORIGIN_FILE;
 use crate::raft::{self, MemberInfo};
 use crate::storage::StorageError;
 use crate::storage::backup::{self, BackupError, Verified};
@@ -116,10 +117,19 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     let head = restore_state(&state_dir, &StateOptions::default(), &rebirth)?;
     let store_id = rand::random();
     raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, info.index)?;
+    let origin = backup.origin(options.bump_revision, options.mark_compacted);
+    let origin_file = dir.join(ORIGIN_FILE);
+    write_durably(&origin_file, &format!("{origin:016x}\n")).map_err(at(&origin_file))?;
     let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
     DataDir::stamp_restored(dir, owner, store_id)?;
     let compact_revision = head.compaction.map(|point| point.revision);
     Ok(Restored { revision: head.revision, compact_revision, backup })
+}
+
+fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// An empty directory may be there already, as orchestrators make them.

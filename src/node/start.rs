@@ -1,7 +1,7 @@
 //! Brings a node up: data directory, storage, consensus, and the tasks that belong to a running node.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub struct NodeOptions {
     pub hand_over_timeout: Duration,
 }
 
+/// What a restored member comes from: a number in hexadecimal.
+pub(super) const ORIGIN_FILE: &str = "ORIGIN";
 /// Exists in the data directory of a member that was removed.
 const REMOVED_FILE: &str = "REMOVED";
 
@@ -90,6 +92,16 @@ struct Parts {
     log: WeakLog,
     backups: Backups,
     data_dir: DataDir,
+}
+
+/// 0 if the member was not restored.
+fn read_origin(path: &Path) -> Result<u64, NodeStartError> {
+    let wrong = |reason: String| NodeStartError(format!("{}: {reason}", path.display()));
+    match std::fs::read_to_string(path) {
+        Ok(text) => u64::from_str_radix(text.trim(), 16).map_err(|error| wrong(error.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }
 
 impl Node {
@@ -122,6 +134,7 @@ impl Node {
         })
         .await
         .map_err(|error| NodeStartError(error.to_string()))??;
+        let origin = read_origin(&options.data_dir.join(ORIGIN_FILE))?;
         log.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
 
         let weak_log = log.downgrade();
@@ -146,6 +159,7 @@ impl Node {
                 incoming_dir: options.data_dir.join("incoming"),
                 rejoining: options.data_dir.join("REJOINING"),
                 removed,
+                origin,
             },
             log,
             store.clone(),

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::desk::Desk;
 use super::gather::{Batch, Gatherer, Queue};
 use super::member_desk::MemberDesk;
-use super::network::Peers;
+use super::network::{Lineage, Peers};
 use super::propose_lane::ProposeLanes;
 use super::roster::AppliedMembers;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
@@ -158,6 +158,11 @@ impl Consensus {
     /// The cluster that this member belongs to.
     pub fn cluster_id(&self) -> ClusterId {
         self.inner.cluster
+    }
+
+    /// Whose store this member has.
+    pub(super) fn lineage(&self) -> &Lineage {
+        self.inner.peers.lineage()
     }
 
     /// This member.

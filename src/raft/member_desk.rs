@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use tonic::Status;
 
 use super::consensus::Consensus;
-use super::network::{PeerClient, Route};
+use super::network::{Lineage, PeerClient, Route};
 use crate::pb::peer as pb;
 use crate::types::{ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
@@ -87,7 +87,7 @@ pub async fn ask_to_join(
     joining: Joining,
     limit: Duration,
 ) -> Result<MemberChanged, ChangeError> {
-    let route = Route { cluster, from: NodeId(0), to: member };
+    let route = Route { cluster, from: NodeId(0), to: member, lineage: Lineage::default() };
     let client = PeerClient::to_address(route, peer_url);
     send(&client, MemberChange::Join(joining), limit).await
 }

@@ -14,10 +14,9 @@ use super::form::Standing;
 use super::gather::Queue;
 use super::log_keeper::{self, ByteLimits};
 use super::log_store::LogStore;
-use super::network::{PeerService, Peers, stranger};
+use super::network::{Lineage, PeerService, Peers, stranger};
 use super::propose_lane::ProposeLanes;
-use super::roster::AppliedMembers;
-use super::state_machine::StateMachine;
+use super::state_machine::{StateMachine, Told};
 use super::types::{MemberInfo, Raft};
 use crate::pb::peer::peer_server::PeerServer;
 use crate::storage::log::LogDb;
@@ -64,6 +63,8 @@ pub struct ConsensusOptions {
     pub rejoining: PathBuf,
     /// A file that is made when this member has been removed from its cluster.
     pub removed: PathBuf,
+    /// What this member was restored from and how, as a number that members restored alike have in common; 0 if it was not.
+    pub origin: u64,
 }
 
 /// Why consensus did not start.
@@ -93,21 +94,20 @@ pub async fn start(
 
     let applied_index = store.current().applied_state()?.map_or(LogIndex::ZERO, |applied| applied.index);
     let (applied_tx, applied) = watch::channel(applied_index);
-    let applied_bytes = Arc::new(AtomicU64::new(0));
     let last_at_start = log.state()?.last.map(|id| id.index.get());
     let standing = standing(&options, last_at_start.is_none() && log.vote()?.is_none());
     let log_store = LogStore::new(log)?;
-    let members = Arc::new(AppliedMembers::default());
+    let told = Told { lineage: Lineage::new(options.origin), ..Told::default() };
     let state_machine = StateMachine::new(
         store,
         log_store.durable(),
         applied_tx,
         publisher,
         options.snapshot_dir.clone(),
-        applied_bytes.clone(),
-        members.clone(),
+        told.clone(),
     )?;
-    let peers = Peers::new(cluster_id, node_id);
+    let Told { bytes: applied_bytes, members, lineage } = told;
+    let peers = Peers::new(cluster_id, node_id, lineage);
     let raft = Raft::new(node_id.get(), config, peers.clone(), log_store, state_machine)
         .await
         .map_err(|error| StartError::Raft(error.to_string()))?;

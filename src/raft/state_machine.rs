@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::log_store::io_error;
 use super::membership;
+use super::network::Lineage;
 use super::roster::AppliedMembers;
 use super::snapshot::SnapshotFiles;
 use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
@@ -36,8 +37,18 @@ pub(crate) struct StateMachine {
     applied: watch::Sender<LogIndex>,
     publisher: Arc<dyn Publisher>,
     snapshots: SnapshotDirs,
-    applied_bytes: Arc<AtomicU64>,
-    members: Arc<AppliedMembers>,
+    told: Told,
+}
+
+/// What others learn as it is applied.
+#[derive(Clone, Default)]
+pub(super) struct Told {
+    /// Command bytes applied since the process started.
+    pub(super) bytes: Arc<AtomicU64>,
+    /// The membership.
+    pub(super) members: Arc<AppliedMembers>,
+    /// Where the store comes from.
+    pub(super) lineage: Lineage,
 }
 
 /// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
@@ -68,16 +79,15 @@ struct Pending {
 }
 
 impl StateMachine {
-    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `members` follows the
-    /// membership, by what is applied here.
+    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `told` follows what
+    /// is applied here.
     pub(super) fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,
         applied: watch::Sender<LogIndex>,
         publisher: Arc<dyn Publisher>,
         snapshot_dir: PathBuf,
-        applied_bytes: Arc<AtomicU64>,
-        members: Arc<AppliedMembers>,
+        told: Told,
     ) -> io::Result<Self> {
         match std::fs::remove_dir_all(&snapshot_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -89,8 +99,9 @@ impl StateMachine {
             latest: Latest::default(),
             floor: Arc::default(),
         };
-        read_members(&store, &members)?;
-        Ok(Self { store, durable, applied, publisher, snapshots, applied_bytes, members })
+        read_members(&store, &told.members)?;
+        told.lineage.learn(store.current().head().epoch);
+        Ok(Self { store, durable, applied, publisher, snapshots, told })
     }
 
     fn apply_entry(
@@ -120,7 +131,7 @@ impl StateMachine {
             }
             EntryPayload::Membership(members) => {
                 let stored = StoredMembership::new(Some(id), members);
-                let highest = self.members.raise(membership::highest_id(stored.membership()));
+                let highest = self.told.members.raise(membership::highest_id(stored.membership()));
                 changed_membership = Some((membership::encode_applied(&stored, highest), (stored, highest)));
                 Outcome::Nothing
             }
@@ -133,13 +144,17 @@ impl StateMachine {
     /// Commit, then publish, then answer. Nothing is awaited in here.
     fn finish(&self, txn: WriteTxn<'_>, pending: &mut Vec<Pending>) -> Result<(), io::Error> {
         let Some(last) = pending.last().map(|entry| LogIndex(entry.index)) else { return Ok(()) };
+        let epoch = txn.head().epoch;
         let committed = txn.commit().map_err(io_error)?;
+        if !self.told.lineage.has_epoch() {
+            self.told.lineage.learn(epoch);
+        }
         if !committed.leases.is_empty() {
             self.publisher.leases_changed(&committed.leases);
         }
         self.publisher.publish(committed.events);
         if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {
-            self.members.set(members, highest);
+            self.told.members.set(members, highest);
         }
         // After that, so that whoever waited for an index finds its events published, too.
         self.applied.send_replace(last);
@@ -186,7 +201,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             if txn_bytes >= TXN_BYTES_MAX {
                 self.wait_durable(entry.log_id.index).await?;
                 self.finish(txn, &mut pending)?;
-                self.applied_bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
+                self.told.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
                 txn = self.store.begin(&db).map_err(io_error)?;
                 txn_bytes = 0;
             }
@@ -194,7 +209,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         if let Some(last) = pending.last().map(|entry| entry.index) {
             self.wait_durable(last).await?;
             self.finish(txn, &mut pending)?;
-            self.applied_bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
+            self.told.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -217,7 +232,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
         drop(snapshot);
         let (applied, _) = read_applied(&store)?;
-        read_members(&store, &self.members)?;
+        read_members(&store, &self.told.members)?;
         self.snapshots.floor.fetch_max(applied.as_ref().map_or(0, |id| id.index), Ordering::AcqRel);
         *self.snapshots.latest.lock() = None;
         if applied != meta.last_log_id {
@@ -227,6 +242,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             )));
         }
         let head = store.current().head();
+        self.told.lineage.learn(head.epoch);
         self.publisher.reset(StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch });
         // In the order of `finish`.
         self.applied.send_replace(head.applied_index());

@@ -2,7 +2,6 @@
 //! `storage` do.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -10,7 +9,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::log_store::LogStore;
-use super::state_machine::StateMachine;
+use super::state_machine::{StateMachine, Told};
 use super::types::TypeConfig;
 use crate::storage::log::{LogDb, LogOptions};
 use crate::storage::{StateOptions, StateStore};
@@ -31,8 +30,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
             watch::Sender::new(LogIndex::ZERO),
             Arc::new(NoSubscribers),
             dir.path().join("snapshots"),
-            Arc::new(AtomicU64::new(0)),
-            Arc::default(),
+            Told::default(),
         )
         .unwrap();
         Ok((dir, LogStore::new(log).unwrap(), state_machine))

@@ -1,5 +1,7 @@
 //! Members come and go: joining, promoting, removing, replacing, and what is refused (spec: etcd §4.1).
 
+use std::time::{Duration, Instant};
+
 use headwater::pb::etcdserverpb as pb;
 use headwater::server::join;
 use headwater::types::NodeId;
@@ -276,6 +278,38 @@ async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wip
     assert_eq!(cluster.kv(0).range(get("k")).await.unwrap().into_inner().kvs.len(), 1);
     assert_eq!(roles(&cluster, 0).await, [(1, false), (2, false), (3, false)]);
     equal_hashes(&cluster).await;
+}
+
+// Nobody calls it in time, so that it cannot know. What it then stores and what the others have must stay apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_data() {
+    let mut cluster = one().await;
+    for id in [2, 3] {
+        cluster.join(false).await;
+        wait_voter(&cluster, id).await;
+    }
+    cluster.kv(1).put(put("kept", "1")).await.unwrap();
+    for member in 0..3 {
+        cluster.crash(member).await;
+    }
+    cluster.wipe(0);
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    cluster.kv(0).put(put("anew", "1")).await.unwrap();
+
+    cluster.restart(1).await;
+    cluster.restart(2).await;
+    let wrote = Instant::now();
+    let mut writes = 0;
+    // Long enough for every member to have called every other one several times.
+    while writes == 0 || wrote.elapsed() < Duration::from_secs(1) {
+        writes += u32::from(cluster.kv(1).put(put("more", "1")).await.is_ok());
+    }
+    for (member, own, foreign) in [(0, "anew", "kept"), (1, "kept", "anew"), (2, "kept", "anew")] {
+        let count = async |key| cluster.kv(member).range(get(key)).await.unwrap().into_inner().count;
+        assert_eq!((count(own).await, count(foreign).await), (1, 0), "member {member}");
+    }
+    assert_eq!(roles(&cluster, 0).await, [(1, false)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -98,6 +98,13 @@ struct Done {
 pub(super) fn run(args: RestoreArgs, format: WriteOut) -> Result<(), CliError> {
     let sources = Sources { file: args.config, environment: serve::environment(), flags: args.flags };
     let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
+    if config.join.is_some() {
+        return Err(CliError::Usage(
+            "a restored member does not join: take `join` out of the configuration, and describe the new cluster with \
+             cluster.initial and node.id"
+                .to_owned(),
+        ));
+    }
     let restored = backup::restore(&args.file, &config, args.bump_revision, args.mark_compacted)
         .map_err(|error| CliError::Finding(format!("nothing was restored: {error}")))?;
     let done = Done {

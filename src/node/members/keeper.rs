@@ -205,6 +205,10 @@ impl MemberKeeper {
                 Ok(MemberChanged { id: member.id, index })
             }
             Some(member) => {
+                // A new leader has heard nobody yet, so that everybody else looks dead.
+                if self.past.lock().recent(Instant::now()).is_none() {
+                    return Err(MemberRefusal::StillRuns.into());
+                }
                 situation.may_replace(member.id)?;
                 tracing::info!(member = %member.id, "its node comes back without data, under a new id");
                 self.remove(roster, member.id).await?;

@@ -21,7 +21,7 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::reachable::Reachability;
-use super::{Route, lazy_channel, snapshot_sender};
+use super::{Lineage, Route, lazy_channel, snapshot_sender};
 use crate::pb::peer as pb;
 use crate::pb::peer::peer_client::PeerClient as Grpc;
 use crate::raft::convert;
@@ -39,6 +39,7 @@ pub(crate) struct Peers {
 struct PeersInner {
     cluster: ClusterId,
     me: NodeId,
+    lineage: Lineage,
     shared: Mutex<BTreeMap<u64, PeerClient>>,
     /// Where each member is reached by the latest membership, for connections that outlive a move.
     addresses: Mutex<BTreeMap<u64, Arc<str>>>,
@@ -46,10 +47,11 @@ struct PeersInner {
 }
 
 impl Peers {
-    pub(crate) fn new(cluster: ClusterId, me: NodeId) -> Self {
+    pub(crate) fn new(cluster: ClusterId, me: NodeId, lineage: Lineage) -> Self {
         let inner = PeersInner {
             cluster,
             me,
+            lineage,
             shared: Mutex::default(),
             addresses: Mutex::default(),
             reachable: Reachability::default(),
@@ -68,9 +70,15 @@ impl Peers {
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
         // Somebody may ask for a client before the membership that names its address is seen here.
         self.inner.addresses.lock().entry(target).or_insert_with(|| info.peer_url.as_str().into());
-        let route = Route { cluster: self.inner.cluster, from: self.inner.me, to: NodeId(target) };
+        let PeersInner { cluster, me, lineage, .. } = &*self.inner;
+        let route = Route { cluster: *cluster, from: *me, to: NodeId(target), lineage: lineage.clone() };
         let connection = Arc::new(Mutex::new(Connection::to(info.peer_url.as_str().into())));
         PeerClient { route, peers: Some(self.clone()), connection, lane }
+    }
+
+    /// Whose store this member has.
+    pub(crate) fn lineage(&self) -> &Lineage {
+        &self.inner.lineage
     }
 
     fn address(&self, target: NodeId) -> Option<Arc<str>> {
@@ -143,8 +151,8 @@ impl PeerClient {
         Self { route, peers: None, connection: Arc::new(Mutex::new(Connection::to(url.into()))), lane: Lane::Unary }
     }
 
-    pub(crate) fn route(&self) -> Route {
-        self.route
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
     }
 
     /// The generated client, or why the configured address cannot be used.
@@ -301,7 +309,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         let grpc = self.grpc().map_err(|error| StreamingError::Unreachable(Unreachable::from_string(error)))?;
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
-            sent = snapshot_sender::send(self.route, grpc, vote, snapshot) => sent,
+            sent = snapshot_sender::send(&self.route, grpc, vote, snapshot) => sent,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Members talking to each other: connections, identity checks, and openraft's network traits over tonic.
 //!
-//! Every call says which cluster it belongs to, who sends it and for whom it is meant; the receiver refuses what is not
-//! for it, so that a wrong address in a configuration can never divert votes or entries.
+//! Every call says which cluster it belongs to, who sends it, for whom it is meant and, once that is known, whose store
+//! the sender has; the receiver refuses what is not for it, so that a wrong address in a configuration can never divert
+//! votes or entries, and two stores that began under one name never mix.
 
 mod client;
 mod reachable;
@@ -10,13 +11,15 @@ pub(crate) mod snapshot_receiver;
 mod snapshot_sender;
 pub(crate) mod stranger;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::types::{ClusterId, NodeId};
+use crate::types::{ClusterId, NodeId, StoreEpoch};
 
 pub(crate) use client::{PeerClient, Peers};
 pub(crate) use server::PeerService;
@@ -33,6 +36,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CLUSTER_KEY: &str = "headwater-cluster";
 const FROM_KEY: &str = "headwater-from";
 const TO_KEY: &str = "headwater-to";
+const EPOCH_KEY: &str = "headwater-epoch";
+const ORIGIN_KEY: &str = "headwater-origin";
 
 /// A connection that is made when it is first used and made again when it breaks.
 pub(crate) fn lazy_channel(url: &str) -> Result<Channel, String> {
@@ -48,12 +53,48 @@ pub(crate) fn lazy_channel(url: &str) -> Result<Channel, String> {
         .connect_lazy())
 }
 
+/// Where this member's store comes from. The cluster's id follows from the configuration, so it does not tell: whoever lost
+/// all data and began anew has another epoch than those who kept theirs, and members that were restored from different
+/// backups, or with different options, have different origins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lineage {
+    /// 0 until the store has one.
+    epoch: Arc<AtomicU64>,
+    /// 0 if this member was not restored from a backup.
+    origin: u64,
+}
+
+impl Lineage {
+    pub(crate) fn new(origin: u64) -> Self {
+        Self { epoch: Arc::default(), origin }
+    }
+
+    /// Notes the epoch of what is stored here.
+    pub(crate) fn learn(&self, epoch: Option<StoreEpoch>) {
+        if let Some(epoch) = epoch {
+            self.epoch.store(epoch.get(), Ordering::Release);
+        }
+    }
+
+    /// Whether the epoch is known.
+    pub(crate) fn has_epoch(&self) -> bool {
+        self.epoch.load(Ordering::Acquire) != 0
+    }
+
+    /// By key, what is known.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let fields = [(EPOCH_KEY, self.epoch.load(Ordering::Acquire)), (ORIGIN_KEY, self.origin)];
+        fields.into_iter().filter(|(_, value)| *value != 0)
+    }
+}
+
 /// Who speaks and to whom, as it is stamped on every call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) cluster: ClusterId,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
+    pub(crate) lineage: Lineage,
 }
 
 impl Route {
@@ -61,6 +102,9 @@ impl Route {
         metadata.insert(CLUSTER_KEY, self.cluster.get().into());
         metadata.insert(FROM_KEY, self.from.get().into());
         metadata.insert(TO_KEY, self.to.get().into());
+        for (key, value) in self.lineage.fields() {
+            metadata.insert(key, value.into());
+        }
     }
 
     /// A request that carries the stamp.
@@ -72,7 +116,12 @@ impl Route {
 }
 
 /// Refuses a call that is not meant for this member; returns who sent it.
-pub(crate) fn check_route(metadata: &MetadataMap, cluster: ClusterId, me: NodeId) -> Result<NodeId, Status> {
+pub(crate) fn check_route(
+    metadata: &MetadataMap,
+    cluster: ClusterId,
+    me: NodeId,
+    lineage: &Lineage,
+) -> Result<NodeId, Status> {
     let field = |key: &'static str| -> Result<u64, Status> {
         metadata
             .get(key)
@@ -92,5 +141,56 @@ pub(crate) fn check_route(metadata: &MetadataMap, cluster: ClusterId, me: NodeId
             "this is member {me}, the call is meant for {to}; check the addresses in cluster.initial"
         )));
     }
+    for (key, own) in lineage.fields() {
+        if metadata.contains_key(key) && field(key)? != own {
+            return Err(Status::failed_precondition(format!(
+                "member {me} has another store than the caller, under the same cluster.token: one of them began anew without \
+                 its data, or they were restored from different backups or with different options; keep the one that is \
+                 right, and start the other one with --join and an empty data directory"
+            )));
+        }
+    }
     field(FROM_KEY).map(NodeId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lineage(epoch: u64, origin: u64) -> Lineage {
+        let lineage = Lineage::new(origin);
+        lineage.learn((epoch != 0).then_some(StoreEpoch(epoch)));
+        lineage
+    }
+
+    #[test]
+    fn calls_are_for_this_member_of_this_cluster_with_this_store() {
+        let (cluster, me) = (ClusterId(7), NodeId(2));
+        for (called_cluster, to, theirs, ours, refusal) in [
+            (7, 2, (0, 0), (0, 0), None),
+            (7, 2, (5, 0), (5, 0), None),
+            (7, 2, (5, 0), (0, 0), None),
+            (7, 2, (0, 0), (5, 9), None),
+            (7, 2, (0, 9), (5, 9), None),
+            (7, 2, (0, 9), (5, 0), None),
+            (8, 2, (5, 0), (5, 0), Some("cluster.token")),
+            (7, 3, (5, 0), (5, 0), Some("meant for 3")),
+            (7, 2, (6, 0), (5, 0), Some("another store")),
+            (7, 2, (0, 8), (0, 9), Some("another store")),
+            (7, 2, (5, 8), (5, 9), Some("another store")),
+        ] {
+            let route = Route {
+                cluster: ClusterId(called_cluster),
+                from: NodeId(1),
+                to: NodeId(to),
+                lineage: lineage(theirs.0, theirs.1),
+            };
+            let request = route.request(());
+            let found = check_route(request.metadata(), cluster, me, &lineage(ours.0, ours.1));
+            match refusal {
+                None => assert_eq!(found.unwrap(), NodeId(1)),
+                Some(words) => assert!(found.unwrap_err().message().contains(words), "{words}"),
+            }
+        }
+    }
 }

@@ -31,7 +31,12 @@ impl PeerService {
     }
 
     fn check<T>(&self, request: &Request<T>) -> Result<crate::types::NodeId, Status> {
-        let from = check_route(request.metadata(), self.consensus.cluster_id(), self.consensus.node_id())?;
+        let from = check_route(
+            request.metadata(),
+            self.consensus.cluster_id(),
+            self.consensus.node_id(),
+            self.consensus.lineage(),
+        )?;
         if from.get() != 0 {
             self.consensus.mark_called();
         }

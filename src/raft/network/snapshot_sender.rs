@@ -31,7 +31,7 @@ const CHUNKS_QUEUED: usize = 4;
 type SendError = StreamingError<TypeConfig>;
 
 pub(super) async fn send(
-    route: Route,
+    route: &Route,
     mut grpc: Grpc<Channel>,
     vote: Vote,
     snapshot: Snapshot,
@@ -81,7 +81,7 @@ fn message(message: pb::snapshot_message::Message) -> pb::SnapshotMessage {
     pb::SnapshotMessage { message: Some(message) }
 }
 
-async fn next_answer(route: Route, answers: &mut Streaming<pb::SnapshotAnswer>) -> Result<Answer, SendError> {
+async fn next_answer(route: &Route, answers: &mut Streaming<pb::SnapshotAnswer>) -> Result<Answer, SendError> {
     match tokio::time::timeout(PROGRESS_TIMEOUT, answers.message()).await {
         Ok(Ok(Some(answer))) => answer.answer.ok_or_else(|| protocol("an empty answer")),
         Ok(Ok(None)) => Err(closed()),

@@ -25,6 +25,19 @@ pub struct Verified {
     pub total_bytes: u64,
 }
 
+impl Verified {
+    /// A number for what a member becomes that is restored from this, with these options: members that are restored alike
+    /// have it in common. Never 0.
+    pub fn origin(&self, bump_revision: i64, mark_compacted: bool) -> u64 {
+        let hash = Sha256::new()
+            .chain_update(self.digest)
+            .chain_update(bump_revision.to_be_bytes())
+            .chain_update([u8::from(mark_compacted)])
+            .finalize();
+        hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)).max(1)
+    }
+}
+
 /// Reads all of the backup in `path` and checks it. Blocks.
 ///
 /// # Errors
