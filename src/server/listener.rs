@@ -16,6 +16,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
 
+use super::authority::RepairedStream;
+
 /// What distinguishes the ports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortOptions {
@@ -27,6 +29,8 @@ pub(super) struct PortOptions {
     pub(super) keepalive_interval: Duration,
     /// How long a probe may stay unanswered.
     pub(super) keepalive_timeout: Duration,
+    /// Whether requests may name the server by a URL.
+    pub(super) takes_url_authority: bool,
 }
 
 /// Clients: a stream of events must not wait for window updates. etcd probes every 2 h; a dead client should not hold
@@ -36,6 +40,7 @@ pub(super) const CLIENT_PORT: PortOptions = PortOptions {
     connection_window_bytes: 4 * 1024 * 1024,
     keepalive_interval: Duration::from_secs(60),
     keepalive_timeout: Duration::from_secs(20),
+    takes_url_authority: true,
 };
 
 /// Members: a full append batch must not wait for a window update, and a black-holed peer must be noticed soon.
@@ -44,6 +49,7 @@ pub(super) const PEER_PORT: PortOptions = PortOptions {
     connection_window_bytes: 8 * 1024 * 1024,
     keepalive_interval: Duration::from_secs(1),
     keepalive_timeout: Duration::from_secs(2),
+    takes_url_authority: false,
 };
 
 /// How long a failed accept (out of file descriptors) waits before the next one.
@@ -113,8 +119,12 @@ pub(super) async fn serve<S, B>(
             tracing::debug!(%error, "a connection was gone at once");
             continue;
         }
+        let stream = match options.takes_url_authority {
+            true => RepairedStream::new(socket),
+            false => RepairedStream::as_it_is(socket),
+        };
         let connection =
-            builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(service.clone())).into_owned();
+            builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone())).into_owned();
         let connection = graceful.watch(connection);
         connections.spawn(async move {
             if let Err(error) = connection.await {

@@ -3,6 +3,7 @@
 //! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an environment variable for its
 //! settings; everything comes through [`Config`].
 
+mod authority;
 pub mod backup;
 pub mod config;
 mod instance;

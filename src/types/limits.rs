@@ -8,6 +8,9 @@ pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
 pub const CLIENT_MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + REQUEST_OVERHEAD_BYTES;
 /// Most JSON that one request of the gateway may be, bytes: every message that gRPC takes fits, base64 and all.
 pub const GATEWAY_BODY_BYTES_MAX: usize = 2 * CLIENT_MESSAGE_BYTES_MAX;
+/// Longest block of headers in which the client port repairs the server's name, bytes with the heads of its frames; a longer
+/// one goes on as it is.
+pub const HEADER_BLOCK_BYTES_MAX: usize = 8 * 1024;
 /// Largest message that the peer port receives, bytes: a full append batch of maximal commands.
 pub const PEER_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most operations (or compares) in one list of a transaction (etcd's `--max-txn-ops`).

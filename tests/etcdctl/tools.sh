@@ -25,6 +25,18 @@ e endpoint hashkv
 e endpoint status
 e version
 
+# Endpoints named by URL, as the list of members has them
+e endpoint status --cluster
+e endpoint hashkv --cluster
+for node in "${NODES[@]}"; do
+    ENDPOINT=http://127.0.0.1:${CLIENT_PORTS[node]} e endpoint status
+done
+ENDPOINT=http://127.0.0.1:${CLIENT_PORTS[1]} e put c 3
+ENDPOINT=http://127.0.0.1:${CLIENT_PORTS[2]} e get c
+ENDPOINT=http://127.0.0.1:${CLIENT_PORTS[3]} e endpoint hashkv
+ENDPOINT=http://127.0.0.1:${CLIENT_PORTS[3]} e endpoint health
+e defrag --cluster
+
 # A mirror of one prefix at another
 announce make-mirror HOST:PORT --prefix from/ --dest-prefix to/
 e put from/1 one

@@ -16,4 +16,5 @@ mod leases;
 mod membership;
 mod real_clients;
 mod recovery;
+mod url_authority;
 mod watch;

@@ -1,0 +1,206 @@
+//! The frames of HTTP/2 (RFC 9113 §4.1, §6.2, §6.10) on their way in: finds the blocks of headers and puts repaired ones in
+//! their place.
+//!
+//! What is no HTTP/2, or is broken, goes on as it came. Held back is only the head of a frame that has not come whole, and
+//! a block of headers that has not; a repaired block leaves as one frame without padding.
+
+use bytes::{BufMut, BytesMut};
+
+use super::hpack::{self, Authority};
+use crate::types::limits::HEADER_BLOCK_BYTES_MAX;
+
+/// What every connection of HTTP/2 begins with (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of a frame before its payload.
+const HEAD_BYTES: usize = 9;
+/// Bytes that a priority takes in a frame of headers.
+const PRIORITY_BYTES: usize = 5;
+/// Kinds of frames.
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+/// Flags of frames.
+const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+
+/// The largest payload that every receiver takes, bytes (RFC 9113 §4.2).
+const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+// Written out, a Huffman code of 5 bits becomes a byte.
+const _: () = assert!(HEADER_BLOCK_BYTES_MAX * 8 / 5 + 8 < PAYLOAD_BYTES_MAX, "a repaired block must fit one frame");
+
+/// How far a connection has been followed.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    at: Place,
+    /// The head of a frame as far as it has come, or the frames of a block as far as they have.
+    held: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// This much of the preface has come.
+    Preface(usize),
+    /// Within the payload of a frame that is not of interest: this much is to come.
+    Payload(usize),
+    /// The next decision is due when this much is held. The last frame that is held begins at `last`.
+    Frame { last: usize, wanted: usize },
+    /// Nothing is to be repaired any more.
+    Done,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Preface(0)
+    }
+}
+
+impl Place {
+    const NEXT_FRAME: Self = Self::Frame { last: 0, wanted: HEAD_BYTES };
+}
+
+/// A frame, or its head alone.
+#[derive(Clone, Copy)]
+struct Frame<'a>(&'a [u8]);
+
+impl<'a> Frame<'a> {
+    /// Length of the payload, bytes.
+    fn length(self) -> usize {
+        usize::from(self.0[0]) << 16 | usize::from(self.0[1]) << 8 | usize::from(self.0[2])
+    }
+
+    fn kind(self) -> u8 {
+        self.0[3]
+    }
+
+    fn has(self, flag: u8) -> bool {
+        self.0[4] & flag != 0
+    }
+
+    /// The bytes that hold the stream's id.
+    fn stream(self) -> &'a [u8] {
+        &self.0[5..HEAD_BYTES]
+    }
+
+    fn payload(self) -> &'a [u8] {
+        &self.0[HEAD_BYTES..]
+    }
+
+    /// The priority of a frame of headers, and its piece of the block. None if the frame is broken.
+    fn priority_and_fragment(self) -> Option<(&'a [u8], &'a [u8])> {
+        let mut rest = self.payload();
+        if self.has(PADDED) {
+            let (&padding, padded) = rest.split_first()?;
+            rest = padded.get(..padded.len().checked_sub(usize::from(padding))?)?;
+        }
+        rest.split_at_checked(if self.has(PRIORITY) { PRIORITY_BYTES } else { 0 })
+    }
+}
+
+impl Frames {
+    /// Whether all that comes may pass as it is.
+    pub(super) fn are_done(&self) -> bool {
+        matches!(self.at, Place::Done)
+    }
+
+    /// Lets everything pass from now on, and what was held back first.
+    pub(super) fn stop(&mut self, out: &mut BytesMut) {
+        out.put_slice(&self.held);
+        self.held = Vec::new();
+        self.at = Place::Done;
+    }
+
+    /// Takes what has come, and puts out what may go on.
+    pub(super) fn follow(&mut self, mut input: &[u8], out: &mut BytesMut) {
+        while !input.is_empty() {
+            match self.at {
+                Place::Preface(matched) => {
+                    let rest = &PREFACE[matched..];
+                    let (head, tail) = input.split_at(input.len().min(rest.len()));
+                    out.put_slice(head);
+                    input = tail;
+                    self.at = match rest.strip_prefix(head) {
+                        None => Place::Done,
+                        Some([]) => Place::NEXT_FRAME,
+                        Some(_) => Place::Preface(matched + head.len()),
+                    };
+                }
+                Place::Payload(left) => {
+                    let (head, tail) = input.split_at(input.len().min(left));
+                    out.put_slice(head);
+                    input = tail;
+                    self.at = if head.len() == left { Place::NEXT_FRAME } else { Place::Payload(left - head.len()) };
+                }
+                Place::Frame { last, wanted } => {
+                    let (head, tail) = input.split_at(input.len().min(wanted - self.held.len()));
+                    self.held.extend_from_slice(head);
+                    input = tail;
+                    if self.held.len() == wanted {
+                        self.decide(last, out);
+                    }
+                }
+                Place::Done => {
+                    out.put_slice(input);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Looks at the frame at `last`, of which the head or all has come.
+    fn decide(&mut self, last: usize, out: &mut BytesMut) {
+        let first = Frame(&self.held);
+        let frame = Frame(&self.held[last..]);
+        let end = last + HEAD_BYTES + frame.length();
+        if last == 0 && frame.kind() != HEADERS {
+            let length = frame.length();
+            out.put_slice(&self.held);
+            self.held.clear();
+            self.at = if length == 0 { Place::NEXT_FRAME } else { Place::Payload(length) };
+            return;
+        }
+        let continues = frame.kind() == CONTINUATION && frame.stream() == first.stream();
+        if last != 0 && !continues || end > HEADER_BLOCK_BYTES_MAX {
+            return self.stop(out);
+        }
+        if self.held.len() < end {
+            self.at = Place::Frame { last, wanted: end };
+        } else if !frame.has(END_HEADERS) {
+            self.at = Place::Frame { last: end, wanted: end + HEAD_BYTES };
+        } else {
+            self.judge(out);
+        }
+    }
+
+    /// Looks at the block that has come whole.
+    fn judge(&mut self, out: &mut BytesMut) {
+        let found = self.block().map(|(priority, block)| (priority, hpack::authority(&block)));
+        match found {
+            Some((_, Authority::Absent)) => out.put_slice(&self.held),
+            Some((priority, Authority::Repaired(block))) => {
+                let head = Frame(&self.held);
+                let length = u32::try_from(priority.len() + block.len()).expect("bounded by the assertion above");
+                out.put_slice(&length.to_be_bytes()[1..]);
+                out.put_slice(&[HEADERS, head.0[4] & !PADDED | END_HEADERS]);
+                out.put_slice(head.stream());
+                out.put_slice(priority);
+                out.put_slice(&block);
+            }
+            Some((_, Authority::Kept)) | None => return self.stop(out),
+        }
+        self.held.clear();
+        self.at = Place::NEXT_FRAME;
+    }
+
+    /// The priority and the block in the frames that are held.
+    fn block(&self) -> Option<(&[u8], Vec<u8>)> {
+        let (first, mut rest) = self.held.split_at(HEAD_BYTES + Frame(&self.held).length());
+        let (priority, fragment) = Frame(first).priority_and_fragment()?;
+        let mut block = fragment.to_vec();
+        while !rest.is_empty() {
+            let (frame, tail) = rest.split_at(HEAD_BYTES + Frame(rest).length());
+            block.extend_from_slice(Frame(frame).payload());
+            rest = tail;
+        }
+        Some((priority, block))
+    }
+}

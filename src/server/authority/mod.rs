@@ -1,0 +1,107 @@
+//! Requests that name the server by a URL. etcdctl 3.4 sends `http://127.0.0.1:2379` as `:authority` when an endpoint is a
+//! URL or comes from the list of members. Go's servers take that; RFC 9113 (§8.3.1) does not allow it, and h2 refuses it.
+//!
+//! [`RepairedStream`] stands between the socket and hyper and repairs such a value on the way in: `frames` finds the block
+//! of headers, `hpack` the value in it. Bytes are never reordered or dropped, and only an unfinished block of headers is
+//! held back. Once a request has named the server as it should, as nearly all do with the first one, the stream is the
+//! socket and nothing else.
+//!
+//! Must not know what the requests are, and refuses none: what cannot be repaired goes on as it is, for h2 to judge.
+
+mod frames;
+mod hpack;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use frames::Frames;
+
+/// A connection whose requests are repaired while they are read. Writes pass.
+#[derive(Debug)]
+pub(super) struct RepairedStream<S> {
+    socket: S,
+    /// None once nothing is left to be repaired.
+    repair: Option<Box<Repair>>,
+}
+
+#[derive(Debug, Default)]
+struct Repair {
+    frames: Frames,
+    /// What may be read.
+    ready: BytesMut,
+}
+
+impl<S> RepairedStream<S> {
+    /// A connection that begins, from a client.
+    pub(super) fn new(socket: S) -> Self {
+        Self { socket, repair: Some(Box::default()) }
+    }
+
+    /// A connection that needs no repair.
+    pub(super) fn as_it_is(socket: S) -> Self {
+        Self { socket, repair: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for RepairedStream<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while let Some(repair) = &mut this.repair {
+            if !repair.ready.is_empty() {
+                let length = repair.ready.len().min(buf.remaining());
+                buf.put_slice(&repair.ready[..length]);
+                repair.ready.advance(length);
+                return Poll::Ready(Ok(()));
+            }
+            if repair.frames.are_done() {
+                this.repair = None;
+                break;
+            }
+            if buf.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            // The reader's own buffer takes what comes, until it is known what of it may be read.
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+            let Repair { frames, ready } = &mut **repair;
+            match &buf.filled()[before..] {
+                [] => frames.stop(ready),
+                input => frames.follow(input, ready),
+            }
+            buf.set_filled(before);
+        }
+        Pin::new(&mut this.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for RepairedStream<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
