@@ -5,7 +5,7 @@
 //! that was read from its metadata, and every successful gRPC answer carries `headwater-index`.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
-//! methods are served over HTTP too where their protos have an HTTP annotation (see [`gateway`]).
+//! methods are served over HTTP too where their protos have an HTTP annotation (see `gateway`).
 
 mod context;
 mod early;

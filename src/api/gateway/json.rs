@@ -72,7 +72,7 @@ pub(super) fn write(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub(super) fn write_result(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(b"{\"result\":");
