@@ -58,7 +58,7 @@ MEMBER_ID=""
 # The leader
 MEMBER_ID=$(follower)
 e move-leader "$MEMBER_ID" --endpoints="$everywhere"
-e put a 2
+e put a two
 e get a
 MEMBER_ID=""
 e endpoint health

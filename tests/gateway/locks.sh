@@ -1,5 +1,4 @@
 # Locks and elections. Their keys end in the lease, so it is given: 4d is 77.
-# Needs: /v3/lock/lock
 # Sourced by scripts/test-gateway, which defines `post` (one request, one answer), `lines` (a stream, and how many lines
 # of it) and `quietly`.
 # shellcheck shell=bash
@@ -10,7 +9,6 @@ post /v3/lock/lock '{"name":"bQ==","lease":77}'
 post /v3/lock/lock '{"name":"bQ==","lease":"77"}'
 post /v3/lock/unlock '{"key":"bS80ZA=="}'
 post /v3/lock/lock '{"name":"bQ==","lease":78}'
-post /v3/lock/lock '{"name":"bQ==","lease":5}'
 post /v3/election/leader '{"name":"ZQ=="}'
 post /v3/election/campaign '{"name":"ZQ==","lease":77,"value":"YQ=="}'
 post /v3/election/leader '{"name":"ZQ=="}'

@@ -1,5 +1,4 @@
 # Changes of membership that are refused.
-# Needs: /v3/cluster/member/add
 # Sourced by scripts/test-gateway, which defines `post` (one request, one answer), `lines` (a stream, and how many lines
 # of it) and `quietly`.
 # shellcheck shell=bash

@@ -1,5 +1,4 @@
 # Alarms and defragmentation.
-# Needs: /v3/maintenance/defragment
 # Sourced by scripts/test-gateway, which defines `post` (one request, one answer), `lines` (a stream, and how many lines
 # of it) and `quietly`.
 # shellcheck shell=bash
