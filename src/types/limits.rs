@@ -46,8 +46,9 @@ pub const KEY_CACHE_ENTRIES: usize = 200_000;
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// Leases in one checkpoint, count; more go into the next one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
-/// Expiries that may be under way at once while leases end in time, count: about as many as there are writes beside them.
-pub const LEASE_EXPIRIES_MIN: usize = 64;
+/// Expiries that may be under way at once while leases end in time, count: few beside the writes of a busy store, and enough for
+/// thousands a second on one that is not.
+pub const LEASE_EXPIRIES_MIN: usize = 16;
 /// Expiries that may be under way at once when leases end late, count: few beside the proposals that may be pending, so
 /// that writes go on while very many leases end together.
 pub const LEASE_EXPIRIES_MAX: usize = 512;
