@@ -393,6 +393,37 @@ async fn leadership_moves_where_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn leadership_is_not_offered_to_a_member_that_does_not_answer() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    let follower = cluster.follower().await;
+    let (dead, before) = (cluster.id(follower), term(&cluster, leader));
+    cluster.crash(follower).await;
+    let progress = || cluster.node(leader).consensus().progress();
+    wait_until("its silence is noticed", async || progress().iter().any(|(id, p)| id.get() == dead && !p.is_live))
+        .await;
+    assert_eq!(
+        refusal(move_leader(&cluster, leader, dead).await),
+        (Code::Unknown, "etcdserver: request timed out, leader transfer took too long".into())
+    );
+    assert_eq!((cluster.leader().await, term(&cluster, leader)), (leader, before), "it leads on");
+    cluster.kv(leader).put(put("k", "v")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cannot_be_made_in_time_says_so() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    for other in cluster.running().filter(|index| *index != leader).collect::<Vec<_>>() {
+        cluster.crash(other).await;
+    }
+    // The client sets no deadline; the member's own counts.
+    let request = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
+    let status = within("the deadline", cluster.members(leader).member_add(request)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_member_moves_to_another_address() {
     let mut cluster = Cluster::three().await;
     let follower = cluster.follower().await;
