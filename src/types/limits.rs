@@ -56,6 +56,8 @@ pub const LEASE_EXPIRIES_MAX: usize = 512;
 pub const ALARMS_MAX: usize = 64;
 /// Live keys and values if nothing else is configured, bytes (etcd's `--quota-backend-bytes`; spec: etcd §1.8).
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
+/// Highest revision at which a store is restored, revisions: half of what there are stay for what comes.
+pub const RESTORED_REVISION_MAX: i64 = i64::MAX / 2;
 /// Backups that one member sends at once, count; one more is refused. Each keeps files alive that the store has replaced.
 pub const BACKUPS_MAX: usize = 4;
 /// One piece of a backup on the wire, bytes (etcd's; spec: etcd §4.2).

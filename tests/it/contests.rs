@@ -1,5 +1,6 @@
 //! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and what is left behind.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use headwater::node::{HandClock, LeaseClock};
@@ -11,6 +12,7 @@ use headwater::pb::v3electionpb as election;
 use headwater::pb::v3electionpb::election_client::ElectionClient;
 use headwater::pb::v3lockpb as lock;
 use headwater::pb::v3lockpb::lock_client::LockClient;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -327,5 +329,26 @@ async fn an_election_is_campaigned_for_observed_and_resigned() {
             assert!(revision > last, "member {member}: {revision} after {last}");
             last = revision;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_holds_a_lock_ends_when_somebody_removes_its_key() {
+    let cluster = Cluster::three().await;
+    let endpoint = cluster.client_url(1).replace("http://", "");
+    let lock = ["lock", "l", "--ttl", "600", "--", "sh", "-c", "echo held; exec sleep 1000"];
+    for arguments in [&lock[..], &["elect", "l", "me", "--ttl", "600"]] {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"));
+        command.args(["--endpoints", &endpoint]).args(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut holder = command.spawn().unwrap();
+        let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+        within("it is held", said.next_line()).await.unwrap().unwrap();
+        let held = queue(&cluster, 0, "l/").await.remove(0);
+        let remove = pb::DeleteRangeRequest { key: held.into(), ..Default::default() };
+        cluster.kv(2).delete_range(remove).await.unwrap();
+        let ended = within("it hears", holder.wait_with_output()).await.unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && said.contains("somebody has removed its key"), "{said}");
     }
 }
