@@ -11,3 +11,7 @@ pub mod server;
 pub mod storage;
 pub mod stream;
 pub mod types;
+
+#[cfg(test)]
+#[path = "../tests/sim/mod.rs"]
+mod sim;

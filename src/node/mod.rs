@@ -35,6 +35,8 @@ pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
 pub use key_watch::{KeyWatch, WatchQuery};
+#[cfg(test)]
+pub(crate) use key_watch::{KvHistory, resolve_from};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;

@@ -164,7 +164,7 @@ fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
     }
 }
 
-fn config(options: &ConsensusOptions) -> openraft::Config {
+pub(crate) fn config(options: &ConsensusOptions) -> openraft::Config {
     let millis = |duration: Duration| duration.as_millis() as u64;
     let timing = options.timing;
     openraft::Config {
