@@ -13,6 +13,8 @@ mod check;
 mod client;
 mod fault;
 mod history;
+mod patience;
+mod raft_log;
 mod report;
 mod rig;
 mod run;

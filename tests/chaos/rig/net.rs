@@ -23,6 +23,9 @@ pub(crate) enum Kind {
 /// Candidates for the namespaces' /24 networks: private ones that hardly anybody uses.
 const NETWORKS: std::ops::Range<u8> = 100..200;
 
+/// Nodes that a run may have.
+const NODES_MAX: usize = 7;
+
 /// The network.
 pub(crate) struct Net {
     nodes: usize,
@@ -202,6 +205,8 @@ async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
     for number in NETWORKS {
         // The bridge's name is the lock: only one can make it.
         if tool::run("ip", &["link", "add", &bridge(number), "type", "bridge"]).await.is_ok() {
+            let owner = std::process::id().to_string();
+            tool::run("ip", &["link", "set", &bridge(number), "alias", &owner]).await?;
             if let Err(error) = fill_network(number, nodes).await {
                 remove_namespaces(number, nodes).await;
                 return Err(error);
@@ -210,6 +215,18 @@ async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
         }
     }
     bail!("no network of 10.213.{NETWORKS:?} is free; `ip link` shows what is left of other runs")
+}
+
+/// Removes networks whose owners do not run any more.
+pub(super) async fn sweep(runs: impl Fn(&str) -> bool) {
+    for number in NETWORKS {
+        let Ok(owner) = std::fs::read_to_string(format!("/sys/class/net/{}/ifalias", bridge(number))) else { continue };
+        // One without an owner is just being made.
+        if !owner.trim().is_empty() && !runs(&owner) {
+            eprintln!("removing the network {}, left behind by a run that was killed", bridge(number));
+            remove_namespaces(number, NODES_MAX).await;
+        }
+    }
 }
 
 async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
