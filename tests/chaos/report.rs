@@ -107,7 +107,7 @@ impl Evidence<'_> {
             linear::check(records, &log),
             elle::check(records),
             set::check(records, &self.sets),
-            watch::check(&[self.watchers.as_slice(), self.pasts.as_slice()].concat(), &log, self.until),
+            watch::check(&self.watchers.iter().chain(&self.pasts).collect::<Vec<_>>(), &log, self.until),
             match self.until {
                 0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
                 _ => lease::check(records, &log, &heard, &self.leases),

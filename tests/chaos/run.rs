@@ -40,6 +40,9 @@ const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// The same for a run that was made worse on purpose: what is lost never comes.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
+/// Longer runs have slower clients, but not so slow that the least rate is missed.
+const UNHURRIED: Duration = Duration::from_secs(600);
+const PACE_MAX: u64 = 4;
 /// Snapshots often and a short log, so that a short absence already needs one.
 const LOG_KEEP: &str = "500";
 const LOG_KEEP_WHOLE: &str = "1000000000";
@@ -61,7 +64,7 @@ const ARGUMENTS: &[&str] = &[
 /// # Errors
 ///
 /// Whatever kept it from being made; what the cluster did wrong is in the verdict.
-pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Verdict> {
+pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Verdict> {
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
     for (name, why) in &plan.skipped {
@@ -71,8 +74,6 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Verdict> {
         bail!("none of the faults can run here");
     }
     let clock = Clock::start();
-    // From here on a signal is remembered until somebody looks, so that nothing that is being made stays behind.
-    let mut signals = Signals::new()?;
     let rig = Rig::make(options(plan, clock)).await?;
     let judged = tokio::select! {
         biased;
@@ -87,10 +88,11 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Verdict> {
 }
 
 /// The signals that end a run early.
-struct Signals([Signal; 3]);
+pub(crate) struct Signals([Signal; 3]);
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    /// Listens from now on, in the runtime that was entered.
+    pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
     }
 
@@ -146,6 +148,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         stop: CancellationToken::new(),
         control: plan.control,
         seed: plan.seed,
+        pace: pace(plan.duration),
         watchers: watch::Watchers::default(),
         values: Arc::default(),
     };
@@ -206,6 +209,11 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         findings,
     };
     tokio::task::block_in_place(|| evidence.judge())
+}
+
+/// Everything that clients are told is kept until it is judged: about a gigabyte for each million requests.
+fn pace(duration: Duration) -> u32 {
+    (duration.as_secs() / UNHURRIED.as_secs()).clamp(1, PACE_MAX) as u32
 }
 
 struct Struck {

@@ -14,7 +14,7 @@ const OWNER: &str = "pid";
 
 /// Notes that the folder is this process's.
 pub(crate) fn claim(dir: &Path) -> anyhow::Result<()> {
-    fs::write(dir.join(OWNER), std::process::id().to_string()).context("a run's folder")
+    fs::write(dir.join(OWNER), own_id()).context("a run's folder")
 }
 
 /// Removes what runs have left whose processes are gone. What cannot be removed is left for people, and said.
@@ -45,10 +45,24 @@ pub(crate) async fn sweep() {
     net::sweep(runs).await;
 }
 
-/// Whether the process that an id names is a run of this program.
+/// What names this process for ever: its number, which others get later, and when it was started.
+pub(super) fn own_id() -> String {
+    let pid = std::process::id().to_string();
+    let started = started(&pid).unwrap_or_default();
+    format!("{pid} {started}")
+}
+
+/// Whether the process that an id names still runs.
 fn runs(id: &str) -> bool {
-    let name = |id: &str| fs::read_to_string(format!("/proc/{}/comm", id.trim())).ok();
-    name(id).is_some_and(|found| Some(found) == name("self"))
+    id.trim().split_once(' ').is_some_and(|(pid, start)| started(pid).is_some_and(|found| found == start))
+}
+
+/// When a process was started, in the kernel's ticks.
+fn started(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name, which may hold anything: field 22, the name being the second.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -56,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_program_owns_something() {
-        assert!(runs(&format!("{}\n", std::process::id())));
-        assert!(!runs("1"), "another program");
-        assert!(!runs("0") && !runs("4194999") && !runs(""), "nobody");
+    fn who_runs_is_known_by_number_and_start() {
+        assert!(runs(&own_id()) && runs(&format!("{}\n", own_id())));
+        assert!(!runs(&format!("{} 1", std::process::id())), "somebody who had the number before");
+        assert!(!runs("4194999 1") && !runs("1") && !runs(""), "nobody");
     }
 }

@@ -94,12 +94,12 @@ impl Watchers {
     /// What those who see everything have seen, put together: the log, and when each revision was first heard of.
     pub(crate) fn ground(&self) -> (Log, BTreeMap<i64, Micros>, Findings) {
         let all = self.all.lock();
-        let logs = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock().clone());
-        merge(&logs.collect::<Vec<_>>())
+        let locked: Vec<_> = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock()).collect();
+        merge(&locked.iter().map(|log| &**log).collect::<Vec<_>>())
     }
 }
 
-fn merge(logs: &[WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
+fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
     let mut findings = Findings::new("members agree");
     let (mut merged, mut heard) = (Log::new(), BTreeMap::new());
     for log in logs {
