@@ -10,6 +10,7 @@ pub(crate) mod linear;
 pub(crate) mod lock;
 pub(crate) mod model;
 pub(crate) mod outage;
+pub(crate) mod raft;
 pub(crate) mod replay;
 pub(crate) mod set;
 pub(crate) mod watch;
