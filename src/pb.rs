@@ -33,6 +33,29 @@ pub mod v3electionpb {
     tonic::include_proto!("v3electionpb");
 }
 
+/// Typed resources (`proto/consul/resource.proto`), beside the units of tenancy.
+///
+/// Nested as the packages are, for generated code names messages of other packages by `super::`.
+pub mod hashicorp {
+    pub mod consul {
+        pub mod resource {
+            tonic::include_proto!("hashicorp.consul.resource");
+        }
+        pub mod tenancy {
+            pub mod v2beta1 {
+                tonic::include_proto!("hashicorp.consul.tenancy.v2beta1");
+            }
+        }
+    }
+}
+
+pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
+
+/// Types that are resources themselves (`proto/headwater/resource_type.proto`).
+pub mod headwater_v1 {
+    tonic::include_proto!("headwater.v1");
+}
+
 /// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are not in it.
 pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public_descriptors.bin"));
 

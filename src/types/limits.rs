@@ -74,6 +74,8 @@ pub const LEARNER_LAG_MS_MAX: u64 = 1000;
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 /// Longest URL of a member, bytes.
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
+/// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
+pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
 
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(

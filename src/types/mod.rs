@@ -17,6 +17,7 @@ pub mod lease;
 pub mod limits;
 pub mod member;
 pub mod outcome;
+pub mod resource;
 
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
 pub use backup::{BackupFile, BackupInfo};
@@ -33,3 +34,4 @@ pub use lease::{
 };
 pub use member::{Joining, MemberChange, MemberChanged, MemberRefusal};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};
+pub use resource::{Resource, ResourceId, ResourceType};
