@@ -1,4 +1,5 @@
-//! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 live. One command, one file.
+//! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 and of spec
+//! consul §5.6 to §5.10 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
@@ -22,6 +23,7 @@ mod put;
 mod quota;
 mod range;
 mod range_cursor;
+mod resource;
 mod stop;
 mod txn;
 mod validate;
@@ -120,6 +122,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             txn.set_quota(*quota);
             Ok(Outcome::QuotaSet)
         }
+        Command::Resource(command) => resource::apply(txn, index, command, want),
     }
 }
 

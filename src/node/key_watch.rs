@@ -288,7 +288,7 @@ fn scan(
         let index = command.index;
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
-        let events = CommitEvents { index, revision: command.head.revision, kv };
+        let events = CommitEvents { index, revision: command.head.revision, kv, resources: [].into() };
         if let Some(commit) = Commit::new(&events) {
             bytes += commit.bytes();
             chunk.commits.push(Arc::new(commit));
@@ -313,7 +313,12 @@ mod tests {
         let mut reader = feed.subscribe(KeyRange::One("k".into()), Start::Now, &Session::new(), 0).unwrap();
         let kv = KeyValue { key: "k".into(), version: 2, ..KeyValue::default() };
         let event = KvEvent { kind: ChangeKind::Put, kv };
-        let commit = |index| CommitEvents { index: LogIndex(index), revision: None, kv: [event.clone()].into() };
+        let commit = |index| CommitEvents {
+            index: LogIndex(index),
+            revision: None,
+            kv: [event.clone()].into(),
+            resources: [].into(),
+        };
         feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
         std::iter::from_fn(|| reader.try_next().unwrap()).collect()
     }

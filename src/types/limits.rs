@@ -76,6 +76,14 @@ pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 /// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
+/// Longest uid that a client may name, bytes. Those that the server makes have 26.
+pub const RESOURCE_UID_BYTES_MAX: usize = 64;
+/// Children of a deleted resource that one command looks at, count.
+pub const RESOURCE_REAP_BATCH: usize = 256;
+/// Children that one such command removes, bytes as stored; one always goes.
+pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
+/// Types that may be registered, count. Every member holds all of them in memory.
+pub const RESOURCE_TYPES_MAX: u64 = 1000;
 
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(

@@ -25,7 +25,7 @@ pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, Txn, TxnOp,
     ValueChoice,
 };
-pub use event::{ChangeKind, CommitEvents, KvEvent};
+pub use event::{ChangeKind, CommitEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 pub use kv::{KeyRange, KeyValue, RangeQuery, RangeResult, ReadAt, RevisionFilter, SortOrder, SortTarget};
 pub use lease::{

@@ -17,6 +17,7 @@ mod overlay;
 mod reader;
 mod reclaim;
 mod record;
+mod resources;
 mod restore;
 mod scan;
 mod seek;
@@ -29,7 +30,10 @@ pub use keys::Table;
 pub use options::StateOptions;
 pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;
-pub use record::{CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version};
+pub use record::{
+    CompactionPoint, HistoryHead, HistoryRecord, RegisteredTypes, Registration, StateHead, TypeRecord, Version,
+};
+pub use resources::tombstone_data;
 pub use restore::{CheckpointContents, Rebirth, describe_checkpoint, restore_state, restore_target};
 pub use scan::VersionScan;
 pub use store::{PreparedState, StateStore};

@@ -8,6 +8,7 @@
 use bytes::Bytes;
 
 use super::keys::Table;
+use crate::types::resource::{Scope, Type};
 use crate::types::{
     Alarm, AlarmKind, AlarmSet, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Quota, Revision, StoreEpoch,
     Term,
@@ -55,7 +56,8 @@ pub struct HistoryRecord {
     pub table: Table,
     /// What happened.
     pub kind: ChangeKind,
-    /// The pair after a put; key and `mod_revision` alone for a removal.
+    /// The pair after a put. For a removal key and `mod_revision` alone; of a resource the value, too, with its version, so
+    /// that history tells what was removed without a look further back.
     pub kv: KeyValue,
 }
 
@@ -81,12 +83,43 @@ pub struct StateHead {
     pub epoch: Option<StoreEpoch>,
     /// Number of live KV keys.
     pub live_keys: u64,
-    /// Bytes of live KV keys and values.
+    /// Bytes of live keys and values, and of resources.
     pub live_bytes: u64,
     /// How much live keys and values may take, once a leader has said so.
     pub quota: Option<Quota>,
     /// Which kinds of alarm are active.
     pub alarms: AlarmSet,
+    /// Which types of resources are registered, in short.
+    pub types: RegisteredTypes,
+}
+
+/// What changes whenever a type of resources is registered, changed or removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisteredTypes {
+    /// Log index of the last change; zero if there never was one.
+    pub changed: LogIndex,
+    /// How many are registered.
+    pub count: u64,
+}
+
+/// What is known of one type of resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeRecord {
+    /// Its registration, if it is registered.
+    pub registered: Option<Registration>,
+    /// How many resources have the type.
+    pub count: u64,
+}
+
+/// The registration of a type of resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The type.
+    pub type_: Type,
+    /// Where its resources live.
+    pub scope: Scope,
+    /// Version of the resource that registers it.
+    pub version: LogIndex,
 }
 
 impl StateHead {
@@ -100,6 +133,7 @@ impl StateHead {
         live_bytes: 0,
         quota: None,
         alarms: AlarmSet::NONE,
+        types: RegisteredTypes { changed: LogIndex::ZERO, count: 0 },
     };
 
     /// Index of the last entry that was applied, zero if none was.
@@ -166,6 +200,13 @@ impl<'a> Cursor<'a> {
 
     fn u32(&mut self) -> Option<u32> {
         self.varint()?.try_into().ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let len = usize::try_from(self.varint()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).ok()
     }
 
     fn end<T>(self, value: T) -> Option<T> {
@@ -323,13 +364,69 @@ pub(super) fn decode_lease_clock(bytes: &[u8]) -> Option<u64> {
     cursor.end(clock_ms)
 }
 
+/// Encodes a count for `meta`.
+pub(super) fn encode_count(count: u64) -> Vec<u8> {
+    encode_lease_clock(count)
+}
+
+/// Decodes [`encode_count`].
+pub(super) fn decode_count(bytes: &[u8]) -> Option<u64> {
+    decode_lease_clock(bytes)
+}
+
+const fn scope_byte(scope: Scope) -> u8 {
+    match scope {
+        Scope::Undefined => 1,
+        Scope::Cluster => 2,
+        Scope::Partition => 3,
+        Scope::Namespace => 4,
+    }
+}
+
+fn scope_from_byte(byte: u8) -> Option<Scope> {
+    [Scope::Undefined, Scope::Cluster, Scope::Partition, Scope::Namespace]
+        .into_iter()
+        .find(|scope| scope_byte(*scope) == byte)
+}
+
+impl TypeRecord {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        put_varint(&mut out, self.count);
+        if let Some(registration) = &self.registered {
+            out.push(scope_byte(registration.scope));
+            put_varint(&mut out, registration.version.get());
+            let Type { group, group_version, kind } = &registration.type_;
+            for part in [group, group_version, kind] {
+                put_varint(&mut out, part.len() as u64);
+                out.extend_from_slice(part.as_bytes());
+            }
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::open(bytes)?;
+        let count = cursor.varint()?;
+        if cursor.0.is_empty() {
+            return Some(Self { registered: None, count });
+        }
+        let scope = scope_from_byte(cursor.byte()?)?;
+        let version = LogIndex(cursor.varint()?);
+        let type_ = Type { group: cursor.text()?, group_version: cursor.text()?, kind: cursor.text()? };
+        cursor.end(Self { registered: Some(Registration { type_, scope, version }), count })
+    }
+}
+
 const HEAD_APPLIED: u8 = 1;
 const HEAD_COMPACTED: u8 = 2;
 const HEAD_EPOCH: u8 = 4;
 const HEAD_QUOTA: u8 = 8;
 const HEAD_QUOTA_BOUND: u8 = 16;
 const HEAD_ALARMS: u8 = 32;
-const HEAD_KNOWN: u8 = HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH | HEAD_QUOTA | HEAD_QUOTA_BOUND | HEAD_ALARMS;
+const HEAD_TYPES: u8 = 64;
+const HEAD_KNOWN: u8 =
+    HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH | HEAD_QUOTA | HEAD_QUOTA_BOUND | HEAD_ALARMS | HEAD_TYPES;
 
 impl StateHead {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -352,6 +449,9 @@ impl StateHead {
         }
         if !self.alarms.is_empty() {
             flags |= HEAD_ALARMS;
+        }
+        if self.types != RegisteredTypes::default() {
+            flags |= HEAD_TYPES;
         }
         out.extend_from_slice(&[FORMAT, flags]);
         if let Some((term, index)) = self.applied {
@@ -376,6 +476,10 @@ impl StateHead {
         }
         if !self.alarms.is_empty() {
             out.push(self.alarms.bits());
+        }
+        if self.types != RegisteredTypes::default() {
+            put_varint(&mut out, self.types.changed.get());
+            put_varint(&mut out, self.types.count);
         }
         out
     }
@@ -410,7 +514,11 @@ impl StateHead {
             0 => AlarmSet::NONE,
             _ => AlarmSet::from_bits(cursor.byte()?)?,
         };
-        cursor.end(Self { applied, revision, compaction, epoch, live_keys, live_bytes, quota, alarms })
+        let types = match flags & HEAD_TYPES {
+            0 => RegisteredTypes::default(),
+            _ => RegisteredTypes { changed: LogIndex(cursor.varint()?), count: cursor.varint()? },
+        };
+        cursor.end(Self { applied, revision, compaction, epoch, live_keys, live_bytes, quota, alarms, types })
     }
 }
 
@@ -520,9 +628,21 @@ mod tests {
             live_bytes: 9,
             quota: None,
             alarms: AlarmSet::NONE,
+            types: RegisteredTypes::default(),
         };
         assert_eq!(full.encode(), [1, 7, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(StateHead::decode(&full.encode()), Some(full));
+        let typed = StateHead { types: RegisteredTypes { changed: LogIndex(300), count: 2 }, ..StateHead::EMPTY };
+        assert_eq!(typed.encode(), [1, 64, 1, 0, 0, 172, 2, 2]);
+        assert_eq!(StateHead::decode(&typed.encode()), Some(typed));
+        let registered =
+            Registration { type_: Type::new("ab", "v1", "C"), scope: Scope::Namespace, version: LogIndex(300) };
+        let record = TypeRecord { registered: Some(registered), count: 3 };
+        assert_eq!(record.encode(), b"\x01\x03\x04\xac\x02\x02ab\x02v1\x01C");
+        assert_eq!(TypeRecord::decode(&record.encode()), Some(record));
+        let counted = TypeRecord { registered: None, count: 300 };
+        assert_eq!(counted.encode(), [1, 172, 2]);
+        assert_eq!(TypeRecord::decode(&counted.encode()), Some(counted));
         let bounded = Quota { bytes_max: Some(300), member: NodeId(2) };
         let alarmed =
             StateHead { quota: Some(bounded), alarms: [AlarmKind::NoSpace].into_iter().collect(), ..StateHead::EMPTY };

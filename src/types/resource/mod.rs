@@ -4,8 +4,10 @@
 //! protobuf: `data` is bytes with the name of their message. Invariant: maps are ordered, so that equal resources encode
 //! to equal bytes.
 
+mod command;
 mod names;
 mod registration;
+mod selector;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +16,13 @@ use bytes::Bytes;
 
 use super::LogIndex;
 
-pub use names::{
-    DEFAULT_UNIT, Field, NameProblem, RESOURCE_KEY_SEPARATOR, WILDCARD, check_group, check_group_version, check_kind,
-    check_name,
+pub use command::{
+    Chosen, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceReap, ResourceReaped,
+    ResourceRefusal, ResourceWrite, ResourceWriteStatus,
 };
+pub use names::{DEFAULT_UNIT, NameProblem, WILDCARD, check_group, check_group_version, check_kind, check_name};
 pub use registration::{ResourceType, Rule, Scope, TypeName, builtin_scope, builtin_types};
+pub use selector::{Selector, resource_key};
 
 /// Metadata key whose presence says that a resource is marked for deletion.
 pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
@@ -42,9 +46,9 @@ impl Type {
         Self { group: group.to_owned(), group_version: group_version.to_owned(), kind: kind.to_owned() }
     }
 
-    /// Whether both are versions of one kind, so that their resources share one space of names.
-    pub fn same_kind(&self, other: &Self) -> bool {
-        self.group == other.group && self.kind == other.kind
+    /// Whether it is the type of tombstones.
+    pub fn is_tombstone(&self) -> bool {
+        *self == Self::tombstone()
     }
 
     /// `internal.v1.Tombstone`.
@@ -104,9 +108,14 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// Whether both name the same place, whatever version of the kind and whichever life.
-    pub fn same_place(&self, other: &Self) -> bool {
-        self.name == other.name && self.type_.same_kind(&other.type_) && self.tenancy == other.tenancy
+    /// Where the tombstone of this life is (spec: consul §5.9). Its name may be longer than a client's may.
+    pub fn tombstone(&self) -> Self {
+        Self {
+            uid: String::new(),
+            name: format!("tombstone-{}-{}", self.name, self.uid.to_lowercase()),
+            type_: Type::tombstone(),
+            tenancy: self.tenancy.clone(),
+        }
     }
 }
 

@@ -8,20 +8,6 @@ use crate::types::limits::RESOURCE_NAME_BYTES_MAX;
 pub const WILDCARD: &str = "*";
 /// The unit that is meant when none is named.
 pub const DEFAULT_UNIT: &str = "default";
-/// Ends each part of a resource's key in storage. No name has it.
-pub const RESOURCE_KEY_SEPARATOR: u8 = 0;
-
-/// Which name of a type is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// `group`.
-    Group,
-    /// `group_version`.
-    GroupVersion,
-    /// `kind`.
-    Kind,
-}
-
 /// What is wrong with a name. The text has no subject, so that the caller can say which name it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameProblem {
