@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use crate::codec;
 use crate::node::{Inner, Node, NodeError, RequestContext};
+use crate::storage::state::tombstone_owner;
 use crate::stream::{Session, Start};
 use crate::types::Refusal;
 use crate::types::resource::{Resource, ResourceRefusal, Selector, Tenancy, Type, WILDCARD};
@@ -90,12 +90,9 @@ impl Node {
 
     /// Walks through all that one life owned; tells whether that led anywhere.
     async fn reap_one(&self, tombstone: Resource) -> Result<bool, NodeError> {
-        let owner = match tombstone.data.as_ref().map(codec::read_tombstone) {
-            Some(Ok(owner)) => owner,
-            Some(Err(_)) | None => {
-                tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
-                return Ok(false);
-            }
+        let Some(owner) = tombstone_owner(&tombstone) else {
+            tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
+            return Ok(false);
         };
         let mut after = Bytes::new();
         loop {

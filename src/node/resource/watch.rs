@@ -129,6 +129,11 @@ impl Node {
         }
     }
 
+    /// The lineage of the store, once it is known: an index means nothing in another one.
+    pub fn epoch(&self) -> Option<StoreEpoch> {
+        self.inner.store.current().head().epoch
+    }
+
     fn resume(
         &self,
         selector: Selector,
