@@ -39,7 +39,7 @@ pub(super) async fn open(
     let until = context::patience(&call.metadata)?;
     let session = Session::new();
     let watch = service.node.watch_resources(&call.context, selector, start, &session, listed).await?;
-    let point = service.node.watch_point();
+    let index = *service.node.applied().borrow();
     let mut queue = VecDeque::new();
     if let WatchStart::After(index, _) = start {
         // Whoever waits for the end of a list before they go on has it.
@@ -56,8 +56,8 @@ pub(super) async fn open(
     };
     let mut response = Response::new(stream.into_frames().boxed());
     let headers = response.metadata_mut().as_mut();
-    headers.insert(HEADWATER_INDEX, point.index.get().into());
-    if let Some(epoch) = point.epoch {
+    headers.insert(HEADWATER_INDEX, index.get().into());
+    if let Some(epoch) = service.node.epoch() {
         headers.insert(metadata::EPOCH, metadata::write_epoch(epoch));
     }
     Ok(response)
