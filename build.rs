@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Encoded by the compiler: with prost's own types the HTTP annotations would be lost.
     fs::write(out.join("public_descriptors.bin"), public.encode_file_descriptor_set())?;
 
-    tonic_prost_build::configure().bytes(".").compile_fds(compile(&files)?.file_descriptor_set())?;
+    // Ordered maps: what is stored must be the same bytes on every member.
+    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(compile(&files)?.file_descriptor_set())?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ pub mod fsm;
 pub mod node;
 pub mod pb;
 pub mod raft;
+pub mod schema;
 pub mod server;
 pub mod storage;
 pub mod stream;

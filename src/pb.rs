@@ -1,12 +1,8 @@
 //! Generated code, one module a proto package. Imported by the edges only: `api`, `cli`, `codec` and the peer network.
 //!
-//! The modules are siblings because generated code names messages of other packages by `super::`.
+//! Packages with dots are nested modules and the others siblings: generated code names messages of other packages by
+//! `super::`.
 #![allow(missing_docs, unreachable_pub, clippy::all)]
-
-/// The peer port.
-pub mod peer {
-    tonic::include_proto!("headwater.peer");
-}
 
 /// Keys, values and events of the etcd v3 API (`proto/etcd/kv.proto`).
 pub mod mvccpb {
@@ -33,10 +29,39 @@ pub mod v3electionpb {
     tonic::include_proto!("v3electionpb");
 }
 
+/// Typed resources (`proto/consul/resource.proto`), and the units of tenancy.
+pub mod hashicorp {
+    pub mod consul {
+        pub mod resource {
+            tonic::include_proto!("hashicorp.consul.resource");
+        }
+        pub mod tenancy {
+            pub mod v2beta1 {
+                tonic::include_proto!("hashicorp.consul.tenancy.v2beta1");
+            }
+        }
+    }
+}
+
+pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
+
+/// The project's own packages, nested as they are named, for the same reason.
+pub mod headwater {
+    pub mod internal {
+        tonic::include_proto!("headwater.internal");
+    }
+    pub mod peer {
+        tonic::include_proto!("headwater.peer");
+    }
+    pub mod v1 {
+        tonic::include_proto!("headwater.v1");
+    }
+}
+
+/// Types that are resources themselves (`proto/headwater/resource_type.proto`).
+pub use headwater::v1 as headwater_v1;
+/// Commands and outcomes; the peer port.
+pub use headwater::{internal, peer};
+
 /// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are not in it.
 pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public_descriptors.bin"));
-
-/// Records of the project's own: commands, outcomes.
-pub mod internal {
-    tonic::include_proto!("headwater.internal");
-}

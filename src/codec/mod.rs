@@ -1,7 +1,7 @@
 //! How the project's own records become bytes and come back: on disk, in the log, and from node to node.
 //!
 //! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to the leader ([`command`],
-//! [`outcome`], [`lease`], [`backup`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
+//! [`outcome`], [`lease`], [`backup`], [`resource`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
 //! (a leading format byte, golden tests), and bytes that this version does not understand are an error, never a guess.
 
 mod alarm;
@@ -12,6 +12,7 @@ mod kv;
 pub mod lease;
 pub mod outcome;
 pub mod raft;
+pub mod resource;
 #[cfg(test)]
 mod tests;
 
@@ -20,3 +21,6 @@ pub use command::{decode_proposal, encode_proposal};
 pub use error::CodecError;
 pub use lease::{decode_lease_answer, decode_lease_question, encode_lease_answer, encode_lease_question};
 pub use outcome::{decode_applied, encode_applied};
+pub use resource::{
+    check_unit, decode_resource, decode_resource_type, encode_resource, read_tombstone, tombstone_data,
+};

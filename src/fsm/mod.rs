@@ -1,4 +1,5 @@
-//! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 live. One command, one file.
+//! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 and of spec
+//! consul §5.6 to §5.10 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
@@ -22,6 +23,7 @@ mod put;
 mod quota;
 mod range;
 mod range_cursor;
+mod resource;
 mod stop;
 mod txn;
 mod validate;
@@ -29,6 +31,7 @@ mod writer;
 
 pub use range::range;
 pub use range_cursor::{RangeCursor, RangePart};
+pub use resource::unit_is_marked;
 pub use txn::read_txn;
 pub use validate::{InvalidTxn, validate};
 
@@ -120,6 +123,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             txn.set_quota(*quota);
             Ok(Outcome::QuotaSet)
         }
+        Command::Resource(command) => resource::apply(txn, index, command, want),
     }
 }
 

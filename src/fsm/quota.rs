@@ -4,6 +4,7 @@
 //! always taken.
 
 use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::resource::{Condition, ResourceCommand};
 use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
 /// What a put takes besides key and value, bytes.
@@ -41,6 +42,7 @@ fn cost_bytes(command: &Command) -> u64 {
             let attaches = |list: &[LeaseAttach]| list.iter().map(attach_bytes).sum::<u64>();
             txn_bytes(&request.txn) + attaches(&request.success).max(attaches(&request.failure))
         }
+        Command::Resource(command) => resource_bytes(command),
         Command::Bootstrap(_)
         | Command::DeleteRange(_)
         | Command::Compact(_)
@@ -63,6 +65,23 @@ fn put_bytes(put: &Put) -> u64 {
 /// A new version of the key with the value that it has.
 fn attach_bytes(attach: &LeaseAttach) -> u64 {
     PUT_OVERHEAD_BYTES + attach.key.len() as u64
+}
+
+/// About what a resource takes; its tombstone is free, for it comes with what frees space.
+fn resource_bytes(command: &ResourceCommand) -> u64 {
+    match command {
+        ResourceCommand::Write(write) => {
+            let resource = &write.resource;
+            // Taking a finalizer off is on the way to freeing space, but looks like any other write.
+            let metadata: usize = resource.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+            PUT_OVERHEAD_BYTES + (metadata + resource.data.as_ref().map_or(0, |data| data.value.len())) as u64
+        }
+        ResourceCommand::WriteStatus(write) => {
+            let text = |condition: &Condition| condition.type_.len() + condition.reason.len() + condition.message.len();
+            PUT_OVERHEAD_BYTES + write.status.conditions.iter().map(text).sum::<usize>() as u64
+        }
+        ResourceCommand::Delete(_) | ResourceCommand::Reap(_) => 0,
+    }
 }
 
 /// The dearer list, whichever will run.
@@ -89,7 +108,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseGrant(_)
         | Command::LeaseRevoke(_)
         | Command::LeaseAttach(_)
-        | Command::LeaseTxn(_) => true,
+        | Command::LeaseTxn(_)
+        | Command::Resource(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)

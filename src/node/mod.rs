@@ -10,12 +10,14 @@ mod barrier;
 mod contest;
 mod context;
 mod error;
+mod history;
 mod key_watch;
 mod lease;
 mod long_reads;
 mod members;
 mod proposer;
 mod reads;
+mod resource;
 mod restore;
 mod start;
 mod tasks;
@@ -28,20 +30,23 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
-pub use crate::stream::{CloseReason, Encoding, Item, Kv, Session, StatePoint};
+pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
 pub use key_watch::{KeyWatch, WatchQuery};
-#[cfg(test)]
-pub(crate) use key_watch::{KvHistory, resolve_from};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;
+pub use resource::{
+    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, Told, TypeMap, WatchStart,
+};
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
+#[cfg(test)]
+pub(crate) use {history::StateHistory, key_watch::resolve_from};
 
 use barrier::ReadBarrier;
 use long_reads::LongReads;
@@ -79,6 +84,7 @@ struct Inner {
     contenders: Arc<Semaphore>,
     backups: backup::Backups,
     quota: QuotaOptions,
+    resources: resource::Resources,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::resource::ResourceCommand;
 use super::{
     KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,
     Revision, SetAlarm, StoreEpoch,
@@ -47,6 +48,8 @@ pub enum Command {
     SetAlarm(SetAlarm),
     /// Makes a quota the one that counts.
     SetQuota(Quota),
+    /// Changes resources.
+    Resource(ResourceCommand),
 }
 
 /// Writes one key (spec: etcd §1.4).

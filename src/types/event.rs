@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{KeyValue, LogIndex, Revision};
+use super::{KeyValue, LogIndex, Resource, Revision};
 
 /// Everything that one command changed, in the order in which it changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,17 @@ pub struct CommitEvents {
     pub revision: Option<Revision>,
     /// Changes of KV keys, by sub-revision.
     pub kv: Arc<[KvEvent]>,
+    /// Changes of resources.
+    pub resources: Arc<[ResourceEvent]>,
+}
+
+/// One change of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceEvent {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The resource after a write; as it was last, with its last version, after a removal.
+    pub resource: Arc<Resource>,
 }
 
 /// One change of one KV key.

@@ -77,7 +77,49 @@ pub const LEARNER_LAG_MS_MAX: u64 = 1000;
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 /// Longest URL of a member, bytes.
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
+/// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
+pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
+/// Longest uid that a client may name, bytes. Those that the server makes have 26.
+pub const RESOURCE_UID_BYTES_MAX: usize = 64;
+/// Children of a deleted resource that one command looks at, count.
+pub const RESOURCE_REAP_BATCH: usize = 256;
+/// Children that one such command removes, bytes as stored; one always goes.
+pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
+/// Types that may be registered, count. Every member holds all of them in memory.
+pub const RESOURCE_TYPES_MAX: u64 = 1000;
+/// Resources that one answer lists, bytes as stored; a longer list has to be asked for in pages.
+pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Resources in one page of a list, count.
+pub const RESOURCE_PAGE_MAX: usize = 100_000;
+/// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
+pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
+/// Largest set of descriptors of one type, bytes.
+pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
+/// Longest defaults of one type, bytes of JSON.
+pub const TYPE_DEFAULTS_BYTES_MAX: usize = 64 * 1024;
+/// Rules of one type, count.
+pub const TYPE_RULES_MAX: usize = 64;
+/// Longest expression of one rule, bytes.
+pub const TYPE_RULE_BYTES_MAX: usize = 2048;
+/// Longest text for those who break a rule, bytes.
+pub const TYPE_RULE_TEXT_BYTES_MAX: usize = 512;
+/// Brackets inside each other in one rule, count.
+pub const TYPE_RULE_DEPTH_MAX: usize = 24;
+/// Longest path through the tree of one rule, nodes: a chain of this many operators. Evaluation goes as deep.
+pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
+/// What all rules of a type may cost together for one resource, in nodes of expressions that are evaluated; 16 bytes of a
+/// text that is looked at or copied count as much. Bounds both time and memory.
+pub const TYPE_RULE_COST_MAX: u64 = 1_000_000;
+/// Largest compiled pattern of `matches()` in a rule, bytes.
+pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
 
+const _: () = assert!(
+    DESCRIPTOR_SET_BYTES_MAX
+        + TYPE_DEFAULTS_BYTES_MAX
+        + TYPE_RULES_MAX * (TYPE_RULE_BYTES_MAX + TYPE_RULE_TEXT_BYTES_MAX)
+        < REQUEST_BYTES_MAX,
+    "the largest registration must be a legal command"
+);
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(
     (VOTERS_MAX + LEARNERS_MAX) * (MEMBER_NAME_BYTES_MAX + 2 * MEMBER_URL_BYTES_MAX + 64) < 1024 * 1024,

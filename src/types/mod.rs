@@ -17,6 +17,7 @@ pub mod lease;
 pub mod limits;
 pub mod member;
 pub mod outcome;
+pub mod resource;
 
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
 pub use backup::{BackupFile, BackupInfo};
@@ -24,7 +25,7 @@ pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, Txn, TxnOp,
     ValueChoice,
 };
-pub use event::{ChangeKind, CommitEvents, KvEvent};
+pub use event::{ChangeKind, CommitEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 pub use kv::{KeyRange, KeyValue, RangeQuery, RangeResult, ReadAt, RevisionFilter, SortOrder, SortTarget};
 pub use lease::{
@@ -33,3 +34,4 @@ pub use lease::{
 };
 pub use member::{Joining, MemberChange, MemberChanged, MemberRefusal};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};
+pub use resource::{Resource, ResourceId, ResourceType};

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 
 /// An outcome with the coordinates at which it was decided.
@@ -52,6 +53,8 @@ pub enum Outcome {
     },
     /// Of [`Command::SetQuota`](super::Command::SetQuota).
     QuotaSet,
+    /// Of [`Command::Resource`](super::Command::Resource).
+    Resource(ResourceOutcome),
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -146,4 +149,7 @@ pub enum Refusal {
     /// The alarm is active that says that members differ.
     #[error("corrupt cluster")]
     Corrupt,
+    /// A rule of resources forbids it.
+    #[error(transparent)]
+    Resource(#[from] ResourceRefusal),
 }

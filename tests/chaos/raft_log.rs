@@ -91,7 +91,8 @@ fn ask(payload: Bytes) -> anyhow::Result<Ask> {
         | Command::Compact(_)
         | Command::LeaseCheckpoint(_)
         | Command::SetAlarm(_)
-        | Command::SetQuota(_) => Ask::Other,
+        | Command::SetQuota(_)
+        | Command::Resource(_) => Ask::Other,
         Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
     })
 }

@@ -16,5 +16,6 @@ mod leases;
 mod membership;
 mod real_clients;
 mod recovery;
+mod resources;
 mod url_authority;
 mod watch;

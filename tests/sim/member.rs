@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::disk::Disk;
 use super::ms;
 use super::net::Net;
-use crate::node::KvHistory;
+use crate::node::StateHistory;
 use crate::raft::Timing;
 use crate::raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, Told, raft_config};
 use crate::storage::{StateOptions, StateStore};
@@ -130,7 +130,7 @@ impl Machine {
         net.join(self.id, raft.clone());
         let tasks = vec![
             tokio::spawn(events.kv().wake_readers()),
-            tokio::spawn(events.kv().serve_catch_up(Arc::new(KvHistory::new(store.clone(), events.kv())))),
+            tokio::spawn(events.kv().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.kv())))),
         ];
         Member { raft, store, events, applied, tasks }
     }

@@ -22,19 +22,20 @@ const fn layer(module: &'static str, may_import: &'static [&'static str]) -> Lay
 pub(crate) const LAYERS: &[Layer] = &[
     layer("types", &[]),
     layer("pb", &[]),
+    layer("schema", &["types"]),
     layer("codec", &["types", "pb"]),
     layer("storage", &["types", "codec"]),
     layer("stream", &["types"]),
     layer("fsm", &["types", "storage"]),
     layer("raft", &["types", "codec", "storage", "stream", "fsm", "pb"]),
-    layer("node", &["types", "codec", "storage", "stream", "fsm", "raft"]),
-    layer("api", &["types", "node", "pb"]),
+    layer("node", &["types", "codec", "storage", "stream", "fsm", "raft", "schema"]),
+    layer("api", &["types", "schema", "node", "pb"]),
     layer("server", &["types", "codec", "storage", "stream", "fsm", "raft", "node", "api", "pb"]),
-    layer("cli", &["types", "pb", "server"]),
+    layer("cli", &["types", "schema", "pb", "server"]),
 ];
 
 /// Crates that one module owns: nobody else names them.
-const OWNED: &[(&str, &str)] = &[("rocksdb", "src/storage"), ("openraft", "src/raft")];
+const OWNED: &[(&str, &str)] = &[("rocksdb", "src/storage"), ("openraft", "src/raft"), ("cel", "src/schema")];
 
 /// What stands in for a module where that cannot be: the simulation's network and disk are openraft's, as `src/raft`'s are.
 const STAND_INS: &[(&str, &str)] = &[("openraft", "tests/sim")];

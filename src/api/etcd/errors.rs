@@ -200,6 +200,8 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
         Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
         Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
+        // No request of this face is about resources.
+        Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
     }
 }
 

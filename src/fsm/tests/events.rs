@@ -66,7 +66,8 @@ fn history_says_the_same_as_the_events() {
             let kv =
                 command.records.into_iter().map(|record| crate::types::KvEvent { kind: record.kind, kv: record.kv });
             assert_eq!(command.head.unix_ms, 1_000_000 + command.index.get());
-            replayed.push(CommitEvents { index: command.index, revision: command.head.revision, kv: kv.collect() });
+            let (index, revision) = (command.index, command.head.revision);
+            replayed.push(CommitEvents { index, revision, kv: kv.collect(), resources: [].into() });
             true
         })
         .unwrap();

@@ -16,5 +16,6 @@ pub(crate) mod model;
 mod put;
 mod range;
 mod replay;
+mod resource;
 mod txn;
 mod validate;

@@ -15,6 +15,7 @@
 
 use bytes::Bytes;
 
+use crate::types::resource::{ResourceId, Tenancy, TypeName, resource_key};
 use crate::types::{LeaseId, LogIndex, Revision};
 
 /// Which face's records a key belongs to. The numbers are on disk.
@@ -23,11 +24,13 @@ use crate::types::{LeaseId, LogIndex, Revision};
 pub enum Table {
     /// Keys of the KV face.
     Kv = 1,
+    /// Typed resources; their keys are those of [`resource_key`](crate::types::resource::resource_key).
+    Resource = 2,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 1] = [Self::Kv];
+    pub const ALL: [Self; 2] = [Self::Kv, Self::Resource];
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|table| *table as u8 == byte)
@@ -148,6 +151,7 @@ pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
 
 /// Kinds of entries in `index`. The numbers are on disk.
 const INDEX_LEASE_KEY: u8 = 1;
+const INDEX_OWNED: u8 = 2;
 
 /// What all `index` entries of a lease's keys begin with.
 pub(super) fn lease_keys_prefix(lease: LeaseId) -> [u8; 9] {
@@ -160,6 +164,19 @@ pub(super) fn lease_keys_prefix(lease: LeaseId) -> [u8; 9] {
 pub(super) fn push_lease_key(out: &mut Vec<u8>, lease: LeaseId, key: &[u8]) {
     out.extend_from_slice(&lease_keys_prefix(lease));
     out.extend_from_slice(key);
+}
+
+/// What all `index` entries of what one life of a resource owns begin with.
+pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
+    let key = resource_key(owner);
+    let uid = owner.uid.as_bytes();
+    let uid_len = u32::try_from(uid.len()).expect("invariant: requests are far smaller than 4 GiB");
+    let mut out = Vec::with_capacity(uid.len() + key.len() + 8);
+    out.push(INDEX_OWNED);
+    out.extend_from_slice(&uid_len.to_be_bytes());
+    out.extend_from_slice(uid);
+    push_version_prefix(&mut out, Table::Resource, &key);
+    out
 }
 
 /// The applied position, the revision and what else is small and changes with every commit.
@@ -175,6 +192,27 @@ pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
 
 /// The active alarms.
 pub(super) const META_ALARMS: &[u8] = &[6];
+
+/// First byte of what is known of a type of resources.
+const META_TYPE: u8 = 7;
+/// First byte of a count of resources in a unit of tenancy.
+const META_UNIT: u8 = 8;
+
+/// The `meta` entry of a type of resources.
+pub(super) fn resource_type(name: &TypeName) -> Vec<u8> {
+    let mut out = vec![META_TYPE];
+    out.extend_from_slice(name.0.as_bytes());
+    out
+}
+
+/// The `meta` entry that counts the resources of a unit of tenancy.
+pub(super) fn unit(tenancy: &Tenancy) -> Vec<u8> {
+    let mut out = vec![META_UNIT];
+    out.extend_from_slice(tenancy.partition.as_bytes());
+    out.push(0);
+    out.extend_from_slice(tenancy.namespace.as_bytes());
+    out
+}
 
 /// First possible `meta` entry of a lease, and the first key after all of them.
 pub(super) const META_LEASES: (&[u8], &[u8]) = (&[META_LEASE], &[META_LEASE + 1]);
@@ -207,10 +245,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::types::resource::Type;
 
     #[test]
     fn bytes_are_pinned() {
-        let cases: [(&str, Vec<u8>, &[u8]); 10] = [
+        let owner = ResourceId {
+            uid: "u".to_owned(),
+            name: "n".to_owned(),
+            type_: Type::new("g", "v1", "K"),
+            tenancy: Tenancy::new("p", ""),
+        };
+        let cases: [(&str, Vec<u8>, &[u8]); 14] = [
             ("history head", history(LogIndex(0x0102), 0).to_vec(), &[0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0]),
             ("history record", history(LogIndex(7), 258).to_vec(), &[0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 2]),
             ("revision", revision(Revision(513)).to_vec(), &[0, 0, 0, 0, 0, 0, 2, 1]),
@@ -222,6 +267,10 @@ mod tests {
             ),
             ("empty key", version(Table::Kv, b"", LogIndex(u64::MAX)), b"\x01\x00\x01\0\0\0\0\0\0\0\0"),
             ("table end", table_end(Table::Kv), &[2]),
+            ("resource", version(Table::Resource, b"r", LogIndex(1)), b"\x02r\x00\x01\xff\xff\xff\xff\xff\xff\xff\xfe"),
+            ("owned", owned_prefix(&owner), b"\x02\0\0\0\x01u\x02g\x01K\x01p\x01\x01n\x00\x01"),
+            ("type", resource_type(&TypeName("g-v1-k".to_owned())), b"\x07g-v1-k"),
+            ("unit", unit(&Tenancy::new("p", "n")), b"\x08p\0n"),
             ("lease", lease(LeaseId(0x11)).to_vec(), &[4, 0, 0, 0, 0, 0, 0, 0, 0x11]),
             (
                 "lease key",
@@ -253,6 +302,8 @@ mod tests {
         assert_eq!(parse_history(&[0; 11]), None);
         assert_eq!(parse_history(&[0; 13]), None);
         assert_eq!(Table::from_byte(1), Some(Table::Kv));
+        assert_eq!(Table::from_byte(2), Some(Table::Resource));
+        assert_eq!(Table::from_byte(3), None);
         assert_eq!(Table::from_byte(0), None);
     }
 

@@ -17,11 +17,13 @@ mod overlay;
 mod reader;
 mod reclaim;
 mod record;
+mod resources;
 mod restore;
 mod scan;
 mod seek;
 mod store;
 mod txn;
+mod type_record;
 mod view;
 
 pub use db::{AppliedState, StateDb};
@@ -29,11 +31,13 @@ pub use keys::Table;
 pub use options::StateOptions;
 pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;
-pub use record::{CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version};
+pub use record::{CompactionPoint, HistoryHead, HistoryRecord, RegisteredTypes, StateHead, Version};
+pub use resources::{tombstone_data, tombstone_owner};
 pub use restore::{CheckpointContents, Rebirth, describe_checkpoint, restore_state, restore_target};
 pub use scan::VersionScan;
 pub use store::{PreparedState, StateStore};
 pub use txn::{Committed, WriteTxn};
+pub use type_record::{Registration, TypeRecord};
 pub use view::{CommandHistory, ReadView};
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::keys::Table;
 use super::record::Version;
-use crate::types::{ChangeKind, KeyValue, LogIndex};
+use crate::types::{ChangeKind, KeyValue, LogIndex, Resource};
 
 /// Versions of one key, oldest first.
 pub(super) type Versions = SmallVec<[Version; 1]>;
@@ -23,6 +24,8 @@ pub(super) struct Change {
     pub(super) table: Table,
     pub(super) kind: ChangeKind,
     pub(super) kv: KeyValue,
+    /// What the value says, in the table of resources.
+    pub(super) resource: Option<Arc<Resource>>,
 }
 
 #[derive(Default)]
@@ -32,9 +35,16 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    pub(super) fn push(&mut self, version: Version, table: Table, kind: ChangeKind, kv: KeyValue) {
+    pub(super) fn push(
+        &mut self,
+        version: Version,
+        table: Table,
+        kind: ChangeKind,
+        kv: KeyValue,
+        resource: Option<Arc<Resource>>,
+    ) {
         self.tables[table.slot()].entry(kv.key.clone()).or_default().push(version);
-        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv });
+        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, resource });
     }
 
     /// The newest version of `key` at or below `at`, tombstone or not.

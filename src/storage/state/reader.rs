@@ -8,7 +8,9 @@ use bytes::Bytes;
 use super::keys::{self, Table};
 use super::record::{HistoryRecord, StateHead, Version};
 use super::scan::VersionScan;
+use super::type_record::TypeRecord;
 use crate::storage::StorageError;
+use crate::types::resource::{Resource, ResourceId, Tenancy, TypeName};
 use crate::types::{KeyRange, LogIndex, Revision};
 
 /// Reads keys as of now when it is given as the point in time.
@@ -48,6 +50,41 @@ pub trait StateReader {
     ///
     /// If the disk failed, or a record is not where it must be.
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
+
+    /// The keys of what one life of a resource owns: the first `limit` after `after`, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
+
+    /// What is known of a type of resources; the default if nothing is. Types that are always there are not counted.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError>;
+
+    /// How many resources live in a unit of tenancy: in a namespace, or with [`WILDCARD`] as namespace in all of a
+    /// partition.
+    ///
+    /// [`WILDCARD`]: crate::types::resource::WILDCARD
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError>;
+
+    /// The resource with a key, with what is known of its newest version.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or what is stored cannot be decoded.
+    fn resource(&self, key: &[u8]) -> Result<Option<(Version, Resource)>, StorageError> {
+        let Some(version) = self.lookup(Table::Resource, key, NEWEST)? else { return Ok(None) };
+        let record = self.load_one(&version)?;
+        Ok(Some((version, record.resource(version.index)?)))
+    }
 
     /// Reads the record of one version.
     ///

@@ -13,7 +13,7 @@ use crate::types::{
     Term,
 };
 
-const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 1;
 const FLAG_DELETED: u8 = 1;
 
 /// One version of one key, without its value: what `versions` holds.
@@ -55,7 +55,8 @@ pub struct HistoryRecord {
     pub table: Table,
     /// What happened.
     pub kind: ChangeKind,
-    /// The pair after a put; key and `mod_revision` alone for a removal.
+    /// The pair after a put. For a removal key and `mod_revision` alone; of a resource the value, too, with its version, so
+    /// that history tells what was removed without a look further back.
     pub kv: KeyValue,
 }
 
@@ -81,12 +82,23 @@ pub struct StateHead {
     pub epoch: Option<StoreEpoch>,
     /// Number of live KV keys.
     pub live_keys: u64,
-    /// Bytes of live KV keys and values.
+    /// Bytes of live keys and values, and of resources.
     pub live_bytes: u64,
     /// How much live keys and values may take, once a leader has said so.
     pub quota: Option<Quota>,
     /// Which kinds of alarm are active.
     pub alarms: AlarmSet,
+    /// Which types of resources are registered, in short.
+    pub types: RegisteredTypes,
+}
+
+/// What changes whenever a type of resources is registered, changed or removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisteredTypes {
+    /// Log index of the last change; zero if there never was one.
+    pub changed: LogIndex,
+    /// How many are registered.
+    pub count: u64,
 }
 
 impl StateHead {
@@ -100,6 +112,7 @@ impl StateHead {
         live_bytes: 0,
         quota: None,
         alarms: AlarmSet::NONE,
+        types: RegisteredTypes { changed: LogIndex::ZERO, count: 0 },
     };
 
     /// Index of the last entry that was applied, zero if none was.
@@ -122,7 +135,7 @@ pub(super) struct ReclaimState {
     pub(super) next: (LogIndex, u32),
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -131,21 +144,21 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Reads a record from the front. `None` means that it is cut short or not what it should be.
-struct Cursor<'a>(&'a [u8]);
+pub(super) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn open(bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn open(bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == FORMAT).then_some(Self(rest))
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
         let (&byte, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(byte)
     }
 
-    fn varint(&mut self) -> Option<u64> {
+    pub(super) fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -168,7 +181,18 @@ impl<'a> Cursor<'a> {
         self.varint()?.try_into().ok()
     }
 
-    fn end<T>(self, value: T) -> Option<T> {
+    pub(super) fn text(&mut self) -> Option<String> {
+        let len = usize::try_from(self.varint()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).ok()
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }
@@ -329,7 +353,9 @@ const HEAD_EPOCH: u8 = 4;
 const HEAD_QUOTA: u8 = 8;
 const HEAD_QUOTA_BOUND: u8 = 16;
 const HEAD_ALARMS: u8 = 32;
-const HEAD_KNOWN: u8 = HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH | HEAD_QUOTA | HEAD_QUOTA_BOUND | HEAD_ALARMS;
+const HEAD_TYPES: u8 = 64;
+const HEAD_KNOWN: u8 =
+    HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH | HEAD_QUOTA | HEAD_QUOTA_BOUND | HEAD_ALARMS | HEAD_TYPES;
 
 impl StateHead {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -352,6 +378,9 @@ impl StateHead {
         }
         if !self.alarms.is_empty() {
             flags |= HEAD_ALARMS;
+        }
+        if self.types != RegisteredTypes::default() {
+            flags |= HEAD_TYPES;
         }
         out.extend_from_slice(&[FORMAT, flags]);
         if let Some((term, index)) = self.applied {
@@ -376,6 +405,10 @@ impl StateHead {
         }
         if !self.alarms.is_empty() {
             out.push(self.alarms.bits());
+        }
+        if self.types != RegisteredTypes::default() {
+            put_varint(&mut out, self.types.changed.get());
+            put_varint(&mut out, self.types.count);
         }
         out
     }
@@ -410,7 +443,11 @@ impl StateHead {
             0 => AlarmSet::NONE,
             _ => AlarmSet::from_bits(cursor.byte()?)?,
         };
-        cursor.end(Self { applied, revision, compaction, epoch, live_keys, live_bytes, quota, alarms })
+        let types = match flags & HEAD_TYPES {
+            0 => RegisteredTypes::default(),
+            _ => RegisteredTypes { changed: LogIndex(cursor.varint()?), count: cursor.varint()? },
+        };
+        cursor.end(Self { applied, revision, compaction, epoch, live_keys, live_bytes, quota, alarms, types })
     }
 }
 
@@ -520,9 +557,13 @@ mod tests {
             live_bytes: 9,
             quota: None,
             alarms: AlarmSet::NONE,
+            types: RegisteredTypes::default(),
         };
         assert_eq!(full.encode(), [1, 7, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(StateHead::decode(&full.encode()), Some(full));
+        let typed = StateHead { types: RegisteredTypes { changed: LogIndex(300), count: 2 }, ..StateHead::EMPTY };
+        assert_eq!(typed.encode(), [1, 64, 1, 0, 0, 172, 2, 2]);
+        assert_eq!(StateHead::decode(&typed.encode()), Some(typed));
         let bounded = Quota { bytes_max: Some(300), member: NodeId(2) };
         let alarmed =
             StateHead { quota: Some(bounded), alarms: [AlarmKind::NoSpace].into_iter().collect(), ..StateHead::EMPTY };

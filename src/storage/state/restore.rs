@@ -113,6 +113,7 @@ fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::state::RegisteredTypes;
     use crate::types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
 
     #[test]
@@ -127,6 +128,7 @@ mod tests {
             live_bytes: 2,
             quota: Some(Quota { bytes_max: None, member: NodeId(1) }),
             alarms: [AlarmKind::NoSpace].into_iter().collect(),
+            types: RegisteredTypes { changed: LogIndex(4), count: 1 },
         };
         let new = StateHead { epoch: None, quota: None, alarms: AlarmSet::NONE, ..old };
         let at = |revision| Some(CompactionPoint { revision: Revision(revision), index: LogIndex(9) });

@@ -22,13 +22,16 @@ use super::record::{
     CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_alarms, encode_history, encode_lease,
     encode_lease_clock,
 };
+use super::resources::PendingResources;
 use super::scan::VersionScan;
 use super::seek::Seeker;
+use super::type_record::TypeRecord;
 use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::storage::StorageError;
+use crate::types::resource::{Tenancy, TypeName};
 use crate::types::{
     Alarm, ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex, Quota,
-    Revision, StoreEpoch,
+    Resource, ResourceEvent, ResourceId, Revision, StoreEpoch,
 };
 
 /// What a commit made visible.
@@ -54,17 +57,18 @@ struct Command {
 
 /// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves nothing.
 pub struct WriteTxn<'db> {
-    db: &'db StateDb,
-    families: Families<'db>,
+    pub(super) db: &'db StateDb,
+    pub(super) families: Families<'db>,
     /// The head as of the last commit: what is newer is in the overlay.
     base: StateHead,
-    head: StateHead,
+    pub(super) head: StateHead,
     batch: WriteBatch,
     overlay: Overlay,
     /// Log index of each revision that is not committed, beginning after `base.revision`.
     revisions: Vec<LogIndex>,
     /// Index entries and small records that are not committed; `None` is a removal.
-    index: BTreeMap<Vec<u8>, bool>,
+    pub(super) index: BTreeMap<Vec<u8>, bool>,
+    pub(super) resources: PendingResources,
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
     alarms: Option<Vec<Alarm>>,
@@ -86,6 +90,7 @@ impl<'db> WriteTxn<'db> {
             overlay: Overlay::default(),
             revisions: Vec::new(),
             index: BTreeMap::new(),
+            resources: PendingResources::default(),
             leases: BTreeMap::new(),
             lease_clock_ms: None,
             alarms: None,
@@ -149,7 +154,7 @@ impl<'db> WriteTxn<'db> {
             lease: kv.lease,
             ..self.next_place()
         };
-        self.record(table, ChangeKind::Put, version, kv);
+        self.record(table, ChangeKind::Put, version, kv, None);
     }
 
     /// Writes a tombstone. `previous` is the live version that it ends.
@@ -160,21 +165,28 @@ impl<'db> WriteTxn<'db> {
             self.move_lease(&key, previous.lease, LeaseId::NONE);
         }
         let version = Version { deleted: true, mod_revision: revision, ..self.next_place() };
-        self.record(table, kind, version, KeyValue { key, mod_revision: revision, ..KeyValue::default() });
+        self.record(table, kind, version, KeyValue { key, mod_revision: revision, ..KeyValue::default() }, None);
     }
 
-    fn next_place(&mut self) -> Version {
+    pub(super) fn next_place(&mut self) -> Version {
         let command = self.command.as_mut().expect("invariant: writes belong to a command");
         command.count += 1;
         Version { index: command.index, position: command.count, ..Version::default() }
     }
 
-    fn record(&mut self, table: Table, kind: ChangeKind, version: Version, kv: KeyValue) {
+    pub(super) fn record(
+        &mut self,
+        table: Table,
+        kind: ChangeKind,
+        version: Version,
+        kv: KeyValue,
+        resource: Option<Arc<Resource>>,
+    ) {
         self.scratch.clear();
         encode_history(&mut self.scratch, table, kind, &kv);
         let place = keys::history(version.index, version.position);
         self.batch.put_cf(self.families.history, place, &self.scratch);
-        self.overlay.push(version, table, kind, kv);
+        self.overlay.push(version, table, kind, kv, resource);
     }
 
     fn move_lease(&mut self, key: &[u8], from: LeaseId, to: LeaseId) {
@@ -271,24 +283,27 @@ impl<'db> WriteTxn<'db> {
     ///
     /// If the disk failed.
     pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
-        let prefix = keys::lease_keys_prefix(lease);
-        let mut found = BTreeMap::new();
-        // Without an end the iterator would go through what is left of all the leases that have ended behind this one.
-        let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(keys::prefix_end(&prefix));
-        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, options);
-        iter.seek(prefix);
-        while let Some(key) = iter.key().and_then(|key| key.strip_prefix(&prefix)) {
-            found.insert(Bytes::copy_from_slice(key), true);
-            iter.next();
-        }
-        iter.status()?;
-        let pending = self
+        self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
+    }
+
+    /// What follows `prefix` in the entries of `index` that begin with it: the first `limit` after `after`, in order.
+    pub(super) fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+        let start = entries_start(prefix, after);
+        let pending: BTreeMap<&[u8], bool> = self
             .index
-            .range(prefix.to_vec()..)
-            .map_while(|(entry, &attached)| Some((Bytes::copy_from_slice(entry.strip_prefix(&prefix)?), attached)));
-        found.extend(pending);
-        Ok(found.into_iter().filter_map(|(key, attached)| attached.then_some(key)).collect())
+            .range(start.clone()..)
+            .map_while(|(entry, &present)| Some((entry.strip_prefix(prefix)?, present)))
+            .collect();
+        // What is pending may take away so many of those on disk.
+        let removed = pending.values().filter(|present| !**present).count();
+        let stored_limit = limit.saturating_add(removed);
+        let stored = stored_entries(self.db, ReadOptions::default(), prefix, after, stored_limit)?;
+        // Beyond the last one that was read there may be more on disk, which comes before what is pending there.
+        let horizon = if stored.len() == stored_limit { stored.last().cloned() } else { None };
+        let mut found: BTreeMap<Bytes, bool> = stored.into_iter().map(|key| (key, true)).collect();
+        let known = pending.into_iter().filter(|(key, _)| horizon.as_ref().is_none_or(|last| *key <= last.as_ref()));
+        found.extend(known.map(|(key, present)| (Bytes::copy_from_slice(key), present)));
+        Ok(found.into_iter().filter_map(|(key, present)| present.then_some(key)).take(limit).collect())
     }
 
     /// Sets the applied position, which the commit writes with everything else.
@@ -357,6 +372,7 @@ impl<'db> WriteTxn<'db> {
                 false => batch.delete_cf(families.index, entry),
             }
         }
+        self.resources.stage(batch, families.meta);
         for (&id, lease) in &self.leases {
             match lease {
                 Some(lease) => batch.put_cf(families.meta, keys::lease(id), encode_lease(lease)),
@@ -384,17 +400,50 @@ impl Drop for WriteTxn<'_> {
     }
 }
 
+/// Where the entries of `index` begin that come after `prefix ‖ after`; those of the whole prefix if `after` is empty.
+fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
+    let mut start = [prefix, after].concat();
+    if !after.is_empty() {
+        start.push(0);
+    }
+    start
+}
+
+/// What follows `prefix` in the entries of `index` on disk that begin with it: the first `limit` after `after`.
+pub(super) fn stored_entries(
+    db: &StateDb,
+    mut options: ReadOptions,
+    prefix: &[u8],
+    after: &[u8],
+    limit: usize,
+) -> Result<Vec<Bytes>, StorageError> {
+    // Without an end the iterator would go through what is left of all that was removed behind the prefix.
+    options.set_iterate_upper_bound(keys::prefix_end(prefix));
+    let mut iter = db.db.raw_iterator_cf_opt(db.families().index, options);
+    let mut found = Vec::new();
+    iter.seek(entries_start(prefix, after));
+    while let Some(key) = iter.key().and_then(|key| key.strip_prefix(prefix)).filter(|_| found.len() < limit) {
+        found.push(Bytes::copy_from_slice(key));
+        iter.next();
+    }
+    iter.status()?;
+    Ok(found)
+}
+
 /// Groups changes by command.
 fn events(changes: Vec<Change>) -> Vec<CommitEvents> {
     let mut events = Vec::new();
     let mut changes = changes.into_iter().peekable();
-    let mut group: Vec<KvEvent> = Vec::new();
-    while let Some(Change { index, kind, kv, .. }) = changes.next() {
-        let revision = kv.mod_revision;
-        group.push(KvEvent { kind, kv });
+    let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
+    while let Some(Change { index, kind, kv, resource, .. }) = changes.next() {
+        match resource {
+            Some(resource) => resources.push(ResourceEvent { kind, resource }),
+            None => keys.push(KvEvent { kind, kv }),
+        }
         if changes.peek().is_none_or(|next| next.index != index) {
-            let kv: Arc<[KvEvent]> = group.drain(..).collect();
-            events.push(CommitEvents { index, revision: Some(revision), kv });
+            let revision = keys.last().map(|event| event.kv.mod_revision);
+            let (kv, resources) = (keys.drain(..).collect(), resources.drain(..).collect());
+            events.push(CommitEvents { index, revision, kv, resources });
         }
     }
     events
@@ -403,6 +452,18 @@ fn events(changes: Vec<Change>) -> Vec<CommitEvents> {
 impl StateReader for WriteTxn<'_> {
     fn head(&self) -> &StateHead {
         &self.head
+    }
+
+    fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+        self.index_entries(&keys::owned_prefix(owner), after, limit)
+    }
+
+    fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {
+        self.pending_type(name)
+    }
+
+    fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError> {
+        self.pending_unit(unit)
     }
 
     fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {

@@ -16,9 +16,13 @@ use super::reader::{NEWEST, StateReader};
 use super::record::{
     HistoryHead, HistoryRecord, StateHead, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
 };
+use super::resources::{read_count, read_type};
 use super::scan::VersionScan;
 use super::seek::Seeker;
+use super::txn::stored_entries;
+use super::type_record::TypeRecord;
 use crate::storage::StorageError;
+use crate::types::resource::{ResourceId, Tenancy, TypeName};
 use crate::types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};
 
 /// A consistent view of committed state; see [`StateDb::view`]. It pins what it sees, so let go of it soon.
@@ -136,19 +140,7 @@ impl<'db> ReadView<'db> {
     ///
     /// If the disk failed.
     pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
-        let prefix = keys::lease_keys_prefix(lease);
-        // Without an end the iterator would go through what is left of all the leases that have ended behind this one.
-        let mut options = self.options();
-        options.set_iterate_upper_bound(keys::prefix_end(&prefix));
-        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, options);
-        let mut found = Vec::new();
-        iter.seek(prefix);
-        while let Some(key) = iter.key().and_then(|key| key.strip_prefix(&prefix)) {
-            found.push(Bytes::copy_from_slice(key));
-            iter.next();
-        }
-        iter.status()?;
-        Ok(found)
+        stored_entries(self.db, self.options(), &keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
     /// The command that made `revision`, which lies between the compaction point and the current revision; zero if none
@@ -215,6 +207,20 @@ impl<'db> ReadView<'db> {
 impl StateReader for ReadView<'_> {
     fn head(&self) -> &StateHead {
         &self.head
+    }
+
+    fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+        stored_entries(self.db, self.options(), &keys::owned_prefix(owner), after, limit)
+    }
+
+    fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {
+        let key = keys::resource_type(name);
+        read_type(&key, self.snapshot.get_pinned_cf(self.families.meta, &key)?.as_deref())
+    }
+
+    fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError> {
+        let key = keys::unit(unit);
+        read_count(&key, self.snapshot.get_pinned_cf(self.families.meta, &key)?.as_deref())
     }
 
     fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {

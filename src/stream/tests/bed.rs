@@ -81,7 +81,12 @@ pub(super) fn commit(index: u64, keys: &[&str]) -> CommitEvents {
             ..KeyValue::default()
         },
     };
-    CommitEvents { index: LogIndex(index), revision: Some(revision), kv: keys.iter().map(event).collect() }
+    CommitEvents {
+        index: LogIndex(index),
+        revision: Some(revision),
+        kv: keys.iter().map(event).collect(),
+        resources: [].into(),
+    }
 }
 
 impl Bed {

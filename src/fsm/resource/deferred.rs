@@ -1,0 +1,71 @@
+//! What a write may change about a resource that is marked for deletion, or that it marks (spec: consul §5.8).
+
+use std::collections::BTreeMap;
+
+use crate::types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceRefusal};
+
+/// Whether a write has to do with deletion: such writes are taken where nothing new is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It marks the resource, or takes finalizers off.
+    Deletion,
+    /// Anything else.
+    Other,
+}
+
+/// Checks what `input` would make of `stored`. Both have their final metadata.
+pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, ResourceRefusal> {
+    let same_data = stored.data == input.data;
+    let finalizers = || removes_finalizers(stored, input);
+    match (stored.metadata.get(DELETION_TIMESTAMP), input.metadata.get(DELETION_TIMESTAMP)) {
+        (None, None) if same_data && finalizers() => Ok(Purpose::Deletion),
+        (None, None) => Ok(Purpose::Other),
+        (Some(_), None) => Err(ResourceRefusal::MarkRemoved),
+        (None, Some(_)) => {
+            // Marking is all that it may do.
+            if !same_but(stored, input, &[DELETION_TIMESTAMP]) {
+                Err(ResourceRefusal::MetadataModified)
+            } else if !same_data {
+                Err(ResourceRefusal::DataModified)
+            } else {
+                Ok(Purpose::Deletion)
+            }
+        }
+        (Some(before), Some(after)) => {
+            if !before.is_empty() && before != after {
+                return Err(ResourceRefusal::MarkModified);
+            }
+            if same_data && same_but(stored, input, &[DELETION_TIMESTAMP]) {
+                return Err(ResourceRefusal::NoOpWrite);
+            }
+            if stored.finalizers().is_empty() {
+                return Ok(Purpose::Other);
+            }
+            // Its controllers let go of it one by one; nothing else happens to it any more.
+            if !same_but(stored, input, &[DELETION_TIMESTAMP, FINALIZERS]) {
+                Err(ResourceRefusal::MetadataModified)
+            } else if !same_data {
+                Err(ResourceRefusal::DataModified)
+            } else if !finalizers() {
+                Err(ResourceRefusal::FinalizerNotRemoved)
+            } else {
+                Ok(Purpose::Deletion)
+            }
+        }
+    }
+}
+
+/// Whether the finalizers of `input` are some of those of `stored`, but not all.
+fn removes_finalizers(stored: &Resource, input: &Resource) -> bool {
+    let (before, after) = (stored.finalizers(), input.finalizers());
+    after.len() < before.len() && after.iter().all(|name| before.binary_search(name).is_ok())
+}
+
+/// Whether metadata are the same, leaving out some keys.
+fn same_but(stored: &Resource, input: &Resource, keys: &[&str]) -> bool {
+    let rest = |metadata: &BTreeMap<String, String>| -> Vec<(String, String)> {
+        let kept = metadata.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    rest(&stored.metadata) == rest(&input.metadata)
+}

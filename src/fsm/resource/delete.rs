@@ -1,0 +1,79 @@
+//! Deletes a resource: in one step with its tombstone, so that a refusal leaves nothing behind (spec: consul §5.9).
+
+use super::tenancy::{is_default, unit_of};
+use super::ulid::Ulids;
+use super::{Stored, find, reap, store};
+use crate::fsm::stop::Stop;
+use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::LogIndex;
+use crate::types::resource::{
+    DELETION_TIMESTAMP, Resource, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceRefusal, Type, TypeName,
+};
+
+pub(super) fn apply(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    delete: &ResourceDelete,
+) -> Result<Option<ResourceOutcome>, Stop> {
+    let mut ulids = Ulids::new(delete.chosen.ulid);
+    let stored = match find(txn, &delete.id)? {
+        Some(stored) if delete.id.uid.is_empty() || delete.id.uid == stored.resource.id.uid => stored,
+        Some(_) | None => return Ok(Some(ResourceOutcome::Deleted(ResourceDeletion::Nothing))),
+    };
+    if stored.resource.id.type_ != delete.id.type_ {
+        return Err(ResourceRefusal::OtherGroupVersion.into());
+    }
+    if delete.expected.is_some_and(|expected| expected != stored.resource.version) {
+        return Err(ResourceRefusal::VersionMismatch.into());
+    }
+    let deletion = delete_one(txn, index, stored, &mut ulids, &delete.chosen.now)?;
+    Ok(Some(ResourceOutcome::Deleted(deletion)))
+}
+
+/// Deletes a resource, or marks it if somebody holds it.
+pub(super) fn delete_one(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    stored: Stored,
+    ulids: &mut Ulids,
+    now: &str,
+) -> Result<ResourceDeletion, Stop> {
+    let resource = &stored.resource;
+    if is_default(&resource.id) {
+        return Err(ResourceRefusal::DefaultUnit.into());
+    }
+    if is_held(txn, resource)? {
+        if resource.is_marked() {
+            return Ok(ResourceDeletion::Nothing);
+        }
+        let mut marked = resource.clone();
+        marked.metadata.insert(DELETION_TIMESTAMP.to_owned(), now.to_owned());
+        marked.generation = ulids.next();
+        store(txn, index, marked, Some(&stored), None)?;
+        return Ok(ResourceDeletion::Marked);
+    }
+    if resource.id.type_ == Type::resource_type() {
+        let name = TypeName(resource.id.name.clone());
+        if txn.type_record(&name)?.count > 0 {
+            return Err(ResourceRefusal::TypeInUse.into());
+        }
+        txn.set_registration(name, index, None)?;
+    }
+    let Stored { version, resource } = stored;
+    if !resource.id.type_.is_tombstone() {
+        reap::put_tombstone(txn, index, &resource.id, [ulids.next(), ulids.next()], now)?;
+    }
+    txn.delete_resource(&version, resource)?;
+    Ok(ResourceDeletion::Removed)
+}
+
+/// Whether somebody must let go of it first: its finalizers, or what lives in it if it is a unit of tenancy.
+fn is_held(txn: &WriteTxn<'_>, resource: &Resource) -> Result<bool, Stop> {
+    if !resource.finalizers().is_empty() {
+        return Ok(true);
+    }
+    match unit_of(&resource.id) {
+        Some(unit) => Ok(txn.unit_count(&unit)? > 0),
+        None => Ok(false),
+    }
+}

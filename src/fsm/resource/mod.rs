@@ -1,0 +1,114 @@
+//! What commands about resources do (spec: consul §5.6 to §5.10). One command, one file.
+//!
+//! Owns the rules; none of them looks at anything but the state and the command, so a check and what follows from it cannot
+//! be torn apart: a blanket write never loses a race, and a refused delete leaves no tombstone. Resources never move the KV
+//! revision.
+
+mod deferred;
+mod delete;
+mod reap;
+mod status;
+mod tenancy;
+mod ulid;
+mod write;
+
+use super::stop::{Stop, settle};
+use crate::storage::StorageError;
+use crate::storage::state::{Registration, StateReader, Version, WriteTxn};
+use crate::types::limits::RESOURCE_TYPES_MAX;
+use crate::types::resource::{
+    Resource, ResourceCommand, ResourceId, ResourceRefusal, Scope, Tenancy, Type, TypeName, builtin_scope, resource_key,
+};
+use crate::types::{LogIndex, Outcome, Refusal};
+
+/// Applies a command of the log entry at `index`.
+pub(super) fn apply(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    command: &ResourceCommand,
+    want: bool,
+) -> Result<Outcome, Stop> {
+    let outcome = match command {
+        ResourceCommand::Write(write) => write::apply(txn, index, write, want)?,
+        ResourceCommand::WriteStatus(write) => status::apply(txn, index, write, want)?,
+        ResourceCommand::Delete(delete) => delete::apply(txn, index, delete)?,
+        ResourceCommand::Reap(reap) => reap::apply(txn, index, reap)?,
+    };
+    Ok(outcome.map_or(Outcome::Nothing, Outcome::Resource))
+}
+
+/// Whether the units in which a resource of a type with `scope` lives are being deleted.
+///
+/// # Errors
+///
+/// The refusal for a unit that does not exist. If the disk failed.
+pub fn unit_is_marked(
+    state: &impl StateReader,
+    scope: Scope,
+    tenancy: &Tenancy,
+) -> Result<Result<bool, Refusal>, StorageError> {
+    settle(tenancy::look_up(state, scope, tenancy).map(|units| units == tenancy::Units::Marked))
+}
+
+impl From<ResourceRefusal> for Stop {
+    fn from(refusal: ResourceRefusal) -> Self {
+        Self::Refused(Refusal::Resource(refusal))
+    }
+}
+
+/// A resource as it is stored.
+struct Stored {
+    version: Version,
+    resource: Resource,
+}
+
+/// The resource with this name, whichever life and version of its kind.
+fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
+    let found = state.resource(&resource_key(id))?;
+    Ok(found.map(|(version, resource)| Stored { version, resource }))
+}
+
+/// Where resources of a type live, and the version of its registration, which is zero for types that are always there.
+fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, Stop> {
+    if let Some(scope) = builtin_scope(type_) {
+        return Ok(Some((scope, LogIndex::ZERO)));
+    }
+    let registered = state.type_record(&TypeName::of(type_))?.registered;
+    let same = registered.filter(|registered| registered.type_ == *type_);
+    Ok(same.map(|registered| (registered.scope, registered.version)))
+}
+
+/// Whether a registration may be written: what a type is called and where it lives never changes.
+fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)>) -> Result<(), Stop> {
+    let Some((type_, scope)) = registers else { return Ok(()) };
+    match state.type_record(&TypeName::of(type_))?.registered {
+        Some(old) if old.type_ == *type_ && old.scope == *scope => Ok(()),
+        Some(_) => Err(ResourceRefusal::TypeIdentityChanged.into()),
+        None if state.head().types.count >= RESOURCE_TYPES_MAX => Err(ResourceRefusal::TooManyTypes.into()),
+        None => Ok(()),
+    }
+}
+
+/// Stores a resource; if it registers a type, the registration has its version from then on.
+fn store(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    resource: Resource,
+    previous: Option<&Stored>,
+    registers: Option<(Type, Scope)>,
+) -> Result<std::sync::Arc<Resource>, Stop> {
+    let is_type = resource.id.type_ == Type::resource_type();
+    let name = is_type.then(|| TypeName(resource.id.name.clone()));
+    let previous = previous.map(|stored| (&stored.version, &stored.resource));
+    let stored = txn.put_resource(resource, previous)?;
+    if let Some(name) = name {
+        let old = || Ok::<_, Stop>(txn.type_record(&name)?.registered.map(|old| (old.type_, old.scope)));
+        let identity = match registers {
+            Some(registers) => Some(registers),
+            None => old()?,
+        };
+        let registration = identity.map(|(type_, scope)| Registration { type_, scope, version: index });
+        txn.set_registration(name, index, registration)?;
+    }
+    Ok(stored)
+}

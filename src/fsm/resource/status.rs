@@ -1,0 +1,37 @@
+//! Replaces one status of a resource (spec: consul §5.7). Generation, data and metadata stay.
+
+use super::{find, store, tenancy, type_of};
+use crate::fsm::stop::Stop;
+use crate::storage::state::WriteTxn;
+use crate::types::LogIndex;
+use crate::types::resource::{Resource, ResourceOutcome, ResourceRefusal, ResourceWriteStatus};
+
+pub(super) fn apply(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    write: &ResourceWriteStatus,
+    want: bool,
+) -> Result<Option<ResourceOutcome>, Stop> {
+    let Some((scope, _)) = type_of(txn, &write.id.type_)? else {
+        return Err(ResourceRefusal::TypeUnknown.into());
+    };
+    if !scope.fits(&write.id.tenancy) {
+        return Err(ResourceRefusal::ScopeMismatch.into());
+    }
+    // A controller goes on reporting while a unit is being emptied.
+    tenancy::look_up(txn, scope, &write.id.tenancy)?;
+    let stored = match find(txn, &write.id)? {
+        Some(stored) if stored.resource.id.uid == write.id.uid => stored,
+        Some(_) | None => return Err(ResourceRefusal::NotFound.into()),
+    };
+    if stored.resource.id.type_ != write.id.type_ {
+        return Err(ResourceRefusal::OtherGroupVersion.into());
+    }
+    if write.expected.is_some_and(|expected| expected != stored.resource.version) {
+        return Err(ResourceRefusal::VersionMismatch.into());
+    }
+    let mut resource = stored.resource.clone();
+    resource.status.insert(write.key.clone(), write.status.clone());
+    let written = store(txn, index, resource, Some(&stored), None)?;
+    Ok(want.then(|| ResourceOutcome::Written(Box::new(Resource::clone(&written)))))
+}

@@ -1,0 +1,75 @@
+//! Which units of tenancy there are, and which are being deleted (spec: consul §5.4).
+//!
+//! A unit is a resource like any other. The default partition is always there, and the default namespace of every partition
+//! that is.
+
+use super::find;
+use crate::fsm::stop::Stop;
+use crate::storage::state::StateReader;
+use crate::types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, Tenancy, Type, WILDCARD};
+
+/// How a unit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Units {
+    /// All that the scope has are there.
+    Open,
+    /// One of them is being deleted.
+    Marked,
+}
+
+/// Looks at the units in which a resource of a type with `scope` would live.
+pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<Units, Stop> {
+    let mut units = Units::Open;
+    // What always stays need not be looked at, and most resources live there.
+    let in_default = tenancy.partition == DEFAULT_UNIT;
+    if scope.has_partition() && !in_default {
+        match is_marked(state, &partition(&tenancy.partition))? {
+            Some(marked) => units = if marked { Units::Marked } else { units },
+            None => return Err(ResourceRefusal::PartitionNotFound.into()),
+        }
+    }
+    if scope.has_namespace() && !(in_default && tenancy.namespace == DEFAULT_UNIT) {
+        match is_marked(state, &namespace(tenancy))? {
+            Some(marked) => units = if marked { Units::Marked } else { units },
+            None if tenancy.namespace == DEFAULT_UNIT => {}
+            None => return Err(ResourceRefusal::NamespaceNotFound.into()),
+        }
+    }
+    Ok(units)
+}
+
+fn is_marked(state: &impl StateReader, unit: &ResourceId) -> Result<Option<bool>, Stop> {
+    Ok(find(state, unit)?.map(|stored| stored.resource.is_marked()))
+}
+
+/// The resource that is a partition.
+fn partition(name: &str) -> ResourceId {
+    ResourceId { uid: String::new(), name: name.to_owned(), type_: Type::partition(), tenancy: Tenancy::default() }
+}
+
+/// The resource that is a namespace.
+fn namespace(tenancy: &Tenancy) -> ResourceId {
+    ResourceId {
+        uid: String::new(),
+        name: tenancy.namespace.clone(),
+        type_: Type::namespace(),
+        tenancy: Tenancy::new(&tenancy.partition, ""),
+    }
+}
+
+/// The unit that a resource is, as the counts name it; `None` if it is none.
+pub(super) fn unit_of(id: &ResourceId) -> Option<Tenancy> {
+    if id.type_ == Type::partition() {
+        Some(Tenancy::new(&id.name, WILDCARD))
+    } else if id.type_ == Type::namespace() {
+        Some(Tenancy::new(&id.tenancy.partition, &id.name))
+    } else {
+        None
+    }
+}
+
+/// Whether a resource is a unit that always stays: the default partition, or its default namespace.
+pub(super) fn is_default(id: &ResourceId) -> bool {
+    id.name == DEFAULT_UNIT
+        && (id.type_ == Type::partition() || id.type_ == Type::namespace() && id.tenancy.partition == DEFAULT_UNIT)
+}

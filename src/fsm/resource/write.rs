@@ -1,0 +1,126 @@
+//! Creates or replaces a resource (spec: consul §5.6, phases B and C).
+
+use super::deferred::{Purpose, vet};
+use super::tenancy::{Units, is_default};
+use super::{Stored, check_registration, find, store, tenancy, type_of};
+use crate::fsm::stop::Stop;
+use crate::storage::state::WriteTxn;
+use crate::types::LogIndex;
+use crate::types::resource::{
+    DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceOutcome, ResourceRefusal, ResourceWrite,
+};
+
+pub(super) fn apply(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    write: &ResourceWrite,
+    want: bool,
+) -> Result<Option<ResourceOutcome>, Stop> {
+    let id = &write.resource.id;
+    let Some((scope, type_version)) = type_of(txn, &id.type_)? else {
+        return Err(ResourceRefusal::TypeUnknown.into());
+    };
+    if type_version != write.type_version {
+        return Err(ResourceRefusal::TypeChanged.into());
+    }
+    if !scope.fits(&id.tenancy) {
+        return Err(ResourceRefusal::ScopeMismatch.into());
+    }
+    let units = tenancy::look_up(txn, scope, &id.tenancy)?;
+    let stored = find(txn, id)?;
+    let resource = match &stored {
+        None => {
+            let resource = create(txn, write, units)?;
+            // A version says that the resource is there.
+            if write.expected.is_some() {
+                return Err(ResourceRefusal::VersionMismatch.into());
+            }
+            resource
+        }
+        Some(stored) if !id.uid.is_empty() && id.uid != stored.resource.id.uid => {
+            // It means an earlier life, which cannot be created again.
+            create(txn, write, units)?;
+            return Err(ResourceRefusal::WrongUid.into());
+        }
+        Some(stored) => update(write, stored, units)?,
+    };
+    check_registration(txn, write.registers.as_ref())?;
+    let is_new = stored.is_none();
+    let written = store(txn, index, resource, stored.as_ref(), write.registers.clone())?;
+    if is_new && let Some(owner) = &written.owner {
+        // A child of a life that has ended, or never was: whoever reaps takes it along.
+        super::reap::ensure_reaped(txn, index, owner, &write.generation)?;
+    }
+    Ok(want.then(|| ResourceOutcome::Written(Box::new(Resource::clone(&written)))))
+}
+
+/// A resource that was not there.
+fn create(txn: &WriteTxn<'_>, write: &ResourceWrite, units: Units) -> Result<Resource, Stop> {
+    let mut resource = write.resource.clone();
+    if !resource.status.is_empty() {
+        return Err(ResourceRefusal::StatusAtCreation.into());
+    }
+    if units == Units::Marked {
+        return Err(ResourceRefusal::TenancyMarked.into());
+    }
+    if resource.is_marked() {
+        return Err(ResourceRefusal::MarkedAtCreation.into());
+    }
+    if let Some(owner) = &mut resource.owner
+        && owner.uid.is_empty()
+    {
+        match find(txn, owner)? {
+            None => return Err(ResourceRefusal::OwnerNotFound.into()),
+            Some(stored) if stored.resource.id.type_ != owner.type_ => {
+                return Err(ResourceRefusal::OwnerOtherVersion.into());
+            }
+            Some(stored) => *owner = stored.resource.id,
+        }
+    }
+    resource.id.uid.clone_from(&write.uid);
+    resource.generation.clone_from(&write.generation);
+    Ok(resource)
+}
+
+/// A resource that takes the place of another one, which may be of another version of its kind.
+fn update(write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resource, ResourceRefusal> {
+    let before = &stored.resource;
+    let mut resource = write.resource.clone();
+    resource.id.uid.clone_from(&before.id.uid);
+    match write.expected {
+        Some(expected) if expected != before.version => return Err(ResourceRefusal::VersionMismatch),
+        Some(_) => {}
+        // Whoever writes whatever is there has not seen that it is being deleted.
+        None => {
+            for key in [DELETION_TIMESTAMP, FINALIZERS] {
+                if let Some(value) = before.metadata.get(key)
+                    && !resource.metadata.contains_key(key)
+                {
+                    resource.metadata.insert(key.to_owned(), value.clone());
+                }
+            }
+        }
+    }
+    if let (Some(owner), Some(stored)) = (&mut resource.owner, &before.owner)
+        && owner.uid.is_empty()
+    {
+        owner.uid.clone_from(&stored.uid);
+    }
+    if resource.owner != before.owner {
+        return Err(ResourceRefusal::OwnerChanged);
+    }
+    if resource.status.is_empty() {
+        resource.status.clone_from(&before.status);
+    } else if resource.status != before.status {
+        return Err(ResourceRefusal::StatusModified);
+    }
+    if is_default(&resource.id) && resource.is_marked() {
+        return Err(ResourceRefusal::DefaultUnit);
+    }
+    let purpose = vet(before, &resource)?;
+    if units == Units::Marked && purpose == Purpose::Other {
+        return Err(ResourceRefusal::TenancyMarked);
+    }
+    resource.generation.clone_from(&write.generation);
+    Ok(resource)
+}

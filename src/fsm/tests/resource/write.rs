@@ -1,0 +1,194 @@
+//! Create, replace, and what each refuses (spec: consul §5.6, §5.7).
+
+use super::*;
+use crate::types::Revision;
+use crate::types::resource::DELETION_TIMESTAMP;
+
+#[test]
+fn a_new_resource_gets_uid_generation_and_version() {
+    let mut store = Store::new();
+    let first = store.write(of(artist("a"))).unwrap();
+    assert!(!first.id.uid.is_empty() && !first.generation.is_empty());
+    assert_eq!(first.version, LogIndex(store.bed.next - 1));
+    assert_eq!(store.read(&artist("a")), Some(first.clone()));
+    // Every write has a version and a generation of its own, even if it says the same.
+    let second = store.write(of(artist("a"))).unwrap();
+    assert_eq!(second.id, first.id);
+    assert!(second.version > first.version && second.generation != first.generation);
+    // A uid that the client made up is not taken over.
+    let third = store.write(of(ResourceId { uid: "mine".to_owned(), ..artist("b") })).unwrap();
+    assert_ne!(third.id.uid, "mine");
+    assert_eq!(store.bed.revision(), Revision::INITIAL.get(), "resources do not move the revision of keys");
+}
+
+#[test]
+fn versions_and_uids_are_compared() {
+    let mut store = Store::new();
+    let stored = store.write(of(artist("a"))).unwrap();
+    let version = stored.version.get();
+    let with_uid = |uid: &str| of(ResourceId { uid: uid.to_owned(), ..artist("a") });
+    let uid = stored.id.uid.clone();
+    let wrong = ResourceRefusal::VersionMismatch;
+    for (name, resource, expected, wanted) in [
+        ("absent, with a version", of(artist("b")), Some(version), Some(wrong)),
+        ("absent, with a version that nothing has", of(artist("b")), Some(0), Some(wrong)),
+        ("another version", of(artist("a")), Some(version + 1), Some(wrong)),
+        ("the uid before the version", with_uid("other"), Some(version + 1), Some(ResourceRefusal::WrongUid)),
+        ("another uid", with_uid("other"), None, Some(ResourceRefusal::WrongUid)),
+        ("the uid, another version", with_uid(&uid), Some(version + 1), Some(wrong)),
+        ("the uid and the version", with_uid(&uid), Some(version), None),
+        ("the old version", of(artist("a")), Some(version), Some(wrong)),
+        ("nothing", of(artist("a")), None, None),
+    ] {
+        assert_eq!(store.write_if(resource, expected).err(), wanted, "{name}");
+    }
+}
+
+#[test]
+fn what_a_new_resource_must_not_bring() {
+    let mut store = Store::new();
+    let mut with_status = of(artist("a"));
+    with_status.status.insert("k".to_owned(), Status::default());
+    let mut marked = of(artist("a"));
+    marked.metadata.insert(DELETION_TIMESTAMP.to_owned(), String::new());
+    let owned = |owner| Resource { owner: Some(owner), ..of(artist("a")) };
+    let label = of(ResourceId { type_: Type::new("demo", "v2", "Label"), ..artist("a") });
+    let elsewhere = of(ResourceId { tenancy: Tenancy::new("default", ""), ..artist("a") });
+    for (resource, wanted) in [
+        (with_status, ResourceRefusal::StatusAtCreation),
+        (marked, ResourceRefusal::MarkedAtCreation),
+        (owned(artist("nobody")), ResourceRefusal::OwnerNotFound),
+        // It does not exist yet, so nothing can own itself.
+        (owned(artist("a")), ResourceRefusal::OwnerNotFound),
+        (label, ResourceRefusal::TypeUnknown),
+        (elsewhere, ResourceRefusal::ScopeMismatch),
+    ] {
+        assert_eq!(store.write(resource), Err(wanted));
+    }
+    assert_eq!(store.read(&artist("a")), None);
+}
+
+#[test]
+fn an_owner_is_found_once_and_never_changed() {
+    let mut store = Store::new();
+    let owner = store.write(of(artist("owner"))).unwrap();
+    let other = store.write(of(artist("other"))).unwrap();
+    let owned = |owner: Option<ResourceId>| Resource { owner, ..of(artist("child")) };
+    let child = store.write(owned(Some(artist("owner")))).unwrap();
+    assert_eq!(child.owner, Some(owner.id.clone()), "the uid is filled in");
+    assert_eq!(store.owned(&owner.id), [resource_key(&child.id)]);
+    for (owner, wanted) in [
+        (Some(owner.id.clone()), None),
+        (Some(artist("owner")), None),
+        (None, Some(ResourceRefusal::OwnerChanged)),
+        (Some(other.id.clone()), Some(ResourceRefusal::OwnerChanged)),
+        (Some(ResourceId { uid: "other".to_owned(), ..artist("owner") }), Some(ResourceRefusal::OwnerChanged)),
+    ] {
+        assert_eq!(store.write(owned(owner.clone())).err(), wanted, "{owner:?}");
+    }
+    // One that had none cannot get one.
+    let adopted = Resource { owner: Some(owner.id), ..of(artist("other")) };
+    assert_eq!(store.write(adopted), Err(ResourceRefusal::OwnerChanged));
+    // An owner that is stored under another version of its kind is another type's.
+    let as_v1 = ResourceId { type_: Type::new("demo", "v1", "Artist"), ..artist("owner") };
+    let child = Resource { owner: Some(as_v1), ..of(artist("second")) };
+    assert_eq!(store.write(child), Err(ResourceRefusal::OwnerOtherVersion));
+}
+
+#[test]
+fn a_write_carries_the_status_and_cannot_change_it() {
+    let mut store = Store::new();
+    let stored = store.write(of(artist("a"))).unwrap();
+    let with_status = written(store.write_status(&stored.id, "k", None).unwrap());
+    assert_eq!(with_status.generation, stored.generation);
+    assert!(with_status.version > stored.version);
+    let mut changed = with_status.clone();
+    changed.status.get_mut("k").unwrap().observed_generation = "other".to_owned();
+    let mut more = with_status.clone();
+    more.status.insert("l".to_owned(), Status::default());
+    for (resource, wanted) in [
+        (changed, Some(ResourceRefusal::StatusModified)),
+        (more, Some(ResourceRefusal::StatusModified)),
+        (with_status.clone(), None),
+        (of(artist("a")), None),
+    ] {
+        match store.write(resource) {
+            Ok(resource) => {
+                assert_eq!(wanted, None);
+                assert_eq!(resource.status, with_status.status);
+            }
+            Err(refusal) => assert_eq!(Some(refusal), wanted),
+        }
+    }
+}
+
+#[test]
+fn a_status_is_written_to_one_life_of_a_resource() {
+    let mut store = Store::new();
+    let stored = store.write(of(artist("a"))).unwrap();
+    let version = stored.version.get();
+    let other_life = ResourceId { uid: "other".to_owned(), ..artist("a") };
+    let absent = ResourceId { uid: "u".to_owned(), ..artist("b") };
+    let as_v1 = ResourceId { type_: Type::new("demo", "v1", "Artist"), ..stored.id.clone() };
+    for (id, expected, wanted) in [
+        (other_life, None, Some(ResourceRefusal::NotFound)),
+        (absent, None, Some(ResourceRefusal::NotFound)),
+        (as_v1, None, Some(ResourceRefusal::OtherGroupVersion)),
+        (stored.id.clone(), Some(version + 1), Some(ResourceRefusal::VersionMismatch)),
+        (stored.id.clone(), Some(version), None),
+        (stored.id.clone(), Some(version), Some(ResourceRefusal::VersionMismatch)),
+        (stored.id.clone(), None, None),
+    ] {
+        assert_eq!(store.write_status(&id, "one", expected).err(), wanted, "{id:?} {expected:?}");
+    }
+    let both = written(store.write_status(&stored.id, "two", None).unwrap());
+    assert_eq!(both.status.len(), 2);
+    assert_eq!((both.data, both.metadata), (stored.data, stored.metadata));
+}
+
+#[test]
+fn the_versions_of_a_kind_share_their_names() {
+    let mut store = Store::new();
+    let v1 = ResourceId { type_: Type::new("demo", "v1", "Artist"), ..artist("a") };
+    let second = store.write(of(artist("a"))).unwrap();
+    let first = store.write(of(v1.clone())).unwrap();
+    assert_eq!(first.id, ResourceId { uid: second.id.uid, ..v1.clone() }, "the label moves, the life goes on");
+    assert_eq!((store.type_count(&v1.type_), store.type_count(&artist("a").type_)), (1, 0));
+    assert_eq!(store.delete(&artist("a")), Err(ResourceRefusal::OtherGroupVersion));
+}
+
+#[test]
+fn history_tells_the_same_as_the_publisher() {
+    let mut store = Store::new();
+    let from = store.bed.next;
+    let mut published = Vec::new();
+    let mut run = |store: &mut Store, command| {
+        let (outcomes, committed) = store.bed.apply_all([Command::Resource(command)], true);
+        assert!(matches!(outcomes[0], Outcome::Resource(_)), "{outcomes:?}");
+        published.extend(committed.events);
+    };
+    let write = store.write_command(of(artist("a")), None);
+    run(&mut store, ResourceCommand::Write(Box::new(write)));
+    let id = store.read(&artist("a")).unwrap().id;
+    let status = ResourceWriteStatus { id: id.clone(), expected: None, key: "k".into(), status: Status::default() };
+    run(&mut store, ResourceCommand::WriteStatus(Box::new(status)));
+    let last = store.read(&id).unwrap();
+    let delete = ResourceDelete { id, expected: None, chosen: store.next_chosen() };
+    run(&mut store, ResourceCommand::Delete(Box::new(delete)));
+    let kinds: Vec<_> = published.iter().map(|commit| commit.resources.len()).collect();
+    assert_eq!(kinds, [1, 1, 2], "a tombstone comes with the removal");
+    assert_eq!(*published[2].resources[1].resource, last, "a removal says what was removed");
+    let mut replayed = Vec::new();
+    store.view(|view| {
+        view.history(LogIndex(from), |command| {
+            let resources = command.records.iter().map(|record| crate::types::ResourceEvent {
+                kind: record.kind,
+                resource: record.resource(command.index).unwrap().into(),
+            });
+            replayed.push(resources.collect::<Vec<_>>());
+            true
+        })
+        .unwrap();
+    });
+    assert_eq!(replayed, published.iter().map(|commit| commit.resources.to_vec()).collect::<Vec<_>>());
+}

@@ -1,0 +1,125 @@
+//! What is said about registrations and about data. Texts end up with clients, so they say what to change.
+
+use thiserror::Error;
+
+use crate::types::resource::NameProblem;
+
+/// Why a type cannot be registered.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SchemaError {
+    /// More than a limit allows.
+    #[error("{what} is {size}, more than the {max} that are allowed")]
+    TooLarge {
+        /// What.
+        what: String,
+        /// How much.
+        size: usize,
+        /// How much may be.
+        max: usize,
+    },
+    /// A part of the type's name is not as it must be.
+    #[error("{field} is {given:?}, but it {problem}")]
+    Name {
+        /// Which part.
+        field: &'static str,
+        /// What it was.
+        given: String,
+        /// What is wrong with it.
+        problem: NameProblem,
+    },
+    /// The descriptors cannot be read, or do not belong together.
+    #[error("the descriptor set cannot be used: {0}; it must hold the message's file and all that it imports")]
+    Descriptors(String),
+    /// The message is not among the descriptors.
+    #[error("the descriptor set has no message {name:?}{}", list(.known))]
+    NoSuchMessage {
+        /// What was asked for.
+        name: String,
+        /// What is there.
+        known: Vec<String>,
+    },
+    /// Something needs a message, and none is named.
+    #[error("{0} need a message, and the type names none")]
+    NoMessage(&'static str),
+    /// The defaults are not the message.
+    #[error("the defaults are not {message} as JSON: {why}")]
+    Defaults {
+        /// The message.
+        message: String,
+        /// Where and why.
+        why: String,
+    },
+    /// A rule cannot be used.
+    #[error("rule {number} cannot be used: {why}: {expression}")]
+    Rule {
+        /// Which one, counted from 1.
+        number: usize,
+        /// As it was given, cut when long.
+        expression: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// This machine could not do it now; says nothing about the registration.
+    #[error("rules cannot be compiled at the moment: {0}")]
+    Unavailable(String),
+}
+
+/// Why data is refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Violation {
+    /// Another message than the type's.
+    #[error("resource.data is of wrong type: {given:?}, but the type's data is {wanted:?}")]
+    WrongType {
+        /// The type's.
+        wanted: String,
+        /// The data's.
+        given: String,
+    },
+    /// The type has no data.
+    #[error("resource.data is of wrong type: {given:?}, but the type has no data")]
+    NoDataWanted {
+        /// The data's.
+        given: String,
+    },
+    /// Not an encoding of the message.
+    #[error("resource.data is not an encoded {message}: {why}")]
+    Malformed {
+        /// The message.
+        message: String,
+        /// What the decoder says.
+        why: String,
+    },
+    /// Rules are broken; their texts.
+    #[error("{}", .0.join("; "))]
+    Broken(Vec<String>),
+    /// A rule came to no result.
+    #[error("a rule of the type has no answer for this data: {why}: {expression}")]
+    Undecided {
+        /// The rule.
+        expression: String,
+        /// Why.
+        why: String,
+    },
+    /// Judging the data would take too long.
+    #[error("the rules of the type cost too much for this much data; judging stopped at: {expression}")]
+    TooCostly {
+        /// The rule during which the budget was spent.
+        expression: String,
+    },
+    /// Data cannot be read as, or written as, JSON.
+    #[error("the data is not {message} as JSON: {why}")]
+    Json {
+        /// The message.
+        message: String,
+        /// Where and why.
+        why: String,
+    },
+}
+
+fn list(known: &[String]) -> String {
+    match known {
+        [] => String::new(),
+        [one] => format!("; it has {one}"),
+        many => format!("; it has {}", many.join(", ")),
+    }
+}

@@ -1,0 +1,187 @@
+//! Rules in CEL: what must hold of a type's data.
+//!
+//! Owns how expressions are read and evaluated; [`check`] finds at registration what would fail later, [`meter`] bounds what
+//! an evaluation costs, [`message`] shows protobuf messages to the interpreter. The dialect is CEL's standard library
+//! without optionals and macros of one's own; variables are `data`, and `resource` with `name`,
+//! `partition`, `namespace` and `metadata`.
+
+mod check;
+mod message;
+mod meter;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::IdedExpr;
+use cel::common::types::{CelBool, CelMap, CelMapKey, CelString};
+use cel::common::value::Val;
+use cel::{Context, Env, Value};
+use prost_reflect::{DynamicMessage, MessageDescriptor};
+
+use super::{SchemaError, Violation, shown};
+use crate::types::limits::{
+    TYPE_RULE_BYTES_MAX, TYPE_RULE_DEPTH_MAX, TYPE_RULE_TEXT_BYTES_MAX, TYPE_RULE_TREE_DEPTH_MAX, TYPE_RULES_MAX,
+};
+use crate::types::resource::{self, Resource};
+
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib().with_optional_support(false);
+    meter::declare(&mut env);
+    Arc::new(env)
+});
+
+/// Far more than reading the longest expression that is allowed takes, bytes.
+const COMPILE_STACK_BYTES: usize = 16 << 20;
+
+/// The rules of a type, compiled.
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    patterns: Arc<meter::Patterns>,
+}
+
+struct Rule {
+    expression: String,
+    text: String,
+    code: IdedExpr,
+}
+
+impl std::fmt::Debug for Rules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.rules.iter().map(|rule| &rule.expression)).finish()
+    }
+}
+
+impl Rules {
+    pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
+        // The parser goes as deep as a chain of operators is long, before anything can tell how long it is.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("compile-rules".to_owned()).stack_size(COMPILE_STACK_BYTES);
+            match thread.spawn_scoped(scope, || Self::compile_here(given, message)) {
+                Ok(compiling) => compiling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(error) => Err(SchemaError::Unavailable(error.to_string())),
+            }
+        })
+    }
+
+    fn compile_here(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
+        if given.len() > TYPE_RULES_MAX {
+            let what = "the number of rules".to_owned();
+            return Err(SchemaError::TooLarge { what, size: given.len(), max: TYPE_RULES_MAX });
+        }
+        let mut patterns = HashMap::new();
+        let mut rules = Vec::with_capacity(given.len());
+        for (at, resource::Rule { expression, message: text }) in given.iter().enumerate() {
+            let number = at + 1;
+            for (what, given, max) in
+                [("expression", expression, TYPE_RULE_BYTES_MAX), ("text", text, TYPE_RULE_TEXT_BYTES_MAX)]
+            {
+                if given.len() > max {
+                    let what = format!("the {what} of rule {number}, in bytes,");
+                    return Err(SchemaError::TooLarge { what, size: given.len(), max });
+                }
+            }
+            let message = message.ok_or(SchemaError::NoMessage("rules"))?;
+            let code = compile(expression, message, &mut patterns).map_err(|why| SchemaError::Rule {
+                number,
+                expression: shown(expression),
+                why,
+            })?;
+            rules.push(Rule { expression: shown(expression), text: text.clone(), code });
+        }
+        Ok(Self { rules, patterns: Arc::new(patterns) })
+    }
+
+    /// Judges a message. All rules share one budget.
+    pub(super) fn check(&self, message: DynamicMessage, resource: &Resource) -> Result<(), Violation> {
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        context.add_variable_as_val("data", message::value(message));
+        context.add_variable_as_val("resource", facts(resource));
+
+        let mut broken = Vec::new();
+        let metered = meter::Metered::begin(&self.patterns);
+        for rule in &self.rules {
+            let result = Value::resolve_val(&rule.code, &context);
+            if metered.is_spent() {
+                return Err(Violation::TooCostly { expression: rule.expression.clone() });
+            }
+            let holds = match &result {
+                Ok(value) => value
+                    .downcast_ref::<CelBool>()
+                    .map(|holds| *holds.inner())
+                    .ok_or_else(|| format!("it is of type {}, not bool", value.get_type().name())),
+                Err(error) => Err(why_undecided(error)),
+            };
+            match holds {
+                Ok(true) => {}
+                Ok(false) if rule.text.is_empty() => broken.push(format!("this must hold: {}", rule.expression)),
+                Ok(false) => broken.push(rule.text.clone()),
+                Err(why) => return Err(Violation::Undecided { expression: rule.expression.clone(), why }),
+            }
+        }
+        if broken.is_empty() { Ok(()) } else { Err(Violation::Broken(broken)) }
+    }
+}
+
+/// What rules may know of a resource beside its data; [`check`] has the same list.
+fn facts(resource: &Resource) -> Box<dyn Val + '_> {
+    let metadata = resource.metadata.iter().map(|(key, value)| (key.as_str().into(), text(value)));
+    let metadata: HashMap<CelMapKey<'_>, Box<dyn Val + '_>> = metadata.collect();
+    let facts: HashMap<CelMapKey<'_>, Box<dyn Val + '_>> = HashMap::from([
+        ("name".into(), text(&resource.id.name)),
+        ("partition".into(), text(&resource.id.tenancy.partition)),
+        ("namespace".into(), text(&resource.id.tenancy.namespace)),
+        ("metadata".into(), Box::new(CelMap::from(metadata)) as Box<dyn Val + '_>),
+    ]);
+    Box::new(CelMap::from(facts))
+}
+
+fn text<'v>(text: &'v str) -> Box<dyn Val + 'v> {
+    Box::new(CelString::from(text))
+}
+
+fn compile(expression: &str, message: &MessageDescriptor, patterns: &mut meter::Patterns) -> Result<IdedExpr, String> {
+    let depth = nesting(expression);
+    if depth > TYPE_RULE_DEPTH_MAX {
+        return Err(format!("it is nested {depth} deep, more than the {TYPE_RULE_DEPTH_MAX} that are allowed"));
+    }
+    let parsed = ENV.parser().max_recursion_depth(RECURSION_MAX).parse(expression);
+    let mut code = parsed.map_err(|errors| {
+        let first = errors.errors.first();
+        first.map_or_else(String::new, |error| format!("line {}, column {}: {}", error.pos.0, error.pos.1, error.msg))
+    })?;
+    if !check::is_shallow(&code, TYPE_RULE_TREE_DEPTH_MAX) {
+        return Err(format!("it chains more than {TYPE_RULE_TREE_DEPTH_MAX} operators; split it into several rules"));
+    }
+    check::check(&mut code, message)?;
+    meter::instrument(&mut code, patterns)?;
+    Ok(code)
+}
+
+/// How deep the parser's own recursion may be: a level of an expression takes several of the grammar's.
+const RECURSION_MAX: u16 = 16 * TYPE_RULE_DEPTH_MAX as u16;
+
+/// How many brackets are open at once, at most, with the operators that nest without any. Quotes are not looked at: a
+/// bracket in a text counts, too.
+fn nesting(expression: &str) -> usize {
+    let mut open = 0_usize;
+    let mut deepest = 0;
+    let mut signs = 0_usize;
+    for c in expression.chars() {
+        match c {
+            '(' | '[' | '{' => open += 1,
+            ')' | ']' | '}' => open = open.saturating_sub(1),
+            '?' | '!' | '-' => signs += 1,
+            _ => {}
+        }
+        deepest = deepest.max(open);
+    }
+    deepest + signs / 4
+}
+
+/// The interpreter's words, cut: they may show the whole data.
+fn why_undecided(error: &cel::ExecutionError) -> String {
+    shown(&error.to_string())
+}

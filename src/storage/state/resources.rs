@@ -1,0 +1,223 @@
+//! Resources in the state: their records, who owns them, and how many there are of a type and in a unit of tenancy.
+//!
+//! Owns what is kept up with every write of a resource: the index of owners, the counts. Knows no rule about when something
+//! may be written. Invariant: index and counts say what the live records say, at every applied index.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocksdb::{ColumnFamily, WriteBatch};
+
+use super::db::corrupt;
+use super::keys::{self, Table};
+use super::options::{HISTORY, META};
+use super::record::{HistoryRecord, Version};
+use super::txn::WriteTxn;
+use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
+use crate::codec;
+use crate::storage::StorageError;
+use crate::types::resource::{
+    Any, Resource, ResourceId, Tenancy, Type, TypeName, WILDCARD, builtin_scope, resource_key,
+};
+use crate::types::{ChangeKind, KeyValue, LogIndex};
+
+/// What a transaction has counted and nobody else sees yet.
+#[derive(Default)]
+pub(super) struct PendingResources {
+    types: BTreeMap<TypeName, TypeRecord>,
+    units: BTreeMap<Tenancy, u64>,
+}
+
+impl PendingResources {
+    /// Puts it into the batch. What counts nothing has no entry.
+    pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
+        for (name, record) in &self.types {
+            if *record == TypeRecord::default() {
+                batch.delete_cf(meta, keys::resource_type(name));
+            } else {
+                batch.put_cf(meta, keys::resource_type(name), record.encode());
+            }
+        }
+        for (unit, count) in &self.units {
+            match count {
+                0 => batch.delete_cf(meta, keys::unit(unit)),
+                count => batch.put_cf(meta, keys::unit(unit), encode_count(*count)),
+            }
+        }
+    }
+}
+
+impl HistoryRecord {
+    /// The resource that the record of the command at `index` is about.
+    ///
+    /// # Errors
+    ///
+    /// If it is no record of a resource that this version understands.
+    pub fn resource(&self, index: LogIndex) -> Result<Resource, StorageError> {
+        codec::decode_resource(self.kv.value.clone(), index)
+            .map_err(|error| corrupt(HISTORY, &self.kv.key, &error.to_string()))
+    }
+}
+
+/// What the tombstone of `owner` holds.
+pub fn tombstone_data(owner: &ResourceId) -> Any {
+    codec::tombstone_data(owner)
+}
+
+/// Whom a tombstone stands for; `None` if it does not say.
+pub fn tombstone_owner(tombstone: &Resource) -> Option<ResourceId> {
+    codec::read_tombstone(tombstone.data.as_ref()?).ok()
+}
+
+impl WriteTxn<'_> {
+    /// Writes a resource, and returns it with its version, which is the current command's. `previous` is what it replaces.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn put_resource(
+        &mut self,
+        mut resource: Resource,
+        previous: Option<(&Version, &Resource)>,
+    ) -> Result<Arc<Resource>, StorageError> {
+        let key = resource_key(&resource.id);
+        resource.version = LogIndex::ZERO;
+        let value = codec::encode_resource(&resource);
+        let place = self.next_place();
+        resource.version = place.index;
+        let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");
+        match previous {
+            None => {
+                self.head.live_bytes += key.len() as u64 + u64::from(value_len);
+                self.count_unit(&resource.id.tenancy, true)?;
+                self.count_type(&resource.id.type_, true)?;
+                if let Some(owner) = &resource.owner {
+                    self.index.insert(owned_entry(owner, &key), true);
+                }
+            }
+            Some((version, stored)) => {
+                self.head.live_bytes += u64::from(value_len);
+                self.head.live_bytes -= u64::from(version.value_len);
+                debug_assert_eq!(stored.owner, resource.owner, "invariant: an owner never changes");
+                if stored.id.type_ != resource.id.type_ {
+                    self.count_type(&stored.id.type_, false)?;
+                    self.count_type(&resource.id.type_, true)?;
+                }
+            }
+        }
+        let writes = previous.map_or(1, |(version, _)| version.version + 1);
+        let version = Version { value_len, version: writes, ..place };
+        let resource = Arc::new(resource);
+        let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
+        self.record(Table::Resource, ChangeKind::Put, version, kv, Some(Arc::clone(&resource)));
+        Ok(resource)
+    }
+
+    /// Removes a resource. Its record says what it was last, so that whoever reads history needs to look no further.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn delete_resource(&mut self, version: &Version, last: Resource) -> Result<(), StorageError> {
+        let key = resource_key(&last.id);
+        self.head.live_bytes -= key.len() as u64 + u64::from(version.value_len);
+        self.count_unit(&last.id.tenancy, false)?;
+        self.count_type(&last.id.type_, false)?;
+        if let Some(owner) = &last.owner {
+            self.index.insert(owned_entry(owner, &key), false);
+        }
+        let place = Version { deleted: true, ..self.next_place() };
+        let kv = KeyValue { key, value: codec::encode_resource(&last), ..KeyValue::default() };
+        self.record(Table::Resource, ChangeKind::Delete, place, kv, Some(Arc::new(last)));
+        Ok(())
+    }
+
+    /// Registers a type of resources, or with `None` removes its registration.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn set_registration(
+        &mut self,
+        name: TypeName,
+        index: LogIndex,
+        registered: Option<Registration>,
+    ) -> Result<(), StorageError> {
+        let mut record = self.pending_type(&name)?;
+        match (record.registered.is_some(), registered.is_some()) {
+            (false, true) => self.head.types.count += 1,
+            (true, false) => self.head.types.count -= 1,
+            (false, false) | (true, true) => {}
+        }
+        self.head.types.changed = index;
+        record.registered = registered;
+        self.resources.types.insert(name, record);
+        Ok(())
+    }
+
+    pub(super) fn pending_type(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {
+        if let Some(record) = self.resources.types.get(name) {
+            return Ok(record.clone());
+        }
+        let key = keys::resource_type(name);
+        read_type(&key, self.db.db.get_pinned_cf(self.families.meta, &key)?.as_deref())
+    }
+
+    pub(super) fn pending_unit(&self, unit: &Tenancy) -> Result<u64, StorageError> {
+        if let Some(count) = self.resources.units.get(unit) {
+            return Ok(*count);
+        }
+        let key = keys::unit(unit);
+        read_count(&key, self.db.db.get_pinned_cf(self.families.meta, &key)?.as_deref())
+    }
+
+    fn count_type(&mut self, type_: &Type, comes: bool) -> Result<(), StorageError> {
+        if builtin_scope(type_).is_some() {
+            return Ok(());
+        }
+        let name = TypeName::of(type_);
+        let mut record = self.pending_type(&name)?;
+        step(&mut record.count, comes);
+        self.resources.types.insert(name, record);
+        Ok(())
+    }
+
+    /// Counts a resource in its namespace and in its partition.
+    fn count_unit(&mut self, tenancy: &Tenancy, comes: bool) -> Result<(), StorageError> {
+        if tenancy.partition.is_empty() {
+            return Ok(());
+        }
+        for namespace in [tenancy.namespace.as_str(), WILDCARD] {
+            if !namespace.is_empty() {
+                let unit = Tenancy::new(&tenancy.partition, namespace);
+                let mut count = self.pending_unit(&unit)?;
+                step(&mut count, comes);
+                self.resources.units.insert(unit, count);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn step(count: &mut u64, up: bool) {
+    if up { *count += 1 } else { *count -= 1 }
+}
+
+fn owned_entry(owner: &ResourceId, key: &Bytes) -> Vec<u8> {
+    let mut entry = keys::owned_prefix(owner);
+    entry.extend_from_slice(key);
+    entry
+}
+
+/// Reads what `meta` says of a type.
+pub(super) fn read_type(key: &[u8], bytes: Option<&[u8]>) -> Result<TypeRecord, StorageError> {
+    let Some(bytes) = bytes else { return Ok(TypeRecord::default()) };
+    TypeRecord::decode(bytes).ok_or_else(|| corrupt(META, key, "a type of resources that cannot be decoded"))
+}
+
+/// Reads a count of `meta`.
+pub(super) fn read_count(key: &[u8], bytes: Option<&[u8]>) -> Result<u64, StorageError> {
+    let Some(bytes) = bytes else { return Ok(0) };
+    decode_count(bytes).ok_or_else(|| corrupt(META, key, "a count that cannot be decoded"))
+}

@@ -1,0 +1,251 @@
+//! What can be done to resources, and what comes of it (spec: consul §5.6 to §5.10).
+//!
+//! A command carries all that is chosen (ULIDs, times) and what was found out about it before (which registration of
+//! the type it obeys). Everything else is decided where it is applied, so that nothing can come in between.
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::{Resource, ResourceId, Scope, Status, Type};
+use crate::types::LogIndex;
+
+/// Every change of resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResourceCommand {
+    /// Creates or replaces one.
+    Write(Box<ResourceWrite>),
+    /// Replaces one status of one.
+    WriteStatus(Box<ResourceWriteStatus>),
+    /// Deletes one, or marks it.
+    Delete(Box<ResourceDelete>),
+    /// Deletes some of what a deleted one owned.
+    Reap(Box<ResourceReap>),
+}
+
+/// Creates or replaces a resource (spec: consul §5.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceWrite {
+    /// What is to be stored. A `uid` says which life is meant; `version` and `generation` count for nothing.
+    pub resource: Resource,
+    /// The version that must be stored; zero is one that nothing has.
+    pub expected: Option<LogIndex>,
+    /// The ULID that the resource gets if it is new.
+    pub uid: String,
+    /// The ULID of this writing.
+    pub generation: String,
+    /// The version of the type's registration that was obeyed; zero for a type that is always there.
+    pub type_version: LogIndex,
+    /// If the resource is a type: the type, and where its resources live.
+    pub registers: Option<(Type, Scope)>,
+}
+
+/// Replaces one status of a resource (spec: consul §5.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceWriteStatus {
+    /// Which life of which resource.
+    pub id: ResourceId,
+    /// The version that must be stored; zero is one that nothing has.
+    pub expected: Option<LogIndex>,
+    /// Whose status.
+    pub key: String,
+    /// What it becomes, with the time.
+    pub status: Status,
+}
+
+/// Deletes a resource, or marks it (spec: consul §5.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceDelete {
+    /// Which one; with a uid, only this life.
+    pub id: ResourceId,
+    /// The version that must be stored; zero is one that nothing has.
+    pub expected: Option<LogIndex>,
+    /// What is chosen for it.
+    pub chosen: Chosen,
+}
+
+/// Deletes the next of what a deleted resource owned (spec: consul §5.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceReap {
+    /// The life that has ended.
+    pub owner: ResourceId,
+    /// Version of the tombstone when the walk through what it owned began: a later child has given it another one.
+    pub tombstone_version: LogIndex,
+    /// The child that was looked at last; empty at the beginning of the walk.
+    pub after: Bytes,
+    /// What is chosen for it.
+    pub chosen: Chosen,
+}
+
+/// What one command chooses, however many resources it deletes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// The first of the ULIDs that it may need, as a number; the others follow it.
+    pub ulid: u128,
+    /// The time, as RFC 3339 has it.
+    pub now: String,
+}
+
+/// What became of a command about resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResourceOutcome {
+    /// It is stored like this.
+    Written(Box<Resource>),
+    /// Of [`ResourceCommand::Delete`].
+    Deleted(ResourceDeletion),
+    /// Of [`ResourceCommand::Reap`].
+    Reaped(ResourceReaped),
+}
+
+/// What a delete did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceDeletion {
+    /// Nothing: there was none, or it was marked already.
+    Nothing,
+    /// Marked it: it has finalizers, or is a unit of tenancy that is in use.
+    Marked,
+    /// Removed it.
+    Removed,
+}
+
+/// What a step of reaping did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceReaped {
+    /// Children that were removed.
+    pub removed: u64,
+    /// Children that were marked, for they have finalizers.
+    pub marked: u64,
+    /// The child to go on after; `None` if this was the last step.
+    pub next: Option<Bytes>,
+}
+
+/// Why the state machine refused a command about resources. The texts are for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+#[repr(u8)]
+pub enum ResourceRefusal {
+    /// The type is not registered, or another version of it.
+    #[error("resource type not registered")]
+    TypeUnknown = 1,
+    /// The type was registered anew since the command was made; make it again.
+    #[error("resource type was changed meanwhile")]
+    TypeChanged = 2,
+    /// The units are not those of the type's scope.
+    #[error("tenancy does not fit the scope of the resource type")]
+    ScopeMismatch = 3,
+    /// There is no such partition.
+    #[error("partition not found")]
+    PartitionNotFound = 4,
+    /// There is no such namespace.
+    #[error("namespace not found")]
+    NamespaceNotFound = 5,
+    /// The unit is being deleted.
+    #[error("tenancy marked for deletion: nothing new can be written there")]
+    TenancyMarked = 6,
+    /// A new resource came with a status.
+    #[error("cannot set a status while creating a resource, use the WriteStatus endpoint instead")]
+    StatusAtCreation = 7,
+    /// A write came with another status than the stored one.
+    #[error("cannot modify resource.status using the Write endpoint, use the WriteStatus endpoint instead")]
+    StatusModified = 8,
+    /// A new resource came marked for deletion.
+    #[error("cannot create a resource that is marked for deletion (deletionTimestamp)")]
+    MarkedAtCreation = 9,
+    /// The owner does not exist.
+    #[error("resource.owner does not exist")]
+    OwnerNotFound = 10,
+    /// The owner is stored under another version of its group.
+    #[error("resource.owner is stored with a different GroupVersion")]
+    OwnerOtherVersion = 11,
+    /// A write named another owner than the stored one.
+    #[error("owner cannot be changed")]
+    OwnerChanged = 12,
+    /// The version is not the stored one.
+    #[error("CAS operation failed because the given version doesn't match what is stored")]
+    VersionMismatch = 13,
+    /// The uid is not the stored one.
+    #[error("write failed because the given uid doesn't match what is stored")]
+    WrongUid = 14,
+    /// A write took the mark off.
+    #[error("cannot remove deletionTimestamp")]
+    MarkRemoved = 15,
+    /// A write changed the mark.
+    #[error("cannot modify deletionTimestamp")]
+    MarkModified = 16,
+    /// A write changed metadata of a marked resource, or while marking it.
+    #[error("cannot modify metadata of a resource that is marked for deletion, but for removing finalizers")]
+    MetadataModified = 17,
+    /// A write changed the data of a marked resource, or while marking it.
+    #[error("cannot modify data of a resource that is marked for deletion")]
+    DataModified = 18,
+    /// A write changed nothing about a marked resource.
+    #[error("cannot no-op write resource marked for deletion")]
+    NoOpWrite = 19,
+    /// A write to a marked resource removed no finalizer, or added one.
+    #[error("expected at least one finalizer to be removed, and none to be added")]
+    FinalizerNotRemoved = 20,
+    /// There is no such resource, or only another life of it.
+    #[error("resource not found")]
+    NotFound = 21,
+    /// The resource is stored under another version of its group.
+    #[error("resource is stored with a different GroupVersion than was requested")]
+    OtherGroupVersion = 22,
+    /// A type that has resources cannot be deleted.
+    #[error("resource type is in use: delete its resources first")]
+    TypeInUse = 23,
+    /// A type's names and scope never change.
+    #[error("group, version, kind and scope of a registered resource type cannot be changed")]
+    TypeIdentityChanged = 24,
+    /// The default units stay.
+    #[error("the default partition and namespace cannot be deleted")]
+    DefaultUnit = 25,
+    /// There is nothing to reap: the owner lives, or its tombstone is another one by now.
+    #[error("nothing to reap")]
+    NothingToReap = 26,
+    /// As many types are registered as may be.
+    #[error("too many resource types are registered")]
+    TooManyTypes = 27,
+}
+
+impl ResourceRefusal {
+    /// Every one, by number.
+    pub const ALL: [Self; 27] = [
+        Self::TypeUnknown,
+        Self::TypeChanged,
+        Self::ScopeMismatch,
+        Self::PartitionNotFound,
+        Self::NamespaceNotFound,
+        Self::TenancyMarked,
+        Self::StatusAtCreation,
+        Self::StatusModified,
+        Self::MarkedAtCreation,
+        Self::OwnerNotFound,
+        Self::OwnerOtherVersion,
+        Self::OwnerChanged,
+        Self::VersionMismatch,
+        Self::WrongUid,
+        Self::MarkRemoved,
+        Self::MarkModified,
+        Self::MetadataModified,
+        Self::DataModified,
+        Self::NoOpWrite,
+        Self::FinalizerNotRemoved,
+        Self::NotFound,
+        Self::OtherGroupVersion,
+        Self::TypeInUse,
+        Self::TypeIdentityChanged,
+        Self::DefaultUnit,
+        Self::NothingToReap,
+        Self::TooManyTypes,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_listed_by_number() {
+        for (at, refusal) in ResourceRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, at + 1, "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Typed resources as every layer below the edge sees them (spec: consul §5).
+//!
+//! Owns what a resource is, what its names may look like, and which types exist without being registered. Knows nothing of
+//! protobuf: `data` is bytes with the name of their message. Invariant: maps are ordered, so that equal resources encode
+//! to equal bytes.
+
+mod command;
+mod names;
+mod registration;
+mod selector;
+mod ulid;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::LogIndex;
+
+pub use command::{
+    Chosen, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceReap, ResourceReaped,
+    ResourceRefusal, ResourceWrite, ResourceWriteStatus,
+};
+pub use names::{DEFAULT_UNIT, NameProblem, WILDCARD, check_group, check_group_version, check_kind, check_name};
+pub use registration::{ResourceType, Rule, Scope, TypeName, builtin_scope, builtin_types};
+pub use selector::{Selector, resource_key};
+pub use ulid::{is_ulid, ulid_text};
+
+/// Metadata key whose presence says that a resource is marked for deletion.
+pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
+/// Metadata key that holds the names, separated by white space, of those who must let go of a resource before it goes.
+pub const FINALIZERS: &str = "finalizers";
+
+/// Which sort of thing a resource is. Written `group.version.Kind`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Type {
+    /// Lower snake case.
+    pub group: String,
+    /// `v1`, `v2beta1`. Not part of a resource's identity: two versions of a kind share one space of names.
+    pub group_version: String,
+    /// Pascal case.
+    pub kind: String,
+}
+
+impl Type {
+    /// A type by its parts.
+    pub fn new(group: &str, group_version: &str, kind: &str) -> Self {
+        Self { group: group.to_owned(), group_version: group_version.to_owned(), kind: kind.to_owned() }
+    }
+
+    /// Whether it is the type of tombstones.
+    pub fn is_tombstone(&self) -> bool {
+        *self == Self::tombstone()
+    }
+
+    /// `internal.v1.Tombstone`.
+    pub fn tombstone() -> Self {
+        Self::new("internal", "v1", "Tombstone")
+    }
+
+    /// `headwater.v1.ResourceType`.
+    pub fn resource_type() -> Self {
+        Self::new("headwater", "v1", "ResourceType")
+    }
+
+    /// `tenancy.v2beta1.Partition`.
+    pub fn partition() -> Self {
+        Self::new("tenancy", "v2beta1", "Partition")
+    }
+
+    /// `tenancy.v2beta1.Namespace`.
+    pub fn namespace() -> Self {
+        Self::new("tenancy", "v2beta1", "Namespace")
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.group, self.group_version, self.kind)
+    }
+}
+
+/// Where a resource lives. A unit that the type's scope does not have is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenancy {
+    /// The outer unit; `*` in a query means every one.
+    pub partition: String,
+    /// The inner unit; `*` in a query means every one.
+    pub namespace: String,
+}
+
+impl Tenancy {
+    /// Tenancy by its units.
+    pub fn new(partition: &str, namespace: &str) -> Self {
+        Self { partition: partition.to_owned(), namespace: namespace.to_owned() }
+    }
+}
+
+/// Names one resource and, if `uid` is not empty, one life of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId {
+    /// A ULID chosen by the server at creation; empty in a request that means whichever life there is.
+    pub uid: String,
+    /// A DNS label.
+    pub name: String,
+    /// The type.
+    pub type_: Type,
+    /// Where it lives.
+    pub tenancy: Tenancy,
+}
+
+impl ResourceId {
+    /// Where the tombstone of this life is (spec: consul §5.9). Its name may be longer than a client's may.
+    pub fn tombstone(&self) -> Self {
+        Self {
+            uid: String::new(),
+            name: format!("tombstone-{}-{}", self.name, self.uid.to_lowercase()),
+            type_: Type::tombstone(),
+            tenancy: self.tenancy.clone(),
+        }
+    }
+}
+
+/// The content of a resource: a message of another's making.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Any {
+    /// `type.googleapis.com/` and the full name of the message.
+    pub type_url: String,
+    /// The encoded message.
+    pub value: Bytes,
+}
+
+impl Any {
+    /// Full name of the message: what comes after the last `/` of the URL.
+    pub fn message_name(&self) -> &str {
+        self.type_url.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// One resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name, uid included.
+    pub id: ResourceId,
+    /// The resource that it belongs to. Set at creation and never changed.
+    pub owner: Option<ResourceId>,
+    /// Log index of the last write of any kind; zero if it is not stored. On the wire it is decimal text.
+    pub version: LogIndex,
+    /// A ULID that changes with every write but those of a status.
+    pub generation: String,
+    /// Notes of clients; see [`DELETION_TIMESTAMP`] and [`FINALIZERS`].
+    pub metadata: BTreeMap<String, String>,
+    /// What controllers found, each under its own key.
+    pub status: BTreeMap<String, Status>,
+    /// What it says, if its type has content and it was given.
+    pub data: Option<Any>,
+}
+
+impl Resource {
+    /// Whether it is to be deleted as soon as nobody holds it.
+    pub fn is_marked(&self) -> bool {
+        self.metadata.contains_key(DELETION_TIMESTAMP)
+    }
+
+    /// Those who must let go of it before it goes, without repetitions, in order.
+    pub fn finalizers(&self) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.metadata.get(FINALIZERS).map(|names| names.split_whitespace().collect()).unwrap_or_default();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// What one controller found out about a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The generation that it looked at.
+    pub observed_generation: String,
+    /// The findings.
+    pub conditions: Vec<Condition>,
+    /// When it was written.
+    pub updated_at: Option<Timestamp>,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Seconds since the Unix epoch.
+    pub seconds: i64,
+    /// And nanoseconds, 0 to 999 999 999.
+    pub nanos: i32,
+}
+
+impl Timestamp {
+    /// From milliseconds since the Unix epoch.
+    pub fn from_unix_ms(unix_ms: u64) -> Self {
+        let seconds = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
+        Self { seconds, nanos: (unix_ms % 1000) as i32 * 1_000_000 }
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// What is claimed.
+    pub type_: String,
+    /// 0 unknown, 1 true, 2 false; other numbers are kept as they came.
+    pub state: i32,
+    /// Why, for programs.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// What it is about, if that is another resource.
+    pub resource: Option<Reference>,
+}
+
+/// Points at another resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reference {
+    /// Its type.
+    pub type_: Type,
+    /// Where it lives.
+    pub tenancy: Tenancy,
+    /// Its name.
+    pub name: String,
+    /// The part that is meant, if not all of it.
+    pub section: String,
+}

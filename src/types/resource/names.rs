@@ -1,0 +1,155 @@
+//! What names may look like (spec: consul §5.3). Names are not folded: what is not as it must be is refused.
+
+use thiserror::Error;
+
+use crate::types::limits::RESOURCE_NAME_BYTES_MAX;
+
+/// Stands for every unit of tenancy, in queries.
+pub const WILDCARD: &str = "*";
+/// The unit that is meant when none is named.
+pub const DEFAULT_UNIT: &str = "default";
+/// What is wrong with a name. The text has no subject, so that the caller can say which name it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NameProblem {
+    /// Not a lower-case DNS label.
+    #[error(
+        "must consist of lower case alphanumeric characters or '-', must start and end with an alphanumeric character \
+         and be less than 64 characters"
+    )]
+    Label,
+    /// Not lower snake case.
+    #[error("must be lower snake case and have at least two characters, like \"catalog\"")]
+    Group,
+    /// Not a version.
+    #[error("must be \"v\", perhaps lower case letters and digits, and a digit, like \"v1\" or \"v2beta1\"")]
+    GroupVersion,
+    /// Not Pascal case.
+    #[error("must be Pascal case and have at least two characters, like \"Service\"")]
+    Kind,
+}
+
+/// Checks the name of a resource or of a unit of tenancy: 1 to 63 characters of `a-z`, `0-9` and `-`, with a letter or
+/// digit at both ends.
+///
+/// # Errors
+///
+/// [`NameProblem::Label`].
+pub fn check_name(name: &str) -> Result<(), NameProblem> {
+    let bytes = name.as_bytes();
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let sound = !bytes.is_empty()
+        && bytes.len() <= RESOURCE_NAME_BYTES_MAX
+        && bytes.iter().all(|&byte| inner(byte))
+        && bytes[0] != b'-'
+        && bytes[bytes.len() - 1] != b'-';
+    if sound { Ok(()) } else { Err(NameProblem::Label) }
+}
+
+/// Checks the group of a type that is being registered: `[a-z][a-z\d_]+`.
+///
+/// # Errors
+///
+/// [`NameProblem::Group`].
+pub fn check_group(group: &str) -> Result<(), NameProblem> {
+    let rest = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    match group.as_bytes() {
+        [first, others @ ..] if first.is_ascii_lowercase() && !others.is_empty() && others.iter().all(|&b| rest(b)) => {
+            Ok(())
+        }
+        _ => Err(NameProblem::Group),
+    }
+}
+
+/// Checks the version of a type that is being registered: `v([a-z\d]+)?\d`.
+///
+/// # Errors
+///
+/// [`NameProblem::GroupVersion`].
+pub fn check_group_version(version: &str) -> Result<(), NameProblem> {
+    let middle = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    match version.as_bytes() {
+        [b'v', between @ .., last] if last.is_ascii_digit() && between.iter().all(|&b| middle(b)) => Ok(()),
+        _ => Err(NameProblem::GroupVersion),
+    }
+}
+
+/// Checks the kind of a type that is being registered: `[A-Z][A-z\d]+`, letters and digits alone.
+///
+/// # Errors
+///
+/// [`NameProblem::Kind`].
+pub fn check_kind(kind: &str) -> Result<(), NameProblem> {
+    match kind.as_bytes() {
+        [first, others @ ..]
+            if first.is_ascii_uppercase()
+                && !others.is_empty()
+                && others.iter().all(|byte| byte.is_ascii_alphanumeric()) =>
+        {
+            Ok(())
+        }
+        _ => Err(NameProblem::Kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_dns_labels() {
+        let longest = "a".repeat(RESOURCE_NAME_BYTES_MAX);
+        for name in ["a", "0", "a-b", "a--b", "0a9", longest.as_str()] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        let too_long = "a".repeat(RESOURCE_NAME_BYTES_MAX + 1);
+        for name in ["", "-", "-a", "a-", "A", "aB", "a.b", "a_b", "a b", "ä", "a\0", "*", too_long.as_str()] {
+            assert_eq!(check_name(name), Err(NameProblem::Label), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn types_are_named_by_their_patterns() {
+        for (group, sound) in [
+            ("demo", true),
+            ("a1", true),
+            ("foo_bar", true),
+            ("a_", true),
+            ("", false),
+            ("a", false),
+            ("1a", false),
+            ("_a", false),
+            ("Foo", false),
+            ("foo-bar", false),
+            ("foo.bar", false),
+        ] {
+            assert_eq!(check_group(group).is_ok(), sound, "{group:?}");
+        }
+        for (version, sound) in [
+            ("v1", true),
+            ("v2beta1", true),
+            ("v10", true),
+            ("v", false),
+            ("1", false),
+            ("v1beta", false),
+            ("V1", false),
+            ("v1.1", false),
+            ("va1", true),
+            ("", false),
+        ] {
+            assert_eq!(check_group_version(version).is_ok(), sound, "{version:?}");
+        }
+        for (kind, sound) in [
+            ("Artist", true),
+            ("A1", true),
+            ("RecordLabel", true),
+            ("A", false),
+            ("", false),
+            ("artist", false),
+            ("Record_Label", false),
+            ("1A", false),
+            ("Ärtist", false),
+        ] {
+            assert_eq!(check_kind(kind).is_ok(), sound, "{kind:?}");
+        }
+    }
+}

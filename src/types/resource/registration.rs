@@ -1,0 +1,152 @@
+//! Types as they are registered, and those that are always there.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::{Tenancy, Type};
+
+/// Which units of tenancy the resources of a type live in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Not said: the units are taken as they come. Of `internal.v1.Tombstone` alone.
+    Undefined,
+    /// None.
+    Cluster,
+    /// A partition.
+    Partition,
+    /// A namespace of a partition.
+    Namespace,
+}
+
+impl Scope {
+    /// Whether resources live in a partition.
+    pub fn has_partition(self) -> bool {
+        matches!(self, Self::Partition | Self::Namespace)
+    }
+
+    /// Whether resources live in a namespace.
+    pub fn has_namespace(self) -> bool {
+        self == Self::Namespace
+    }
+
+    /// Whether `tenancy` has just the units that the scope has.
+    pub fn fits(self, tenancy: &Tenancy) -> bool {
+        self == Self::Undefined
+            || (self.has_partition() != tenancy.partition.is_empty()
+                && self.has_namespace() != tenancy.namespace.is_empty())
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Undefined => "undefined",
+            Self::Cluster => "cluster",
+            Self::Partition => "partition",
+            Self::Namespace => "namespace",
+        })
+    }
+}
+
+/// What a `headwater.v1.ResourceType` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceType {
+    /// Group, version and kind.
+    pub type_: Type,
+    /// Where its resources live.
+    pub scope: Scope,
+    /// Full name of the message of `data`; empty for a type without data.
+    pub message: String,
+    /// An encoded `google.protobuf.FileDescriptorSet` with that message.
+    pub descriptor_set: Bytes,
+    /// Values of fields that are left out: a JSON object, or empty.
+    pub defaults_json: String,
+    /// What the data must satisfy, in order.
+    pub rules: Vec<Rule>,
+    /// Leaves the type out of HTTP.
+    pub dont_map_http: bool,
+    /// For people.
+    pub description: String,
+}
+
+/// One condition on the data of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// In the Common Expression Language.
+    pub expression: String,
+    /// What a client is told whose resource does not satisfy it.
+    pub message: String,
+}
+
+/// The name of the resource that registers a type: group, version and kind in lower case, joined by `-`. Two types
+/// have the same name only if they differ in the case of their kind alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypeName(pub String);
+
+impl TypeName {
+    /// The name of a type's registration.
+    pub fn of(type_: &Type) -> Self {
+        let group = type_.group.replace('_', "-");
+        Self(format!("{group}-{}-{}", type_.group_version, type_.kind.to_ascii_lowercase()))
+    }
+}
+
+/// The types that are always there, with their scopes and the full names of their messages.
+pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
+    [
+        (Type::tombstone(), Scope::Undefined, "hashicorp.consul.resource.Tombstone"),
+        (Type::resource_type(), Scope::Cluster, "headwater.v1.ResourceType"),
+        (Type::partition(), Scope::Cluster, "hashicorp.consul.tenancy.v2beta1.Partition"),
+        (Type::namespace(), Scope::Partition, "hashicorp.consul.tenancy.v2beta1.Namespace"),
+    ]
+}
+
+/// The scope of a type that is always there.
+pub fn builtin_scope(type_: &Type) -> Option<Scope> {
+    let (group, version, kind) = (type_.group.as_str(), type_.group_version.as_str(), type_.kind.as_str());
+    match (group, version, kind) {
+        ("internal", "v1", "Tombstone") => Some(Scope::Undefined),
+        ("headwater", "v1", "ResourceType") | ("tenancy", "v2beta1", "Partition") => Some(Scope::Cluster),
+        ("tenancy", "v2beta1", "Namespace") => Some(Scope::Partition),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_what_is_always_there_and_the_look_up_agree() {
+        for (type_, scope, _) in builtin_types() {
+            assert_eq!(builtin_scope(&type_), Some(scope), "{type_}");
+        }
+        assert_eq!(builtin_scope(&Type::new("tenancy", "v2beta1", "Cluster")), None);
+        assert_eq!(builtin_scope(&Type::new("tenancy", "v1", "Partition")), None);
+    }
+
+    #[test]
+    fn a_scope_fits_the_units_that_it_has() {
+        let cases = [("", ""), ("p", ""), ("p", "n"), ("", "n")];
+        for (scope, fits) in [
+            (Scope::Undefined, [true, true, true, true]),
+            (Scope::Cluster, [true, false, false, false]),
+            (Scope::Partition, [false, true, false, false]),
+            (Scope::Namespace, [false, false, true, false]),
+        ] {
+            let got = cases.map(|(partition, namespace)| scope.fits(&Tenancy::new(partition, namespace)));
+            assert_eq!(got, fits, "{scope}");
+        }
+    }
+
+    #[test]
+    fn a_registration_is_named_after_its_type() {
+        for (type_, name) in [
+            (Type::new("demo", "v2", "Artist"), "demo-v2-artist"),
+            (Type::new("foo_bar", "v2beta1", "RecordLabel"), "foo-bar-v2beta1-recordlabel"),
+        ] {
+            assert_eq!(TypeName::of(&type_).0, name);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Where a resource is kept, and how many are asked for at once.
+//!
+//! Owns the key of a resource: group, kind, partition, namespace and name, each but the last followed by a separator that
+//! no name has and that sorts before everything that a name has. So the resources of a type follow each other by partition,
+//! namespace and name, and what is asked for without a wildcard is one stretch of keys. The version of the group is no
+//! part of it: versions of a kind share one space of names (spec: consul §5.15).
+
+use bytes::Bytes;
+
+use super::{ResourceId, Tenancy, Type, WILDCARD};
+use crate::types::KeyRange;
+
+/// Ends each part of a key but the name. No name has it, and it sorts before all that names have.
+const SEPARATOR: u8 = 1;
+
+/// The key of a resource, whichever life of it.
+pub fn resource_key(id: &ResourceId) -> Bytes {
+    let mut key = Vec::with_capacity(
+        id.type_.group.len()
+            + id.type_.kind.len()
+            + id.tenancy.partition.len()
+            + id.tenancy.namespace.len()
+            + id.name.len()
+            + 4,
+    );
+    for part in [&id.type_.group, &id.type_.kind, &id.tenancy.partition, &id.tenancy.namespace] {
+        push_part(&mut key, part);
+    }
+    key.extend_from_slice(id.name.as_bytes());
+    key.into()
+}
+
+fn push_part(key: &mut Vec<u8>, part: &str) {
+    key.extend_from_slice(part.as_bytes());
+    key.push(SEPARATOR);
+}
+
+/// The resources of one type in some units, with names that begin alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Selector {
+    /// The type; resources of other versions of its kind are left out.
+    pub type_: Type,
+    /// The units; [`WILDCARD`] stands for every one.
+    pub tenancy: Tenancy,
+    /// What names begin with.
+    pub name_prefix: String,
+}
+
+impl Selector {
+    /// Everything of a type.
+    pub fn everywhere(type_: Type) -> Self {
+        Self { type_, tenancy: Tenancy::new(WILDCARD, WILDCARD), name_prefix: String::new() }
+    }
+
+    /// Whether `id` is asked for.
+    pub fn matches(&self, id: &ResourceId) -> bool {
+        self.type_ == id.type_ && self.is_at(id)
+    }
+
+    /// Whether `id` is asked for if its type is.
+    fn is_at(&self, id: &ResourceId) -> bool {
+        let unit = |wanted: &str, unit: &str| wanted == WILDCARD || wanted == unit;
+        unit(&self.tenancy.partition, &id.tenancy.partition)
+            && unit(&self.tenancy.namespace, &id.tenancy.namespace)
+            && id.name.starts_with(&self.name_prefix)
+    }
+
+    /// The stretch of keys that has everything that is asked for: it ends at the first wildcard, so that what it has must
+    /// still be looked at.
+    pub fn range(&self) -> KeyRange {
+        let mut prefix = Vec::new();
+        push_part(&mut prefix, &self.type_.group);
+        push_part(&mut prefix, &self.type_.kind);
+        for unit in [&self.tenancy.partition, &self.tenancy.namespace] {
+            if unit == WILDCARD {
+                return KeyRange::prefix(prefix.into());
+            }
+            push_part(&mut prefix, unit);
+        }
+        prefix.extend_from_slice(self.name_prefix.as_bytes());
+        KeyRange::prefix(prefix.into())
+    }
+
+    /// The rest of [`range`](Self::range) after the resource with the key `last`.
+    pub fn range_after(&self, last: &[u8]) -> KeyRange {
+        let mut next = last.to_vec();
+        next.push(0);
+        let end = match self.range() {
+            KeyRange::Span { end, .. } => end,
+            KeyRange::One(_) => unreachable!("a prefix is a span"),
+        };
+        KeyRange::Span { start: next.into(), end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(kind: &str, partition: &str, namespace: &str, name: &str) -> ResourceId {
+        ResourceId {
+            uid: String::new(),
+            name: name.to_owned(),
+            type_: Type::new("demo", "v1", kind),
+            tenancy: Tenancy::new(partition, namespace),
+        }
+    }
+
+    #[test]
+    fn keys_are_pinned_and_in_order() {
+        let keys: Vec<Bytes> = [
+            id("A", "", "", "x"),
+            id("A", "p", "", "x"),
+            id("A", "p", "n", "a"),
+            id("A", "p", "n", "a-b"),
+            id("A", "p", "n-n", "a"),
+            id("A", "p-p", "n", "a"),
+            id("Ab", "", "", "a"),
+        ]
+        .iter()
+        .map(resource_key)
+        .collect();
+        assert_eq!(keys[2], &b"demo\x01A\x01p\x01n\x01a"[..]);
+        assert!(keys.is_sorted(), "{keys:?}");
+    }
+
+    #[test]
+    fn a_selector_finds_what_it_asks_for() {
+        let everything = [
+            id("A", "default", "default", "admin"),
+            id("A", "default", "default", "api"),
+            id("A", "default", "default", "web"),
+            id("A", "billing", "payments", "api"),
+            id("B", "default", "default", "admin"),
+            id("A", "default", "other", "autoscaler"),
+        ];
+        for (partition, namespace, prefix, wanted) in [
+            ("default", "default", "", vec![0, 1, 2]),
+            ("billing", "payments", "", vec![3]),
+            ("default", "default", "a", vec![0, 1]),
+            ("*", "*", "", vec![0, 1, 2, 3, 5]),
+            ("default", "*", "", vec![0, 1, 2, 5]),
+            ("*", "default", "", vec![0, 1, 2]),
+            ("*", "*", "a", vec![0, 1, 3, 5]),
+        ] {
+            let selector = Selector {
+                type_: Type::new("demo", "v1", "A"),
+                tenancy: Tenancy::new(partition, namespace),
+                name_prefix: prefix.to_owned(),
+            };
+            let found: Vec<usize> = (0..everything.len()).filter(|&at| selector.matches(&everything[at])).collect();
+            assert_eq!(found, wanted, "{selector:?}");
+            for at in wanted {
+                let key = resource_key(&everything[at]);
+                assert!(selector.range().contains(&key), "{selector:?} {at}");
+                assert!(!selector.range_after(&key).contains(&key));
+            }
+            assert!(!selector.range().contains(&resource_key(&everything[4])), "{selector:?}");
+        }
+    }
+}
