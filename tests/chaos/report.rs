@@ -12,7 +12,7 @@ use crate::args::Plan;
 use crate::check::crash::Life;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
-use crate::check::{Finding, Findings, crash, elle, lease, linear, lock, raft, replay, set, watch};
+use crate::check::{Finding, Findings, crash, durable, elle, lease, linear, lock, raft, replay, set, watch};
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::Entry;
 use crate::rig::Mark;
@@ -102,6 +102,7 @@ impl Evidence<'_> {
             self.findings.clone().scope(format!("{} struck", self.windows.len())),
             self.rate_check(),
             agree,
+            durable::check(records, &self.pasts, self.until),
             replay::check(records, &log).scope(format!("{} requests, {} revisions", records.len(), log.len())),
             raft::check(&self.raft_logs, records, &log),
             linear::check(records, &log),

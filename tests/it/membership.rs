@@ -280,6 +280,27 @@ async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wip
     equal_hashes(&cluster).await;
 }
 
+// Those whom it would ask are no members any more, and whoever took their places answers to other ids.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
+    let mut cluster = Cluster::three().await;
+    for old in [1, 2] {
+        let new = cluster.join(false).await;
+        wait_voter(&cluster, cluster.id(new)).await;
+        remove(&cluster, new, cluster.id(old)).await.unwrap();
+        within("a removed member notices", cluster.node(old).removed()).await;
+        cluster.stop(old).await;
+    }
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    cluster.crash(0).await;
+    cluster.wipe(0);
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    assert_eq!(cluster.kv(0).range(get("k")).await.unwrap().into_inner().kvs.len(), 1);
+    assert_eq!(roles(&cluster, 0).await, [(1, false), (4, false), (5, false)]);
+    equal_hashes(&cluster).await;
+}
+
 // Nobody calls it in time, so that it cannot know. What it then stores and what the others have must stay apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_data() {

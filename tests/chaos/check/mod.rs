@@ -4,6 +4,7 @@
 //! full, the rest counted.
 
 pub(crate) mod crash;
+pub(crate) mod durable;
 pub(crate) mod elle;
 pub(crate) mod lease;
 pub(crate) mod linear;
