@@ -17,6 +17,7 @@ use crate::pb::etcdserverpb::kv_client::KvClient;
 use crate::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::pb::etcdserverpb::watch_client::WatchClient;
+use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
 use crate::pb::v3electionpb::election_client::ElectionClient;
 use crate::pb::v3lockpb::lock_client::LockClient;
 
@@ -76,6 +77,10 @@ impl Attempt {
 
     pub(crate) fn election(&self) -> ElectionClient<Channel> {
         ElectionClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn resources(&self) -> ResourceServiceClient<Channel> {
+        ResourceServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {
