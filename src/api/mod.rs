@@ -16,6 +16,7 @@ mod health;
 mod http;
 mod keep_alive;
 mod metrics;
+mod resource;
 mod service;
 mod watch_metrics;
 mod watch_service;

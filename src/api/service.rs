@@ -36,6 +36,7 @@ use super::gateway::Gateway;
 use super::health::HealthService;
 use super::http::{self as plain, cors};
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
+use super::resource::ResourceService;
 use super::watch_metrics::WatchMetrics;
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
@@ -65,7 +66,8 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
-        early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics),
+        early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
+        resource: ResourceService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         methods,
         kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -112,6 +114,7 @@ struct Inner {
     election: ElectionServer<ElectionService>,
     watch: WatchService,
     early_watch: EarlyWatchService,
+    resource: ResourceService,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
     reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -136,13 +139,14 @@ enum Face {
     EarlyWatch,
     Lock,
     Election,
+    Resource,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -152,6 +156,7 @@ impl Face {
         Self::EarlyWatch,
         Self::Lock,
         Self::Election,
+        Self::Resource,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -169,6 +174,7 @@ impl Face {
             Self::EarlyWatch => "watch",
             Self::Lock => "v3lockpb.Lock",
             Self::Election => "v3electionpb.Election",
+            Self::Resource => "hashicorp.consul.resource.ResourceService",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -263,6 +269,7 @@ impl Inner {
             Face::Early => self.early.clone().call(request),
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),
+            Face::Resource => self.resource.call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),

@@ -21,4 +21,6 @@ pub use command::{decode_proposal, encode_proposal};
 pub use error::CodecError;
 pub use lease::{decode_lease_answer, decode_lease_question, encode_lease_answer, encode_lease_question};
 pub use outcome::{decode_applied, encode_applied};
-pub use resource::{decode_resource, decode_resource_type, encode_resource, read_tombstone, tombstone_data};
+pub use resource::{
+    check_unit, decode_resource, decode_resource_type, encode_resource, read_tombstone, tombstone_data,
+};

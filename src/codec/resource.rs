@@ -11,7 +11,7 @@ use prost::Message;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{required, unknown};
-use crate::pb::{headwater_v1, internal as pb, pbresource};
+use crate::pb::{headwater_v1, internal as pb, pbresource, pbtenancy};
 use crate::types::LogIndex;
 use crate::types::resource::{
     Any, Chosen, Condition, Reference, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId,
@@ -62,6 +62,19 @@ pub fn read_tombstone(data: &Any) -> Result<ResourceId, CodecError> {
     let message = pbresource::Tombstone::decode(data.value.clone())
         .map_err(|error| CodecError::Malformed { what: "tombstone", detail: error.to_string() })?;
     Ok(required(message.owner, "Tombstone.owner")?.into())
+}
+
+/// Whether bytes are the message of a unit of tenancy.
+///
+/// # Errors
+///
+/// [`CodecError::Malformed`] if not.
+pub fn check_unit(bytes: &Bytes) -> Result<(), CodecError> {
+    // The messages of both kinds of unit have the same fields.
+    match pbtenancy::Namespace::decode(bytes.clone()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(CodecError::Malformed { what: "unit of tenancy", detail: error.to_string() }),
+    }
 }
 
 /// Reads the message `headwater.v1.ResourceType`.

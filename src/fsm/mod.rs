@@ -31,6 +31,7 @@ mod writer;
 
 pub use range::range;
 pub use range_cursor::{RangeCursor, RangePart};
+pub use resource::unit_is_marked;
 pub use txn::read_txn;
 pub use validate::{InvalidTxn, validate};
 

@@ -1,22 +1,17 @@
 //! Watching keys: the door from the faces to the live feed and to history.
 //!
-//! Owns where a watch begins, what history is to the feed, and the pair before a change. Knows nothing of streams of
+//! Owns where a watch begins, and the pair before a change. Knows nothing of streams of
 //! clients. Invariant: a watch yields every revision from its start on that touches its interval, once, in order and
 //! whole, or it ends with a reason.
 
-use std::sync::{Arc, Weak};
-
-use futures::future::{BoxFuture, FutureExt};
+use std::sync::Arc;
 
 use super::{Node, NodeError, RequestContext};
 use crate::node::Consistency;
 use crate::storage::state::{StateReader, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{
-    Chunk, CloseReason, Commit, Feed, FeedStats, History, Item, Kv, ScanLimits, Session, Start, StatePoint,
-    Subscription,
-};
-use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision, StoreEpoch};
+use crate::stream::{CloseReason, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription};
+use crate::types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
 const INLINE_LOOKUPS_MAX: usize = 32;
@@ -231,81 +226,11 @@ fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// History as the feed of keys reads it.
-pub(super) struct KvHistory {
-    store: Arc<StateStore>,
-    /// Whose readers it serves; it knows the lineage that they read.
-    feed: Weak<Feed<Kv>>,
-}
-
-impl KvHistory {
-    pub(super) fn new(store: Arc<StateStore>, feed: &Arc<Feed<Kv>>) -> Self {
-        Self { store, feed: Arc::downgrade(feed) }
-    }
-}
-
-/// Whether positions in one lineage mean nothing in the other. One that has no name yet is the same under its name later.
-fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
-    matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
-}
-
-impl History<Kv> for KvHistory {
-    fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<Kv>, CloseReason>> {
-        let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
-        let scan = tokio::task::spawn_blocking(move || {
-            let db = store.current();
-            let view = db.view()?;
-            // A state of another lineage is installed before the feed hears of it and ends its readers; those that come
-            // after that read the new one.
-            let read = feed.upgrade().and_then(|feed| feed.published().epoch);
-            if differ(read, view.head().epoch) {
-                return Ok(Err(CloseReason::EpochChanged));
-            }
-            scan(&view, after, limits)
-        });
-        scan.map(|scanned| match scanned {
-            Ok(Ok(chunk)) => chunk,
-            Ok(Err(error)) => Err(CloseReason::Failed(error.to_string())),
-            Err(_) => Err(CloseReason::Stopping),
-        })
-        .boxed()
-    }
-}
-
-fn scan(
-    view: &ReadView<'_>,
-    after: LogIndex,
-    limits: ScanLimits,
-) -> Result<Result<Chunk<Kv>, CloseReason>, StorageError> {
-    if let Some(point) = view.head().compaction
-        && after.next() < point.index
-    {
-        return Ok(Err(CloseReason::Compacted { revision: point.revision }));
-    }
-    let mut chunk = Chunk { after, reached: view.applied().max(after), commits: Vec::new() };
-    let mut bytes = 0;
-    view.history(after.next(), |command| {
-        let index = command.index;
-        let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
-        let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
-        let events = CommitEvents { index, revision: command.head.revision, kv, resources: [].into() };
-        if let Some(commit) = Commit::new(&events) {
-            bytes += commit.bytes();
-            chunk.commits.push(Arc::new(commit));
-        }
-        let goes_on = chunk.commits.len() < limits.commits_max && bytes < limits.bytes_max;
-        if !goes_on {
-            chunk.reached = index;
-        }
-        goes_on
-    })?;
-    Ok(Ok(chunk))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::FeedOptions;
+    use crate::stream::{Feed, FeedOptions};
+    use crate::types::CommitEvents;
 
     /// Changes of a key that was there before.
     fn items(count: u64) -> Vec<Item<Kv>> {
@@ -321,16 +246,6 @@ mod tests {
         };
         feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
         std::iter::from_fn(|| reader.try_next().unwrap()).collect()
-    }
-
-    #[test]
-    fn lineages_differ_only_if_both_have_a_name() {
-        let (one, other) = (Some(StoreEpoch(1)), Some(StoreEpoch(2)));
-        for (ours, theirs, wanted) in
-            [(None, None, false), (one, None, false), (None, one, false), (one, one, false), (one, other, true)]
-        {
-            assert_eq!(differ(ours, theirs), wanted, "{ours:?} {theirs:?}");
-        }
     }
 
     #[test]

@@ -10,12 +10,14 @@ mod barrier;
 mod contest;
 mod context;
 mod error;
+mod history;
 mod key_watch;
 mod lease;
 mod long_reads;
 mod members;
 mod proposer;
 mod reads;
+mod resource;
 mod restore;
 mod start;
 mod tasks;
@@ -28,7 +30,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
-pub use crate::stream::{CloseReason, Encoding, Item, Kv, Session, StatePoint};
+pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
@@ -38,6 +40,9 @@ pub use key_watch::{KeyWatch, WatchQuery};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;
+pub use resource::{
+    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, Told, TypeMap, WatchStart,
+};
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
 
@@ -77,6 +82,7 @@ struct Inner {
     contenders: Arc<Semaphore>,
     backups: backup::Backups,
     quota: QuotaOptions,
+    resources: resource::Resources,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,

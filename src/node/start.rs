@@ -10,11 +10,12 @@ use tokio::sync::{Semaphore, watch};
 use super::alarms::{self, QuotaOptions};
 use super::backup::Backups;
 use super::barrier::ReadBarrier;
-use super::key_watch::KvHistory;
+use super::history::StateHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
 use super::long_reads::LongReads;
 use super::members::{Members, OwnMember};
 use super::proposer::Proposer;
+use super::resource;
 use super::tasks;
 use super::{Identity, Inner, Node};
 use crate::raft::{self, Consensus, ConsensusOptions, MemberInfo, Timing};
@@ -195,6 +196,7 @@ impl Node {
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
                 backups,
                 quota: options.quota,
+                resources: resource::Resources::new(&events),
                 defragmenting: Arc::default(),
                 serving,
                 reclaimed,
@@ -204,7 +206,12 @@ impl Node {
             }),
         };
         tokio::spawn(events.kv().wake_readers());
-        tokio::spawn(events.kv().serve_catch_up(Arc::new(KvHistory::new(store.clone(), events.kv()))));
+        tokio::spawn(events.kv().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.kv()))));
+        tokio::spawn(events.resources().wake_readers());
+        tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
+        tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
+        tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));
+        tokio::spawn(resource::reap(Arc::downgrade(&node.inner)));
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use super::feed::{Feed, FeedOptions};
 use super::kv::Kv;
 use super::publisher::{Publisher, StatePoint};
+use super::resource::Resources;
 use super::subscription::CloseReason;
 use crate::types::{CommitEvents, LeaseChange};
 
 /// Takes commits from the state machine and feeds all topics.
 pub struct EventPublisher {
     kv: Arc<Feed<Kv>>,
+    resources: Arc<Feed<Resources>>,
 }
 
 impl EventPublisher {
     /// A publisher for a state that is at `point`.
     pub fn new(point: StatePoint, options: FeedOptions) -> Self {
-        Self { kv: Feed::new(point, options) }
+        Self { kv: Feed::new(point, options), resources: Feed::new(point, options) }
     }
 
     /// Changes of KV keys.
@@ -26,15 +28,22 @@ impl EventPublisher {
         &self.kv
     }
 
+    /// Changes of resources.
+    pub fn resources(&self) -> &Arc<Feed<Resources>> {
+        &self.resources
+    }
+
     /// Ends every subscription, and every one that is still made.
     pub fn close(&self, reason: CloseReason) {
-        self.kv.close(reason);
+        self.kv.close(reason.clone());
+        self.resources.close(reason);
     }
 }
 
 impl Publisher for EventPublisher {
     fn publish(&self, commits: Vec<CommitEvents>) {
         self.kv.publish(&commits);
+        self.resources.publish(&commits);
     }
 
     /// Leases are no topic: what ends with them are keys.
@@ -42,5 +51,6 @@ impl Publisher for EventPublisher {
 
     fn reset(&self, point: StatePoint) {
         self.kv.reset(point);
+        self.resources.reset(point);
     }
 }

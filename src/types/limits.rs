@@ -84,6 +84,12 @@ pub const RESOURCE_REAP_BATCH: usize = 256;
 pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
 /// Types that may be registered, count. Every member holds all of them in memory.
 pub const RESOURCE_TYPES_MAX: u64 = 1000;
+/// Resources that one answer lists, bytes as stored; a longer list has to be asked for in pages.
+pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Resources in one page of a list, count.
+pub const RESOURCE_PAGE_MAX: usize = 100_000;
+/// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
+pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
 /// Largest set of descriptors of one type, bytes.
 pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
 /// Longest defaults of one type, bytes of JSON.

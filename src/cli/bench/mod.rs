@@ -11,6 +11,7 @@ mod lease;
 mod ledger;
 mod protobuf;
 mod report;
+mod resource;
 mod watch;
 mod wire;
 mod workload;
@@ -50,6 +51,8 @@ enum WorkloadArgs {
     Txn(LoadArgs),
     /// Read and write single keys, --rw-ratio reads for each write
     Mixed(LoadArgs),
+    /// Read and write typed resources, --rw-ratio reads for each write; registers the type bench.v1.Item
+    Resource(LoadArgs),
     /// Grant leases and keep leases alive, --keep-alives for each grant
     Lease(LeaseArgs),
     /// Let very many leases run out together: are they gone in time, and how fast are puts meanwhile?
@@ -138,9 +141,16 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),
         WorkloadArgs::Txn(load) => (Kind::Txn { puts: load.txn_ops }, load),
         WorkloadArgs::Mixed(load) => (Kind::Mixed { reads_per_write: load.rw_ratio }, load),
+        WorkloadArgs::Resource(load) => (Kind::Resource { reads_per_write: load.rw_ratio }, load),
     };
     check(kind, &load)?;
-    let keys = Keys::new(&load.prefix, load.key_size, load.keys).map_err(CliError::Usage)?;
+    let is_resource = matches!(kind, Kind::Resource { .. });
+    // The names of resources have no slashes.
+    let prefix = if is_resource { load.prefix.replace('/', "-") } else { load.prefix.clone() };
+    let keys = Keys::new(&prefix, load.key_size, load.keys).map_err(CliError::Usage)?;
+    if is_resource {
+        resource::register(&endpoints)?;
+    }
     let workload = |kind| Workload {
         kind,
         keys: keys.clone(),
@@ -165,7 +175,8 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
     };
 
     if load.fill {
-        let fill = Workload { sequential: true, ..workload(Kind::Put) };
+        let filling = if is_resource { Kind::Resource { reads_per_write: 0.0 } } else { Kind::Put };
+        let fill = Workload { sequential: true, ..workload(filling) };
         let outcome = drive::run(plan(fill, FILL_CLIENTS, Stop::After(load.keys), 0, "filling"))?;
         if outcome.failed() > 0 {
             return Err(CliError::Finding(format!("filling failed: {}", outcome.reasons())));
@@ -216,11 +227,17 @@ fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
         Kind::Txn { puts } if puts == 0 || puts as u64 > load.keys => {
             Err(CliError::Usage(format!("--txn-ops must lie between 1 and --keys ({})", load.keys)))
         }
-        Kind::Mixed { reads_per_write } if reads_per_write.is_nan() || reads_per_write < 0.0 => {
+        Kind::Mixed { reads_per_write } | Kind::Resource { reads_per_write }
+            if reads_per_write.is_nan() || reads_per_write < 0.0 =>
+        {
             Err(CliError::Usage("--rw-ratio must not be negative".to_owned()))
         }
-        Kind::Put | Kind::Get | Kind::Range { .. } | Kind::Txn { .. } | Kind::Mixed { .. } | Kind::Lease { .. } => {
-            Ok(())
-        }
+        Kind::Put
+        | Kind::Get
+        | Kind::Range { .. }
+        | Kind::Txn { .. }
+        | Kind::Mixed { .. }
+        | Kind::Lease { .. }
+        | Kind::Resource { .. } => Ok(()),
     }
 }

@@ -121,6 +121,9 @@ impl Connection {
         *request.version_mut() = http::Version::HTTP_2;
         *request.uri_mut() = self.uris[method as usize].clone();
         *request.headers_mut() = self.headers.clone();
+        if method == Method::ResourceReadConsistent {
+            request.headers_mut().insert("x-consul-consistency-mode", HeaderValue::from_static("consistent"));
+        }
         let mut requests = self.requests.clone().ready().await.map_err(broken)?;
         let (response, mut sending) = requests.send_request(request, false).map_err(broken)?;
         sending.send_data(frame, is_all).map_err(broken)?;

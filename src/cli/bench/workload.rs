@@ -9,10 +9,12 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::clock::Clock;
+use super::resource;
 use crate::pb::etcdserverpb::request_op::Request;
 use crate::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use crate::pb::pbresource::{ReadRequest, WriteRequest};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +45,11 @@ pub(super) enum Kind {
         /// Time to live of what is granted.
         ttl_seconds: i64,
     },
+    /// Reads and writes of typed resources.
+    Resource {
+        /// Reads for each write.
+        reads_per_write: f64,
+    },
 }
 
 impl Kind {
@@ -54,6 +61,7 @@ impl Kind {
             Self::Txn { .. } => "txn",
             Self::Mixed { .. } => "mixed",
             Self::Lease { .. } => "lease",
+            Self::Resource { .. } => "resource",
         }
     }
 }
@@ -73,11 +81,26 @@ pub(super) enum Method {
     LeaseGrant,
     /// `Lease.LeaseKeepAlive`, a stream of one request
     LeaseKeepAlive,
+    /// `ResourceService.Write`
+    ResourceWrite,
+    /// `ResourceService.Read`, of whatever the member has
+    ResourceRead,
+    /// `ResourceService.Read`, of everything that was acknowledged
+    ResourceReadConsistent,
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Put, Self::Range, Self::Txn, Self::Watch, Self::LeaseGrant, Self::LeaseKeepAlive];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Put,
+        Self::Range,
+        Self::Txn,
+        Self::Watch,
+        Self::LeaseGrant,
+        Self::LeaseKeepAlive,
+        Self::ResourceWrite,
+        Self::ResourceRead,
+        Self::ResourceReadConsistent,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -87,6 +110,8 @@ impl Method {
             Self::Watch => "watch",
             Self::LeaseGrant => "grant",
             Self::LeaseKeepAlive => "keep-alive",
+            Self::ResourceWrite => "write",
+            Self::ResourceRead | Self::ResourceReadConsistent => "read",
         }
     }
 
@@ -98,6 +123,8 @@ impl Method {
             Self::Watch => "/etcdserverpb.Watch/Watch",
             Self::LeaseGrant => "/etcdserverpb.Lease/LeaseGrant",
             Self::LeaseKeepAlive => "/etcdserverpb.Lease/LeaseKeepAlive",
+            Self::ResourceWrite => "/hashicorp.consul.resource.ResourceService/Write",
+            Self::ResourceRead | Self::ResourceReadConsistent => "/hashicorp.consul.resource.ResourceService/Read",
         }
     }
 }
@@ -180,6 +207,11 @@ impl Workload {
                 let read = random.random::<f64>() < reads_per_write / (1.0 + reads_per_write);
                 if read { self.range(at, 1) } else { self.put(at, due) }
             }
+            Kind::Resource { reads_per_write } => {
+                let at = self.pick(number, 1, random);
+                let read = random.random::<f64>() < reads_per_write / (1.0 + reads_per_write);
+                if read { self.read_resource(at) } else { self.write_resource(at) }
+            }
             Kind::Lease { keep_alives_per_grant: ratio, ttl_seconds } => {
                 let keeps = ratio.is_infinite() || random.random::<f64>() < ratio / (1.0 + ratio);
                 match keeps.then(|| self.leases[random.random_range(0..self.leases.len())]) {
@@ -206,6 +238,18 @@ impl Workload {
 
     fn put(&self, at: u64, due: Instant) -> Encoded {
         Encoded { method: Method::Put, frame: frame(&self.put_request(at, due)), key: at, pairs: None }
+    }
+
+    fn write_resource(&self, at: u64) -> Encoded {
+        let resource = resource::of(&self.keys.key(at), &self.value);
+        let frame = frame(&WriteRequest { resource: Some(resource) });
+        Encoded { method: Method::ResourceWrite, frame, key: at, pairs: None }
+    }
+
+    fn read_resource(&self, at: u64) -> Encoded {
+        let frame = frame(&ReadRequest { id: Some(resource::id(&self.keys.key(at))) });
+        let method = if self.serializable { Method::ResourceRead } else { Method::ResourceReadConsistent };
+        Encoded { method, frame, key: at, pairs: None }
     }
 
     fn range(&self, at: u64, width: u64) -> Encoded {
@@ -304,6 +348,19 @@ mod tests {
         let kind = Kind::Lease { keep_alives_per_grant: f64::INFINITY, ttl_seconds: 60 };
         let request = workload(kind, 1, false).next(0, Instant::now(), &mut random).frame;
         assert_eq!(LeaseKeepAliveRequest::decode(&request[5..]).unwrap().id, 7);
+    }
+
+    #[test]
+    fn resources_are_written_and_read_by_their_names() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let now = Instant::now();
+        let write = workload(Kind::Resource { reads_per_write: 0.0 }, 3, true).next(2, now, &mut random);
+        let resource = WriteRequest::decode(&write.frame[5..]).unwrap().resource.unwrap();
+        assert_eq!((write.method, resource.id.unwrap().name.as_str()), (Method::ResourceWrite, "k/0002"));
+        let reading = workload(Kind::Resource { reads_per_write: f64::MAX }, 3, true);
+        assert_eq!(reading.next(0, now, &mut random).method, Method::ResourceRead);
+        let strong = Workload { serializable: false, ..reading };
+        assert_eq!(strong.next(0, now, &mut random).method, Method::ResourceReadConsistent);
     }
 
     #[test]

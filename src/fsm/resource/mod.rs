@@ -12,11 +12,12 @@ mod tenancy;
 mod ulid;
 mod write;
 
-use super::stop::Stop;
+use super::stop::{Stop, settle};
+use crate::storage::StorageError;
 use crate::storage::state::{Registration, StateReader, Version, WriteTxn};
 use crate::types::limits::RESOURCE_TYPES_MAX;
 use crate::types::resource::{
-    Resource, ResourceCommand, ResourceId, ResourceRefusal, Scope, Type, TypeName, builtin_scope, resource_key,
+    Resource, ResourceCommand, ResourceId, ResourceRefusal, Scope, Tenancy, Type, TypeName, builtin_scope, resource_key,
 };
 use crate::types::{LogIndex, Outcome, Refusal};
 
@@ -34,6 +35,19 @@ pub(super) fn apply(
         ResourceCommand::Reap(reap) => reap::apply(txn, index, reap)?,
     };
     Ok(outcome.map_or(Outcome::Nothing, Outcome::Resource))
+}
+
+/// Whether the units in which a resource of a type with `scope` lives are being deleted.
+///
+/// # Errors
+///
+/// The refusal for a unit that does not exist. If the disk failed.
+pub fn unit_is_marked(
+    state: &impl StateReader,
+    scope: Scope,
+    tenancy: &Tenancy,
+) -> Result<Result<bool, Refusal>, StorageError> {
+    settle(tenancy::look_up(state, scope, tenancy).map(|units| units == tenancy::Units::Marked))
 }
 
 impl From<ResourceRefusal> for Stop {

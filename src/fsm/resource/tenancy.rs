@@ -10,7 +10,7 @@ use crate::types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, T
 
 /// How a unit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Units {
+pub(super) enum Units {
     /// All that the scope has are there.
     Open,
     /// One of them is being deleted.
@@ -18,16 +18,17 @@ pub(crate) enum Units {
 }
 
 /// Looks at the units in which a resource of a type with `scope` would live.
-pub(crate) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<Units, Stop> {
+pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<Units, Stop> {
     let mut units = Units::Open;
-    if scope.has_partition() {
+    // What always stays need not be looked at, and most resources live there.
+    let in_default = tenancy.partition == DEFAULT_UNIT;
+    if scope.has_partition() && !in_default {
         match is_marked(state, &partition(&tenancy.partition))? {
             Some(marked) => units = if marked { Units::Marked } else { units },
-            None if tenancy.partition == DEFAULT_UNIT => {}
             None => return Err(ResourceRefusal::PartitionNotFound.into()),
         }
     }
-    if scope.has_namespace() {
+    if scope.has_namespace() && !(in_default && tenancy.namespace == DEFAULT_UNIT) {
         match is_marked(state, &namespace(tenancy))? {
             Some(marked) => units = if marked { Units::Marked } else { units },
             None if tenancy.namespace == DEFAULT_UNIT => {}

@@ -1,7 +1,7 @@
 //! Creates or replaces a resource (spec: consul §5.6, phases B and C).
 
 use super::deferred::{Purpose, vet};
-use super::tenancy::Units;
+use super::tenancy::{Units, is_default};
 use super::{Stored, check_registration, find, store, tenancy, type_of};
 use crate::fsm::stop::Stop;
 use crate::storage::state::WriteTxn;
@@ -113,6 +113,9 @@ fn update(write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resour
         resource.status.clone_from(&before.status);
     } else if resource.status != before.status {
         return Err(ResourceRefusal::StatusModified);
+    }
+    if is_default(&resource.id) && resource.is_marked() {
+        return Err(ResourceRefusal::DefaultUnit);
     }
     let purpose = vet(before, &resource)?;
     if units == Units::Marked && purpose == Purpose::Other {

@@ -33,7 +33,7 @@ pub use reclaim::ReclaimProgress;
 pub use record::{
     CompactionPoint, HistoryHead, HistoryRecord, RegisteredTypes, Registration, StateHead, TypeRecord, Version,
 };
-pub use resources::tombstone_data;
+pub use resources::{tombstone_data, tombstone_owner};
 pub use restore::{CheckpointContents, Rebirth, describe_checkpoint, restore_state, restore_target};
 pub use scan::VersionScan;
 pub use store::{PreparedState, StateStore};

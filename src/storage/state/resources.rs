@@ -64,6 +64,11 @@ pub fn tombstone_data(owner: &ResourceId) -> Any {
     codec::tombstone_data(owner)
 }
 
+/// Whom a tombstone stands for; `None` if it does not say.
+pub fn tombstone_owner(tombstone: &Resource) -> Option<ResourceId> {
+    codec::read_tombstone(tombstone.data.as_ref()?).ok()
+}
+
 impl WriteTxn<'_> {
     /// Writes a resource, and returns it with its version, which is the current command's. `previous` is what it replaces.
     ///

@@ -8,6 +8,7 @@ mod command;
 mod names;
 mod registration;
 mod selector;
+mod ulid;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,7 @@ pub use command::{
 pub use names::{DEFAULT_UNIT, NameProblem, WILDCARD, check_group, check_group_version, check_kind, check_name};
 pub use registration::{ResourceType, Rule, Scope, TypeName, builtin_scope, builtin_types};
 pub use selector::{Selector, resource_key};
+pub use ulid::{is_ulid, ulid_text};
 
 /// Metadata key whose presence says that a resource is marked for deletion.
 pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";

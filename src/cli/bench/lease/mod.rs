@@ -18,6 +18,7 @@ use crate::cli::error::CliError;
 use drive::{Plan, Stop};
 
 pub(super) use expiry::{LeaseExpiryArgs, run as expiry};
+pub(super) use setup::connect;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct LeaseArgs {

@@ -45,7 +45,7 @@ fn a_removal_writes_a_tombstone_and_its_own_removal_does_not() {
         let tombstone = store.read(&stored.id.tombstone()).unwrap();
         assert_eq!(tombstone.id.name, format!("tombstone-a-{}", stored.id.uid.to_lowercase()));
         assert_eq!(tombstone.id.tenancy, stored.id.tenancy);
-        let owner = crate::codec::read_tombstone(tombstone.data.as_ref().unwrap()).unwrap();
+        let owner = tombstone_owner(&tombstone).unwrap();
         assert_eq!(owner, stored.id);
         assert_eq!(store.delete(&tombstone.id), Ok(ResourceDeletion::Removed));
         assert!(store.all(&Type::tombstone()).is_empty());

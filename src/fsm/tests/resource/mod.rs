@@ -12,7 +12,7 @@ mod types;
 mod write;
 
 use super::bed::{Bed, bytes};
-use crate::storage::state::{StateReader, Table};
+use crate::storage::state::{StateReader, Table, tombstone_data, tombstone_owner};
 use crate::types::resource::{
     Any, Chosen, FINALIZERS, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome,
     ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Scope, Status, Tenancy, Type,
@@ -62,11 +62,13 @@ pub(super) struct Store {
     pub(super) bed: Bed,
     /// Counts what is chosen.
     chosen: u128,
+    /// Everything that was applied.
+    log: Vec<Command>,
 }
 
 impl Store {
     pub(super) fn empty() -> Self {
-        Self { bed: Bed::new(), chosen: 1000 }
+        Self { bed: Bed::new(), chosen: 1000, log: Vec::new() }
     }
 
     /// With the types registered.
@@ -79,6 +81,7 @@ impl Store {
     }
 
     pub(super) fn run(&mut self, command: ResourceCommand) -> Done {
+        self.log.push(Command::Resource(command.clone()));
         match self.bed.apply(Command::Resource(command)) {
             Outcome::Resource(outcome) => Ok(outcome),
             Outcome::Refused(Refusal::Resource(refusal)) => Err(refusal),
@@ -165,7 +168,7 @@ impl Store {
     pub(super) fn reap_all(&mut self) -> usize {
         let mut steps = 0;
         while let Some(tombstone) = self.all(&Type::tombstone()).first().cloned() {
-            let owner = crate::codec::read_tombstone(tombstone.data.as_ref().unwrap()).unwrap();
+            let owner = tombstone_owner(&tombstone).unwrap();
             let mut after = bytes::Bytes::new();
             loop {
                 steps += 1;

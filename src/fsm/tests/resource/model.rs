@@ -207,6 +207,10 @@ proptest! {
             }
             check(&store, &model)?;
         }
+        // Whether commands are committed one by one or together makes no difference, nor whether somebody wants to know.
+        let mut together = Bed::new();
+        together.apply_all(store.log.clone(), false);
+        prop_assert_eq!(together.hash(), store.bed.hash());
         // Whoever follows from the beginning comes to the same.
         let mut replayed: BTreeMap<bytes::Bytes, Resource> = BTreeMap::new();
         store.view(|view| view.history(LogIndex(from), |command| {

@@ -163,11 +163,7 @@ fn the_tombstone_of_a_life_that_goes_on_is_only_removed() {
     let mut store = Store::new();
     let owner = store.write(of(artist("owner"))).unwrap();
     let child = store.write(child_of(&owner.id, "child")).unwrap();
-    let forged = Resource {
-        id: owner.id.tombstone(),
-        data: Some(crate::codec::tombstone_data(&owner.id)),
-        ..Resource::default()
-    };
+    let forged = Resource { id: owner.id.tombstone(), data: Some(tombstone_data(&owner.id)), ..Resource::default() };
     store.write(forged).unwrap();
     assert_eq!(store.reap_all(), 1);
     assert_eq!(store.read(&child.id), Some(child));

@@ -99,6 +99,9 @@ fn the_default_units_stay() {
     for id in [partition("default"), namespace("default", "default")] {
         store.write(of(id.clone())).unwrap();
         assert_eq!(store.delete(&id), Err(ResourceRefusal::DefaultUnit));
+        let mut marked = of(id);
+        marked.metadata.insert(crate::types::resource::DELETION_TIMESTAMP.to_owned(), NOW.to_owned());
+        assert_eq!(store.write(marked), Err(ResourceRefusal::DefaultUnit));
     }
     store.write(of(partition("p"))).unwrap();
     store.write(of(namespace("p", "default"))).unwrap();

@@ -1,0 +1,230 @@
+//! The one table from what can go wrong with resources to gRPC codes and texts (spec: consul §5.3 to §5.14).
+//!
+//! No wildcard arms: a new way to fail has to find its line here.
+
+use http::HeaderValue;
+use tonic::{Code, Status};
+
+use super::super::context::HEADWATER_INDETERMINATE;
+use super::super::etcd::errors::Invalid as InvalidMetadata;
+use super::validate::Invalid;
+use crate::node::{CloseReason, NodeError, ResourceError};
+use crate::types::Refusal;
+use crate::types::resource::ResourceRefusal;
+
+/// Why a request got no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It says something that it must not: the node was never asked.
+    Invalid(Invalid),
+    /// Its metadata cannot be read.
+    Metadata(InvalidMetadata),
+    /// The node refused it or could not do it.
+    Resource(Box<ResourceError>),
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl From<InvalidMetadata> for Failure {
+    fn from(invalid: InvalidMetadata) -> Self {
+        Self::Metadata(invalid)
+    }
+}
+
+impl From<ResourceError> for Failure {
+    fn from(error: ResourceError) -> Self {
+        Self::Resource(Box::new(error))
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Invalid(invalid) => Self::invalid_argument(invalid.to_string()),
+            Failure::Metadata(invalid) => {
+                let (code, text) = invalid.wire();
+                Self::new(code, text)
+            }
+            Failure::Resource(error) => status(&error),
+        }
+    }
+}
+
+/// Code and text of what the node says.
+fn status(error: &ResourceError) -> Status {
+    let code = match error {
+        ResourceError::Node(NodeError::Refused(Refusal::Resource(refusal))) => refusal_code(*refusal),
+        ResourceError::Node(error) => return node(error),
+        ResourceError::NotFound(_) => Code::NotFound,
+        ResourceError::TypeUnknown(_)
+        | ResourceError::Scope { .. }
+        | ResourceError::GroupVersion { .. }
+        | ResourceError::Reserved(_)
+        | ResourceError::Schema(_)
+        | ResourceError::RegistrationName { .. }
+        | ResourceError::BuiltIn(_)
+        | ResourceError::Violation(_)
+        | ResourceError::Data(_)
+        | ResourceError::PageToken => Code::InvalidArgument,
+        ResourceError::PageExpired | ResourceError::Unsettled(_) => Code::Aborted,
+        ResourceError::ListTooLong(_) => Code::ResourceExhausted,
+        ResourceError::ResumeCompacted(_) | ResourceError::ResumeOtherEpoch => Code::OutOfRange,
+    };
+    Status::new(code, error.to_string())
+}
+
+fn refusal_code(refusal: ResourceRefusal) -> Code {
+    match refusal {
+        ResourceRefusal::TypeUnknown
+        | ResourceRefusal::ScopeMismatch
+        | ResourceRefusal::PartitionNotFound
+        | ResourceRefusal::NamespaceNotFound
+        | ResourceRefusal::TenancyMarked
+        | ResourceRefusal::StatusAtCreation
+        | ResourceRefusal::StatusModified
+        | ResourceRefusal::MarkedAtCreation
+        | ResourceRefusal::OwnerNotFound
+        | ResourceRefusal::OwnerOtherVersion
+        | ResourceRefusal::OwnerChanged
+        | ResourceRefusal::MarkRemoved
+        | ResourceRefusal::MarkModified
+        | ResourceRefusal::MetadataModified
+        | ResourceRefusal::DataModified
+        | ResourceRefusal::NoOpWrite
+        | ResourceRefusal::FinalizerNotRemoved
+        | ResourceRefusal::OtherGroupVersion
+        | ResourceRefusal::TypeIdentityChanged
+        | ResourceRefusal::DefaultUnit => Code::InvalidArgument,
+        ResourceRefusal::NotFound => Code::NotFound,
+        ResourceRefusal::VersionMismatch | ResourceRefusal::TypeChanged => Code::Aborted,
+        ResourceRefusal::WrongUid | ResourceRefusal::TypeInUse | ResourceRefusal::NothingToReap => {
+            Code::FailedPrecondition
+        }
+        ResourceRefusal::TooManyTypes => Code::ResourceExhausted,
+    }
+}
+
+/// Code and text of what has nothing to do with resources.
+fn node(error: &NodeError) -> Status {
+    let code = match error {
+        NodeError::Refused(refusal) => match refusal {
+            Refusal::NoSpace => Code::ResourceExhausted,
+            Refusal::Corrupt => Code::DataLoss,
+            Refusal::Compacted { .. } => Code::OutOfRange,
+            Refusal::FutureRevision { .. }
+            | Refusal::KeyNotFound
+            | Refusal::LeaseNotFound
+            | Refusal::DuplicateKey
+            | Refusal::LeaseExists
+            | Refusal::LeaseTtlTooLarge
+            | Refusal::LeaseStale
+            | Refusal::Resource(_) => Code::Internal,
+        },
+        NodeError::RequestTooLarge => Code::InvalidArgument,
+        NodeError::TooManyRequests => Code::ResourceExhausted,
+        NodeError::Timeout | NodeError::Indeterminate(crate::node::Unanswered::Timeout) => Code::DeadlineExceeded,
+        NodeError::NoLeader
+        | NodeError::LeaderChanged
+        | NodeError::NotLeader
+        | NodeError::Indeterminate(_)
+        | NodeError::MinIndexNotReached { .. }
+        | NodeError::Removed
+        | NodeError::Stopped => Code::Unavailable,
+        NodeError::Membership(_) | NodeError::BadTransferee | NodeError::TransferTimeout | NodeError::Storage(_) => {
+            Code::Internal
+        }
+    };
+    let mut status = Status::new(code, error.to_string());
+    if let NodeError::Indeterminate(_) = error {
+        status.metadata_mut().as_mut().insert(HEADWATER_INDETERMINATE, HeaderValue::from_static("true"));
+    }
+    status
+}
+
+/// How a watch ends: with `ABORTED` if a new one must begin with a list.
+pub(super) fn closed(reason: &CloseReason) -> Status {
+    let code = match reason {
+        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Code::Aborted,
+        CloseReason::Stopping => Code::Unavailable,
+        CloseReason::Failed(_) => Code::Internal,
+    };
+    Status::new(code, reason.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Unanswered;
+    use crate::types::resource::{Scope, Type};
+
+    #[test]
+    fn every_refusal_has_its_code() {
+        let wanted = |refusal| match refusal {
+            ResourceRefusal::VersionMismatch | ResourceRefusal::TypeChanged => Code::Aborted,
+            ResourceRefusal::WrongUid | ResourceRefusal::TypeInUse | ResourceRefusal::NothingToReap => {
+                Code::FailedPrecondition
+            }
+            ResourceRefusal::NotFound => Code::NotFound,
+            ResourceRefusal::TooManyTypes => Code::ResourceExhausted,
+            _ => Code::InvalidArgument,
+        };
+        for refusal in ResourceRefusal::ALL {
+            let status = Status::from(Failure::from(ResourceError::from(refusal)));
+            assert_eq!((status.code(), status.message()), (wanted(refusal), refusal.to_string().as_str()));
+        }
+    }
+
+    #[test]
+    fn the_texts_that_clients_look_for() {
+        let type_ = Type::new("demo", "v2", "Artist");
+        for (error, code, text) in [
+            (
+                ResourceError::TypeUnknown(type_.clone()),
+                Code::InvalidArgument,
+                "resource type demo.v2.Artist not registered",
+            ),
+            (
+                ResourceError::Scope {
+                    scope: Scope::Partition,
+                    type_: type_.clone(),
+                    unit: "namespace",
+                    given: "n".into(),
+                },
+                Code::InvalidArgument,
+                "partition scoped resource demo.v2.Artist cannot have a namespace. got: n",
+            ),
+            (ResourceError::NotFound(ResourceRefusal::NotFound), Code::NotFound, "resource not found"),
+            (ResourceError::NotFound(ResourceRefusal::PartitionNotFound), Code::NotFound, "partition not found"),
+            (
+                ResourceError::GroupVersion { requested: "v1".into(), stored: "v2".into() },
+                Code::InvalidArgument,
+                "resource was requested with GroupVersion=\"v1\", but stored with GroupVersion=\"v2\"",
+            ),
+            (ResourceError::Node(NodeError::NoLeader), Code::Unavailable, "no leader"),
+            (
+                ResourceError::Node(NodeError::Refused(Refusal::NoSpace)),
+                Code::ResourceExhausted,
+                "database space exceeded",
+            ),
+            (
+                ResourceError::PageExpired,
+                Code::Aborted,
+                "the list is too old for another page: its state was compacted; begin again",
+            ),
+        ] {
+            let status = Status::from(Failure::from(error));
+            assert_eq!((status.code(), status.message()), (code, text));
+        }
+    }
+
+    #[test]
+    fn who_cannot_know_is_told_so() {
+        let status = status(&NodeError::Indeterminate(Unanswered::LeaderFailed).into());
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.metadata().get("headwater-indeterminate").unwrap(), "true");
+    }
+}

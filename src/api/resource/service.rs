@@ -1,0 +1,189 @@
+//! The methods: decode, check, call the node, encode.
+
+use std::convert::Infallible;
+use std::future::Future;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use prost::Message;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::server::Grpc;
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use super::super::ApiOptions;
+use super::super::context::{self, reply};
+use super::super::frames::FrameCodec;
+use super::super::watch_metrics::WatchMetrics;
+use super::errors::Failure;
+use super::{metadata, validate, watch};
+use crate::node::{Node, Read, RequestContext, ResourceQuery};
+use crate::pb::pbresource as pb;
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+use crate::types::resource::Resource;
+
+/// Serves `hashicorp.consul.resource.ResourceService`; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ResourceService {
+    pub(super) node: Node,
+    pub(super) options: ApiOptions,
+    pub(super) metrics: WatchMetrics,
+}
+
+/// A request of a method, apart.
+pub(super) struct Call<M> {
+    pub(super) context: RequestContext,
+    pub(super) metadata: HeaderMap,
+    pub(super) message: M,
+}
+
+impl ResourceService {
+    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+        Self { node, options, metrics }
+    }
+
+    /// Answers one call. The path is that of one of the methods.
+    pub(crate) fn call<B>(
+        &self,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let service = self.clone();
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        match method.as_str() {
+            "Read" => service.unary(request, Self::read),
+            "Write" => service.unary(request, Self::write),
+            "WriteStatus" => service.unary(request, Self::write_status),
+            "List" => service.unary(request, Self::list),
+            "ListByOwner" => service.unary(request, Self::list_by_owner),
+            "Delete" => service.unary(request, Self::delete),
+            "MutateAndValidate" => service.unary(request, Self::mutate_and_validate),
+            "WatchList" => Box::pin(async move {
+                let codec = FrameCodec::<pb::WatchListRequest>::default();
+                let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+                let open = service_fn(move |request: Request<pb::WatchListRequest>| {
+                    let service = service.clone();
+                    async move { Ok::<_, Status>(watch::open(service.clone(), service.take(request)?).await?) }
+                });
+                Ok(grpc.server_streaming(open, request).await)
+            }),
+            other => {
+                let status = Status::unimplemented(format!("unknown method {other}"));
+                Box::pin(std::future::ready(Ok(status.into_http())))
+            }
+        }
+    }
+
+    /// Answers a call of a method with one message each way.
+    fn unary<B, M, A, F>(
+        self,
+        request: http::Request<B>,
+        method: fn(Self, Call<M>) -> F,
+    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+        M: Message + Default + 'static,
+        A: Message + Default + 'static,
+        F: Future<Output = Result<Response<A>, Failure>> + Send + 'static,
+    {
+        Box::pin(async move {
+            let codec = ProstCodec::<A, M>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let answer = service_fn(move |request: Request<M>| {
+                let service = self.clone();
+                async move {
+                    let call = service.take(request)?;
+                    Ok::<_, Status>(method(service, call).await?)
+                }
+            });
+            Ok(grpc.unary(answer, request).await)
+        })
+    }
+
+    fn take<M>(&self, request: Request<M>) -> Result<Call<M>, Failure> {
+        let context = context::read(request.metadata().as_ref(), self.options.request_timeout)?;
+        let (metadata, _, message) = request.into_parts();
+        Ok(Call { context, metadata: metadata.into_headers(), message })
+    }
+
+    async fn read(self, call: Call<pb::ReadRequest>) -> Result<Response<pb::ReadResponse>, Failure> {
+        let id = validate::id(call.message.id, "id")?;
+        let consistency = metadata::consistency(&call.metadata);
+        let read = self.node.read_resource(&call.context, consistency, id).await?;
+        let (index, resource) = encoded(read);
+        Ok(reply(index, pb::ReadResponse { resource }))
+    }
+
+    async fn write(self, call: Call<pb::WriteRequest>) -> Result<Response<pb::WriteResponse>, Failure> {
+        let (resource, expected) = validate::resource(call.message.resource)?;
+        let written = self.node.write_resource(&call.context, resource, expected).await?;
+        let (index, resource) = encoded(written);
+        Ok(reply(index, pb::WriteResponse { resource }))
+    }
+
+    async fn write_status(
+        self,
+        call: Call<pb::WriteStatusRequest>,
+    ) -> Result<Response<pb::WriteStatusResponse>, Failure> {
+        let validate::StatusWrite { id, key, status, expected } = validate::status(call.message)?;
+        let written = self.node.write_resource_status(&call.context, id, key, status, expected).await?;
+        let (index, resource) = encoded(written);
+        Ok(reply(index, pb::WriteStatusResponse { resource }))
+    }
+
+    async fn list(self, call: Call<pb::ListRequest>) -> Result<Response<pb::ListResponse>, Failure> {
+        let pb::ListRequest { r#type, tenancy, name_prefix } = call.message;
+        let selector = validate::selector(r#type, tenancy, name_prefix, None)?;
+        let (page_size, page) = metadata::page(&call.metadata)?;
+        let consistency = metadata::consistency(&call.metadata);
+        let query = ResourceQuery { selector, page_size, page };
+        let listed = self.node.list_resources(&call.context, consistency, query).await?;
+        let resources = listed.value.resources.into_iter().map(Into::into).collect();
+        let mut response = reply(listed.index, pb::ListResponse { resources });
+        if let Some(next) = &listed.value.next {
+            response.metadata_mut().as_mut().insert(metadata::PAGE_TOKEN, metadata::write_token(next));
+        }
+        Ok(response)
+    }
+
+    async fn list_by_owner(
+        self,
+        call: Call<pb::ListByOwnerRequest>,
+    ) -> Result<Response<pb::ListByOwnerResponse>, Failure> {
+        let owner = validate::owner(call.message.owner)?;
+        let listed = self.node.list_resources_by_owner(&call.context, owner).await?;
+        let resources = listed.value.into_iter().map(Into::into).collect();
+        Ok(reply(listed.index, pb::ListByOwnerResponse { resources }))
+    }
+
+    async fn delete(self, call: Call<pb::DeleteRequest>) -> Result<Response<pb::DeleteResponse>, Failure> {
+        let id = validate::id(call.message.id, "id")?;
+        let expected = validate::expected(&call.message.version);
+        let deleted = self.node.delete_resource(&call.context, id, expected).await?;
+        Ok(reply(deleted.index, pb::DeleteResponse {}))
+    }
+
+    async fn mutate_and_validate(
+        self,
+        call: Call<pb::MutateAndValidateRequest>,
+    ) -> Result<Response<pb::MutateAndValidateResponse>, Failure> {
+        // What is said of stored things is echoed, whatever it is.
+        let version = call.message.resource.as_ref().map(|resource| resource.version.clone()).unwrap_or_default();
+        let (resource, _) = validate::resource(call.message.resource)?;
+        let judged = self.node.mutate_and_validate(&call.context, resource).await?;
+        let (index, resource) = encoded(judged);
+        let resource = resource.map(|resource| pb::Resource { version, ..resource });
+        Ok(reply(index, pb::MutateAndValidateResponse { resource }))
+    }
+}
+
+fn encoded(read: Read<Resource>) -> (crate::types::LogIndex, Option<pb::Resource>) {
+    (read.index, Some(read.value.into()))
+}

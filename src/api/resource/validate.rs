@@ -1,0 +1,230 @@
+//! The shape of requests: what can be refused without knowing any type (spec: consul §5.3 to §5.14).
+//!
+//! Owns the order of the checks and their words. Clients see the first thing that is wrong.
+
+use thiserror::Error;
+
+use crate::pb::pbresource as pb;
+use crate::types::LogIndex;
+use crate::types::limits::RESOURCE_UID_BYTES_MAX;
+use crate::types::resource::{
+    NameProblem, Resource, ResourceId, Selector, Status, Tenancy, WILDCARD, check_group, check_group_version,
+    check_kind, check_name, is_ulid,
+};
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Invalid {
+    /// Something that must be there is not.
+    #[error("{0} is required")]
+    Required(String),
+    /// A name is not as it must be.
+    #[error("{field} invalid: {problem}, got: {given:?}")]
+    Name {
+        /// Which.
+        field: String,
+        /// What is wrong with it.
+        problem: NameProblem,
+        /// What it is.
+        given: String,
+    },
+    /// A uid is longer than any that the server makes.
+    #[error("{0} is too long")]
+    UidTooLong(String),
+    /// The server sets it.
+    #[error("{0} is automatically set and cannot be provided")]
+    SetByServer(&'static str),
+    /// It must be a ULID.
+    #[error("{0} is not valid")]
+    NotUlid(&'static str),
+    /// A prefix of names has upper-case letters.
+    #[error("name_prefix invalid: must be lower case alphanumeric, got: {0:?}")]
+    Prefix(String),
+    /// An owner without its uid.
+    #[error("owner uid is required")]
+    OwnerUid,
+    /// Metadata of the call that cannot be read.
+    #[error("metadata {0} cannot be read")]
+    Metadata(&'static str),
+    /// A key of a map is empty.
+    #[error("{0} must not have an empty key")]
+    EmptyKey(&'static str),
+}
+
+fn required<T>(value: Option<T>, field: &str) -> Result<T, Invalid> {
+    value.ok_or_else(|| Invalid::Required(field.to_owned()))
+}
+
+fn name(given: &str, field: String) -> Result<(), Invalid> {
+    check_name(given).map_err(|problem| Invalid::Name { field, problem, given: given.to_owned() })
+}
+
+/// Which names of a tenancy are names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Units {
+    /// Names, or empty.
+    Names,
+    /// Names, empty, or [`WILDCARD`].
+    Patterns,
+}
+
+fn tenancy(tenancy: &Tenancy, field: &str, units: Units) -> Result<(), Invalid> {
+    for (unit, given) in [("partition", &tenancy.partition), ("namespace", &tenancy.namespace)] {
+        let is_pattern = units == Units::Patterns && given == WILDCARD;
+        if !given.is_empty() && !is_pattern {
+            name(given, format!("{field}.{unit}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks an id that names one resource. `field` is what the request calls it.
+pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
+    let id = named(id, field)?;
+    let tombstone = id.type_.is_tombstone();
+    // Its name is the store's making, and longer than a client's may be.
+    if !(tombstone && id.name.starts_with("tombstone-")) {
+        name(&id.name, format!("{field}.name"))?;
+    }
+    tenancy(&id.tenancy, &format!("{field}.tenancy"), Units::Names)?;
+    Ok(id)
+}
+
+/// An id that has a type and whose uid is bearable.
+fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
+    let id = required(id, field)?;
+    if id.r#type.is_none() {
+        return Err(Invalid::Required(format!("{field}.type")));
+    }
+    let id = ResourceId::from(id);
+    if id.uid.len() > RESOURCE_UID_BYTES_MAX {
+        return Err(Invalid::UidTooLong(format!("{field}.uid")));
+    }
+    Ok(id)
+}
+
+/// Checks a resource that is to be written.
+pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<LogIndex>), Invalid> {
+    let mut given = required(given, "resource")?;
+    let checked = id(given.id.take(), "resource.id")?;
+    let owner = given.owner.take().map(|owner| {
+        let owner = id(Some(owner), "resource.owner")?;
+        // Its type need not be registered, but must be a type: the index of owners is kept by its names.
+        let type_ = &owner.type_;
+        for (part, given, problem) in [
+            ("group", &type_.group, check_group(&type_.group)),
+            ("group_version", &type_.group_version, check_group_version(&type_.group_version)),
+            ("kind", &type_.kind, check_kind(&type_.kind)),
+        ] {
+            problem.map_err(|problem| Invalid::Name {
+                field: format!("resource.owner.type.{part}"),
+                problem,
+                given: given.clone(),
+            })?;
+        }
+        Ok(owner)
+    });
+    let owner = owner.transpose()?;
+    if given.metadata.contains_key("") {
+        return Err(Invalid::EmptyKey("resource.metadata"));
+    }
+    let expected = expected(&given.version);
+    Ok((Resource { id: checked, owner, ..Resource::from(given) }, expected))
+}
+
+/// The version that a client expects; one that the server never gives matches nothing.
+pub(super) fn expected(version: &str) -> Option<LogIndex> {
+    if version.is_empty() {
+        return None;
+    }
+    let number = version.parse().ok().filter(|number: &u64| number.to_string() == version);
+    Some(number.map_or(LogIndex::ZERO, LogIndex))
+}
+
+/// Checks the owner of a list of what it owns.
+pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
+    let owner = id(given, "owner")?;
+    if owner.uid.is_empty() {
+        return Err(Invalid::OwnerUid);
+    }
+    Ok(owner)
+}
+
+/// Checks what a list or a watch asks for. Without a tenancy a watch asks for every unit; a list must have one.
+pub(super) fn selector(
+    type_: Option<pb::Type>,
+    tenancy_: Option<pb::Tenancy>,
+    name_prefix: String,
+    without_tenancy: Option<Tenancy>,
+) -> Result<Selector, Invalid> {
+    let type_ = required(type_, "type")?.into();
+    let units = match (tenancy_, without_tenancy) {
+        (Some(given), _) => given.into(),
+        (None, Some(everywhere)) => everywhere,
+        (None, None) => return Err(Invalid::Required("tenancy".to_owned())),
+    };
+    tenancy(&units, "tenancy", Units::Patterns)?;
+    if name_prefix.chars().any(char::is_uppercase) {
+        return Err(Invalid::Prefix(name_prefix));
+    }
+    Ok(Selector { type_, tenancy: units, name_prefix })
+}
+
+/// A status that is to be written.
+pub(super) struct StatusWrite {
+    pub(super) id: ResourceId,
+    pub(super) key: String,
+    pub(super) status: Status,
+    pub(super) expected: Option<LogIndex>,
+}
+
+/// Checks a status that is to be written, in the order of spec consul §5.7.
+pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Invalid> {
+    let given = required(request.id, "id")?;
+    if given.r#type.is_none() {
+        return Err(Invalid::Required("id.type".to_owned()));
+    }
+    for (value, field) in [(&given.name, "id.name"), (&given.uid, "id.uid"), (&request.key, "key")] {
+        if value.is_empty() {
+            return Err(Invalid::Required(field.to_owned()));
+        }
+    }
+    let status = required(request.status, "status")?;
+    if status.observed_generation.is_empty() {
+        return Err(Invalid::Required("status.observed_generation".to_owned()));
+    }
+    for (at, condition) in status.conditions.iter().enumerate() {
+        if condition.r#type.is_empty() {
+            return Err(Invalid::Required(format!("status.conditions[{at}].type")));
+        }
+        let Some(reference) = &condition.resource else { continue };
+        let missing = [
+            ("type", reference.r#type.is_none()),
+            ("tenancy", reference.tenancy.is_none()),
+            ("name", reference.name.is_empty()),
+        ];
+        if let Some((field, _)) = missing.into_iter().find(|(_, missing)| *missing) {
+            return Err(Invalid::Required(format!("status.conditions[{at}].resource.{field}")));
+        }
+    }
+    if status.updated_at.is_some() {
+        return Err(Invalid::SetByServer("status.updated_at"));
+    }
+    if !is_ulid(&status.observed_generation) {
+        return Err(Invalid::NotUlid("status.observed_generation"));
+    }
+    let id = id(Some(given), "id")?;
+    let status = Status::from(status);
+    for (at, condition) in status.conditions.iter().enumerate() {
+        let Some(reference) = &condition.resource else { continue };
+        let field = format!("status.conditions[{at}].resource");
+        name(&reference.name, format!("{field}.name"))?;
+        // Empty is a unit that the referenced type does not have; Consul's references could not say so.
+        tenancy(&reference.tenancy, &format!("{field}.tenancy"), Units::Names)?;
+    }
+    Ok(StatusWrite { id, key: request.key, status, expected: expected(&request.version) })
+}
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+//! `WatchList`: a list, its end, then every change.
+//!
+//! A stream pulls: what its client does not take is not in memory. Each change is encoded once for all streams.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
+use futures::{FutureExt, Stream};
+use prost::Message;
+use tonic::{Response, Status};
+
+use super::super::context::{self, HEADWATER_INDEX};
+use super::super::frames::Frame;
+use super::super::watch_metrics::{StreamGuard, WatchMetrics};
+use super::super::watch_service::Frames;
+use super::errors::{Failure, closed};
+use super::service::{Call, ResourceService};
+use super::{metadata, validate};
+use crate::node::{CloseReason, Item, ResourceWatch, Resources, Session, Told, WatchStart};
+use crate::pb::pbresource as pb;
+use crate::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
+use crate::types::resource::{Resource, Tenancy, WILDCARD};
+use crate::types::{ChangeKind, LogIndex, ResourceEvent};
+
+/// Begins a stream.
+pub(super) async fn open(
+    service: ResourceService,
+    call: Call<pb::WatchListRequest>,
+) -> Result<Response<Frames>, Failure> {
+    let pb::WatchListRequest { r#type, tenancy, name_prefix } = call.message;
+    let everywhere = Tenancy::new(WILDCARD, WILDCARD);
+    let selector = validate::selector(r#type, tenancy, name_prefix, Some(everywhere))?;
+    let start = metadata::watch_start(&call.metadata)?;
+    let until = context::patience(&call.metadata)?;
+    let session = Session::new();
+    let watch = service.node.watch_resources(&call.context, selector, start, &session, listed).await?;
+    let index = *service.node.applied().borrow();
+    let mut queue = VecDeque::new();
+    if let WatchStart::After(index, _) = start {
+        // Whoever waits for the end of a list before they go on has it.
+        queue.push_back(end_of_list(index));
+    }
+    let stream = WatchStream {
+        watch,
+        session,
+        queue,
+        closing: service.node.streams_closing().boxed(),
+        expired: until.map(|until| expired(until).boxed()),
+        _counted: service.metrics.stream(),
+        metrics: service.metrics,
+    };
+    let mut response = Response::new(stream.into_frames().boxed());
+    let headers = response.metadata_mut().as_mut();
+    headers.insert(HEADWATER_INDEX, index.get().into());
+    if let Some(epoch) = service.node.epoch() {
+        headers.insert(metadata::EPOCH, metadata::write_epoch(epoch));
+    }
+    Ok(response)
+}
+
+async fn expired(until: Instant) {
+    tokio::time::sleep_until(until.into()).await;
+}
+
+struct WatchStream {
+    watch: ResourceWatch,
+    session: Arc<Session>,
+    /// Encoded and not yet taken: what is left of one command.
+    queue: VecDeque<Frame>,
+    closing: BoxFuture<'static, ()>,
+    expired: Option<BoxFuture<'static, ()>>,
+    _counted: StreamGuard,
+    metrics: WatchMetrics,
+}
+
+impl WatchStream {
+    fn into_frames(self) -> impl Stream<Item = Result<Frame, Status>> + Send + 'static {
+        stream::unfold(Some(self), |stream| async {
+            let mut stream = stream?;
+            match stream.next().await {
+                Ok(frame) => Some((Ok(frame), Some(stream))),
+                Err(status) => Some((Err(status), None)),
+            }
+        })
+    }
+
+    async fn next(&mut self) -> Result<Frame, Status> {
+        loop {
+            if let Some(frame) = self.queue.pop_front() {
+                return Ok(frame);
+            }
+            match self.watch.try_next().map_err(|reason| closed(&reason))? {
+                Some(Told::Listed(encoded)) => return Ok(whole(encoded)),
+                Some(Told::EndOfList(index)) => return Ok(end_of_list(index)),
+                Some(Told::Changed(item)) => {
+                    self.metrics.events_sent(item.len());
+                    self.queue.extend(frames(&item));
+                }
+                None => self.wait().await?,
+            }
+        }
+    }
+
+    /// Waits until there may be something to read.
+    async fn wait(&mut self) -> Result<(), Status> {
+        let Self { session, closing, expired, .. } = self;
+        std::future::poll_fn(|cx| {
+            if session.poll_raised(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            if closing.poll_unpin(cx).is_ready() {
+                return Poll::Ready(Err(closed(&CloseReason::Stopping)));
+            }
+            if expired.as_mut().is_some_and(|expired| expired.poll_unpin(cx).is_ready()) {
+                return Poll::Ready(Err(Status::deadline_exceeded("the time that the client gave the watch is over")));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// A message that was encoded as a whole.
+fn whole(encoded: Bytes) -> Frame {
+    Frame::with_tails(&pb::WatchEvent::default(), vec![encoded])
+}
+
+/// A resource of the list, encoded.
+fn listed(resource: Resource) -> Bytes {
+    let event = Event::Upsert(Upsert { resource: Some(resource.into()) });
+    pb::WatchEvent { event: Some(event), headwater_index: 0 }.encode_to_vec().into()
+}
+
+fn end_of_list(index: LogIndex) -> Frame {
+    Frame::new(&pb::WatchEvent { event: Some(Event::EndOfSnapshot(EndOfSnapshot {})), headwater_index: index.get() })
+}
+
+/// The changes of one command, each encoded once for all streams.
+fn frames(item: &Item<Resources>) -> Vec<Frame> {
+    let commit = item.commit();
+    let encoded = |position: usize| {
+        let event = &commit.events()[position];
+        commit.encoded(position, || changed(event, commit.index())).clone()
+    };
+    item.positions().map(|position| whole(encoded(position))).collect()
+}
+
+fn changed(event: &ResourceEvent, index: LogIndex) -> Bytes {
+    let resource = Some(Resource::clone(&event.resource).into());
+    let event = match event.kind {
+        ChangeKind::Put => Event::Upsert(Upsert { resource }),
+        ChangeKind::Delete | ChangeKind::Expire => Event::Delete(Delete { resource }),
+    };
+    pb::WatchEvent { event: Some(event), headwater_index: index.get() }.encode_to_vec().into()
+}

@@ -1,0 +1,135 @@
+//! History as the feeds read it: what was committed, back to the compaction point.
+
+use std::sync::{Arc, Weak};
+
+use futures::future::{BoxFuture, FutureExt};
+
+use crate::storage::state::{CommandHistory, Table};
+use crate::storage::{ReadView, StateStore, StorageError};
+use crate::stream::{Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
+use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, StoreEpoch};
+
+/// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
+const COMMANDS_MAX: usize = 65_536;
+
+/// A topic whose changes can be told from history.
+pub(super) trait Recorded: Topic {
+    /// What a command changed, as far as the topic wants to know.
+    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError>;
+}
+
+impl Recorded for Kv {
+    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
+        let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
+        Ok(CommitEvents { index: command.index, revision: command.head.revision, kv, resources: [].into() })
+    }
+}
+
+impl Recorded for Resources {
+    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let index = command.index;
+        let records = command.records.iter().filter(|record| record.table == Table::Resource);
+        let event = |record: &crate::storage::state::HistoryRecord| {
+            Ok(ResourceEvent { kind: record.kind, resource: record.resource(index)?.into() })
+        };
+        let resources = records.map(event).collect::<Result<_, StorageError>>()?;
+        Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources })
+    }
+}
+
+/// History as one feed reads it.
+pub(super) struct StateHistory<T: Topic> {
+    store: Arc<StateStore>,
+    /// Whose readers it serves; it knows the lineage that they read.
+    feed: Weak<Feed<T>>,
+}
+
+impl<T: Topic> StateHistory<T> {
+    pub(super) fn new(store: Arc<StateStore>, feed: &Arc<Feed<T>>) -> Self {
+        Self { store, feed: Arc::downgrade(feed) }
+    }
+}
+
+/// Whether positions in one lineage mean nothing in the other. One that has no name yet is the same under its name later.
+pub(super) fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
+    matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
+}
+
+impl<T: Recorded> History<T> for StateHistory<T> {
+    fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>> {
+        let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
+        let scan = tokio::task::spawn_blocking(move || {
+            let db = store.current();
+            let view = db.view()?;
+            // A state of another lineage is installed before the feed hears of it and ends its readers; those that come
+            // after that read the new one.
+            let read = feed.upgrade().and_then(|feed| feed.published().epoch);
+            if differ(read, view.head().epoch) {
+                return Ok(Err(CloseReason::EpochChanged));
+            }
+            scan(&view, after, limits)
+        });
+        scan.map(|scanned| match scanned {
+            Ok(Ok(chunk)) => chunk,
+            Ok(Err(error)) => Err(CloseReason::Failed(StorageError::to_string(&error))),
+            Err(_) => Err(CloseReason::Stopping),
+        })
+        .boxed()
+    }
+}
+
+fn scan<T: Recorded>(
+    view: &ReadView<'_>,
+    after: LogIndex,
+    limits: ScanLimits,
+) -> Result<Result<Chunk<T>, CloseReason>, StorageError> {
+    if let Some(point) = view.head().compaction
+        && after.next() < point.index
+    {
+        return Ok(Err(CloseReason::Compacted { revision: point.revision }));
+    }
+    let mut chunk = Chunk { after, reached: view.applied().max(after), commits: Vec::new() };
+    let (mut bytes, mut commands) = (0, 0);
+    let mut failed = None;
+    view.history(after.next(), |command| {
+        let index = command.index;
+        match T::events_of(command) {
+            Ok(events) => {
+                if let Some(commit) = Commit::new(&events) {
+                    bytes += commit.bytes();
+                    chunk.commits.push(Arc::new(commit));
+                }
+            }
+            Err(error) => {
+                failed = Some(error);
+                return false;
+            }
+        }
+        commands += 1;
+        let goes_on = chunk.commits.len() < limits.commits_max && bytes < limits.bytes_max && commands < COMMANDS_MAX;
+        if !goes_on {
+            chunk.reached = index;
+        }
+        goes_on
+    })?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Ok(chunk)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lineages_differ_only_if_both_have_a_name() {
+        let (one, other) = (Some(StoreEpoch(1)), Some(StoreEpoch(2)));
+        for (ours, theirs, wanted) in
+            [(None, None, false), (one, None, false), (None, one, false), (one, one, false), (one, other, true)]
+        {
+            assert_eq!(differ(ours, theirs), wanted, "{ours:?} {theirs:?}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a request about resources failed. Texts are for clients.
+
+use thiserror::Error;
+
+use crate::node::NodeError;
+use crate::schema::{SchemaError, Violation};
+use crate::storage::StorageError;
+use crate::types::resource::{ResourceRefusal, Scope, Type};
+use crate::types::{LogIndex, Refusal};
+
+/// Why a request about resources failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ResourceError {
+    /// The node refused it or could not do it.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The type is not registered.
+    #[error("resource type {0} not registered")]
+    TypeUnknown(Type),
+    /// The type has no such unit of tenancy.
+    #[error("{scope} scoped resource {type_} cannot have a {unit}. got: {given}")]
+    Scope {
+        /// The type's scope.
+        scope: Scope,
+        /// The type.
+        type_: Type,
+        /// `partition` or `namespace`.
+        unit: &'static str,
+        /// What was given.
+        given: String,
+    },
+    /// There is no such resource, only another life of it, or a unit of its tenancy does not exist.
+    #[error("{0}")]
+    NotFound(ResourceRefusal),
+    /// The resource is stored under another version of its group.
+    #[error("resource was requested with GroupVersion=\"{requested}\", but stored with GroupVersion=\"{stored}\"")]
+    GroupVersion {
+        /// The version that was asked for.
+        requested: String,
+        /// The one that is stored.
+        stored: String,
+    },
+    /// The type is one that only the store itself writes.
+    #[error("{0} is written by the store alone")]
+    Reserved(Type),
+    /// The registration of a type is not as it must be.
+    #[error("the resource type cannot be registered: {0}")]
+    Schema(#[from] SchemaError),
+    /// A registration does not have the name that its type demands.
+    #[error("resource.id.name invalid: the resource that registers {type_} must be named {wanted:?}, not {given:?}")]
+    RegistrationName {
+        /// The type.
+        type_: Type,
+        /// What it must be.
+        wanted: String,
+        /// What it is.
+        given: String,
+    },
+    /// A type that is always there cannot be registered.
+    #[error("the resource type {0} is built in")]
+    BuiltIn(Type),
+    /// The data is not what the type wants.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The data of a type that is always there is not its message, or is none.
+    #[error("{0}")]
+    Data(String),
+    /// A page token is none, or of another list.
+    #[error("headwater-page-token is not one of this list")]
+    PageToken,
+    /// The state that the pages show is not there any more.
+    #[error("the list is too old for another page: its state was compacted; begin again")]
+    PageExpired,
+    /// A list is too long for one answer.
+    #[error("the list is longer than {0} bytes: ask for it in pages, with headwater-page-size")]
+    ListTooLong(usize),
+    /// The changes after the position were compacted.
+    #[error("changes after index {0} are no longer there; begin without headwater-resume-index")]
+    ResumeCompacted(LogIndex),
+    /// The position is of another lineage.
+    #[error("the index is from before the store was restored; begin without headwater-resume-index")]
+    ResumeOtherEpoch,
+    /// The type kept changing while the write was made.
+    #[error("resource type {0} keeps changing; try again")]
+    Unsettled(Type),
+}
+
+impl From<StorageError> for ResourceError {
+    fn from(error: StorageError) -> Self {
+        Self::Node(error.into())
+    }
+}
+
+impl From<ResourceRefusal> for ResourceError {
+    fn from(refusal: ResourceRefusal) -> Self {
+        Self::Node(NodeError::Refused(Refusal::Resource(refusal)))
+    }
+}

@@ -1,0 +1,208 @@
+//! What a request about resources becomes once its type is known: units are filled in, data is completed and judged.
+
+use std::sync::Arc;
+
+use super::error::ResourceError;
+use super::registry::KnownType;
+use crate::codec;
+use crate::node::{Node, NodeError, RequestContext};
+use crate::schema::{SchemaError, TypeSchema};
+use crate::types::limits::DESCRIPTOR_SET_BYTES_MAX;
+use crate::types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
+use crate::types::{LogIndex, Refusal};
+
+/// A resource that is ready to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// With units and defaults filled in.
+    pub resource: Resource,
+    /// Where resources of its type live.
+    pub scope: Scope,
+    /// Version of the registration that it obeys.
+    pub type_version: LogIndex,
+    /// If it is a type: the type, and where its resources live.
+    pub registers: Option<(Type, Scope)>,
+}
+
+/// Whether [`WILDCARD`] is a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wildcards {
+    Allowed,
+    Refused,
+}
+
+/// Fills in the units that a type has, and refuses those that it does not have (spec: consul §5.4).
+pub(super) fn complete_tenancy(
+    known: &KnownType,
+    mut tenancy: Tenancy,
+    wildcards: Wildcards,
+) -> Result<Tenancy, ResourceError> {
+    if known.scope == Scope::Undefined {
+        return Ok(tenancy);
+    }
+    let units = [
+        ("partition", known.scope.has_partition(), &mut tenancy.partition),
+        ("namespace", known.scope.has_namespace(), &mut tenancy.namespace),
+    ];
+    for (unit, has, given) in units {
+        if has {
+            if given.is_empty() {
+                DEFAULT_UNIT.clone_into(given);
+            }
+        } else if given.is_empty() || given == WILDCARD && wildcards == Wildcards::Allowed {
+            given.clear();
+        } else {
+            let (scope, given) = (known.scope, given.clone());
+            return Err(ResourceError::Scope { scope, type_: known.type_.clone(), unit, given });
+        }
+    }
+    Ok(tenancy)
+}
+
+impl Node {
+    /// What a write of `resource` would store, as far as that can be said without looking at what is stored.
+    pub(super) async fn prepare(
+        &self,
+        ctx: &RequestContext,
+        mut resource: Resource,
+    ) -> Result<Prepared, ResourceError> {
+        let known = self.resolve(ctx, &resource.id.type_).await?;
+        if known.scope == Scope::Undefined {
+            return Err(ResourceError::Reserved(known.type_.clone()));
+        }
+        resource.id.tenancy = complete_tenancy(&known, std::mem::take(&mut resource.id.tenancy), Wildcards::Refused)?;
+        let may_take_long = known.registration.as_ref().is_none_or(|registration| !registration.rules.is_empty());
+        let (resource, registers) = if may_take_long && resource.data.is_some() {
+            let known = Arc::clone(&known);
+            let judged = tokio::task::spawn_blocking(move || judge(&known, resource)).await;
+            judged.map_err(|_| ResourceError::Node(NodeError::Stopped))??
+        } else {
+            judge(&known, resource)?
+        };
+        Ok(Prepared { resource, scope: known.scope, type_version: known.version, registers })
+    }
+}
+
+/// Completes the data and judges it; tells what it registers.
+fn judge(known: &KnownType, mut resource: Resource) -> Result<(Resource, Option<(Type, Scope)>), ResourceError> {
+    let Some(schema) = known.schema() else {
+        return Ok(if known.type_ == Type::resource_type() {
+            let registers = judge_registration(&resource)?;
+            (resource, Some(registers))
+        } else {
+            judge_unit(known, resource.data.as_ref())?;
+            (resource, None)
+        });
+    };
+    let schema = schema?;
+    let Some(mut data) = resource.data.take() else { return Ok((resource, None)) };
+    schema.apply_defaults(&mut data)?;
+    schema.validate(&data, &resource)?;
+    resource.data = Some(data);
+    Ok((resource, None))
+}
+
+fn judge_unit(known: &KnownType, data: Option<&Any>) -> Result<(), ResourceError> {
+    let Some(data) = data else { return Ok(()) };
+    check_message(known, data)?;
+    codec::check_unit(&data.value).map_err(|error| ResourceError::Data(format!("resource.data: {error}")))
+}
+
+fn check_message(known: &KnownType, data: &Any) -> Result<(), ResourceError> {
+    if data.message_name() == known.message {
+        return Ok(());
+    }
+    Err(ResourceError::Data(format!(
+        "resource.data is of wrong type: {:?}, but the type's data is {:?}",
+        data.message_name(),
+        known.message
+    )))
+}
+
+/// Checks a registration, and tells which type it is about.
+fn judge_registration(resource: &Resource) -> Result<(Type, Scope), ResourceError> {
+    let data = resource.data.as_ref().filter(|data| data.message_name() == "headwater.v1.ResourceType");
+    let Some(data) = data else {
+        return Err(ResourceError::Data("resource.data is of wrong type: it must be headwater.v1.ResourceType".into()));
+    };
+    let registration = codec::decode_resource_type(data.value.clone())
+        .map_err(|error| ResourceError::Data(format!("resource.data: {error}")))?;
+    if registration.scope == Scope::Undefined {
+        return Err(ResourceError::Data("resource.data: scope is required".to_owned()));
+    }
+    if registration.descriptor_set.len() > DESCRIPTOR_SET_BYTES_MAX {
+        return Err(SchemaError::TooLarge {
+            what: "the descriptor set".to_owned(),
+            size: registration.descriptor_set.len(),
+            max: DESCRIPTOR_SET_BYTES_MAX,
+        }
+        .into());
+    }
+    TypeSchema::compile(&registration)?;
+    if builtin_scope(&registration.type_).is_some() {
+        return Err(ResourceError::BuiltIn(registration.type_));
+    }
+    let wanted = TypeName::of(&registration.type_).0;
+    if resource.id.name != wanted {
+        let given = resource.id.name.clone();
+        return Err(ResourceError::RegistrationName { type_: registration.type_, wanted, given });
+    }
+    Ok((registration.type_, registration.scope))
+}
+
+/// A unit that does not exist is one thing to a reader and another to a writer.
+pub(super) fn unit_refusal(refusal: Refusal) -> ResourceError {
+    ResourceError::Node(NodeError::Refused(refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(scope: Scope) -> KnownType {
+        KnownType {
+            type_: Type::new("demo", "v1", "Thing"),
+            scope,
+            message: String::new(),
+            registration: None,
+            version: LogIndex::ZERO,
+            schema: None,
+        }
+    }
+
+    #[test]
+    fn units_are_filled_in_and_refused_by_scope() {
+        // Scope, given, allowed wildcards; then what becomes of it, or the unit that is refused.
+        let (yes, no) = (Wildcards::Allowed, Wildcards::Refused);
+        for (scope, given, wildcards, wanted) in [
+            (Scope::Namespace, ("", ""), no, Ok(("default", "default"))),
+            (Scope::Namespace, ("p", ""), no, Ok(("p", "default"))),
+            (Scope::Namespace, ("", "n"), no, Ok(("default", "n"))),
+            (Scope::Namespace, ("*", "*"), yes, Ok(("*", "*"))),
+            (Scope::Namespace, ("*", ""), yes, Ok(("*", "default"))),
+            (Scope::Partition, ("", ""), no, Ok(("default", ""))),
+            (Scope::Partition, ("p", ""), no, Ok(("p", ""))),
+            (Scope::Partition, ("p", "n"), no, Err("namespace")),
+            (Scope::Partition, ("p", "default"), no, Err("namespace")),
+            (Scope::Partition, ("p", "*"), no, Err("namespace")),
+            (Scope::Partition, ("*", "*"), yes, Ok(("*", ""))),
+            (Scope::Partition, ("p", "n"), yes, Err("namespace")),
+            (Scope::Cluster, ("", ""), no, Ok(("", ""))),
+            (Scope::Cluster, ("default", ""), no, Err("partition")),
+            (Scope::Cluster, ("", "default"), no, Err("namespace")),
+            (Scope::Cluster, ("*", "*"), yes, Ok(("", ""))),
+            (Scope::Cluster, ("*", "n"), yes, Err("namespace")),
+            (Scope::Undefined, ("", "n"), no, Ok(("", "n"))),
+            (Scope::Undefined, ("*", "*"), yes, Ok(("*", "*"))),
+        ] {
+            let done = complete_tenancy(&known(scope), Tenancy::new(given.0, given.1), wildcards);
+            match (done, wanted) {
+                (Ok(tenancy), Ok((partition, namespace))) => {
+                    assert_eq!(tenancy, Tenancy::new(partition, namespace), "{scope} {given:?}");
+                }
+                (Err(ResourceError::Scope { unit, .. }), Err(wanted)) => assert_eq!(unit, wanted, "{scope} {given:?}"),
+                (done, _) => panic!("{scope} {given:?}: {done:?}"),
+            }
+        }
+    }
+}

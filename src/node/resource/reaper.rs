@@ -1,0 +1,161 @@
+//! Deletes what deleted resources owned, and empties units of tenancy that are being deleted (spec: consul §5.10, §5.4).
+//!
+//! Runs on whoever leads. What there is to do is in the state: tombstones, and units that are marked. So nothing is
+//! remembered here, and a new leader goes on where the last one was. Each step is one command, and the state machine
+//! decides anew what it does; two reapers could not do harm.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+
+use crate::node::{Inner, Node, NodeError, RequestContext};
+use crate::storage::state::tombstone_owner;
+use crate::stream::{Session, Start};
+use crate::types::Refusal;
+use crate::types::resource::{Resource, ResourceRefusal, Selector, Tenancy, Type, WILDCARD};
+
+use super::error::ResourceError;
+
+/// How long a step may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the reaper rests when something went wrong, and looks again although nothing was announced.
+const REST: Duration = Duration::from_secs(1);
+/// Tombstones that are looked at in one round, count.
+const ROUND: usize = 256;
+/// Steps for different tombstones that are under way at once, count: few beside the proposals that may be pending.
+const AT_ONCE: usize = 16;
+
+pub(in crate::node) async fn reap(inner: Weak<Inner>) {
+    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
+    if serving.wait_for(|serving| *serving).await.is_err() {
+        return;
+    }
+    drop(serving);
+    let session = Session::new();
+    // Woken by new tombstones and by changes of units; what they are is read from the state.
+    let subscriptions: Vec<_> = {
+        let Some(inner) = inner.upgrade() else { return };
+        [Type::tombstone(), Type::partition(), Type::namespace()]
+            .into_iter()
+            .enumerate()
+            .filter_map(|(token, type_)| {
+                let subject = Selector::everywhere(type_);
+                inner.events.resources().subscribe(subject, Start::Now, &session, token as u64).ok()
+            })
+            .collect()
+    };
+    let mut subscriptions = subscriptions;
+    loop {
+        // Read to the end, so that the next change wakes.
+        for subscription in &mut subscriptions {
+            while let Ok(Some(_)) = subscription.try_next() {}
+        }
+        let done = {
+            let Some(inner) = inner.upgrade() else { return };
+            let node = Node { inner };
+            let leads = node.leadership().leader == Some(node.identity().node_id);
+            if leads { node.reap_round().await } else { Ok(false) }
+        };
+        match done {
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => {
+                // Whoever begins to lead is told by nobody, so it looks now and then.
+                let _woken = tokio::time::timeout(REST, session.raised()).await.is_ok();
+            }
+            Err(error) => {
+                tracing::debug!(%error, "reaping goes on later");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Does some of what there is to do; tells whether there may be more.
+    async fn reap_round(&self) -> Result<bool, ResourceError> {
+        let ctx = RequestContext::within(PATIENCE);
+        let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
+        let tombstones = self.some_resources(&ctx, Type::tombstone(), anywhere(), ROUND, |_| true).await?;
+        let reaped: Vec<Result<bool, NodeError>> = stream::iter(tombstones)
+            .map(|tombstone| self.reap_one(tombstone))
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let reaped = reaped.into_iter().collect::<Result<Vec<bool>, _>>()?.contains(&true);
+        let drained = self.drain_units(&ctx).await?;
+        Ok(reaped || drained)
+    }
+
+    /// Walks through all that one life owned; tells whether that led anywhere.
+    async fn reap_one(&self, tombstone: Resource) -> Result<bool, NodeError> {
+        let Some(owner) = tombstone_owner(&tombstone) else {
+            tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
+            return Ok(false);
+        };
+        let mut after = Bytes::new();
+        loop {
+            let ctx = RequestContext::within(PATIENCE);
+            match self.reap_step(&ctx, &owner, tombstone.version, after).await {
+                Ok(reaped) => match reaped.next {
+                    Some(next) => after = next,
+                    None => return Ok(true),
+                },
+                // Another child came: the next round begins anew.
+                Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::NothingToReap))) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Deletes some of what lives in units that are marked, and units that are empty by now. Tells whether that freed
+    /// anything.
+    async fn drain_units(&self, ctx: &RequestContext) -> Result<bool, ResourceError> {
+        let mut freed = false;
+        for type_ in [Type::namespace(), Type::partition()] {
+            let anywhere = Tenancy::new(WILDCARD, WILDCARD);
+            let units = self.some_resources(ctx, type_.clone(), anywhere, ROUND, Resource::is_marked).await?;
+            for unit in units {
+                let tenancy = if type_ == Type::partition() {
+                    Tenancy::new(&unit.id.name, WILDCARD)
+                } else {
+                    Tenancy::new(&unit.id.tenancy.partition, &unit.id.name)
+                };
+                freed |= self.drain(ctx, &tenancy).await?;
+                // Refused as long as something is left.
+                freed |= self.delete_one(unit).await?;
+            }
+        }
+        Ok(freed)
+    }
+
+    async fn drain(&self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
+        let mut freed = false;
+        for known in self.resource_types().await?.iter() {
+            // Tombstones go once what they stand for has gone.
+            if known.type_.is_tombstone() || !known.scope.has_partition() {
+                continue;
+            }
+            let free = |resource: &Resource| !resource.is_marked() || resource.finalizers().is_empty();
+            let found = self.some_resources(ctx, known.type_.clone(), tenancy.clone(), ROUND, free).await?;
+            let deleted: Vec<Result<bool, ResourceError>> =
+                stream::iter(found).map(|resource| self.delete_one(resource)).buffer_unordered(AT_ONCE).collect().await;
+            for deleted in deleted {
+                freed |= deleted?;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Deletes this life of a resource; tells whether that removed or marked it.
+    async fn delete_one(&self, resource: Resource) -> Result<bool, ResourceError> {
+        use crate::types::resource::ResourceDeletion;
+        let ctx = RequestContext::within(PATIENCE);
+        match self.delete_resource(&ctx, resource.id, None).await {
+            Ok(done) => Ok(done.value != ResourceDeletion::Nothing),
+            Err(ResourceError::Node(NodeError::Refused(Refusal::Resource(_)))) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The types that are known, ready to judge data.
+//!
+//! Owns the compiled registrations. They follow from the state: its head says when types changed last, and whoever asks
+//! after that has them read anew. So a type is known on a member as soon as its registration is applied there, whatever
+//! brought it, a snapshot too. Invariant: a [`TypeMap`] is what one view has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+
+use crate::codec;
+use crate::node::error::NodeError;
+use crate::node::{Consistency, Node, RequestContext};
+use crate::schema::{SchemaError, TypeSchema};
+use crate::storage::state::{NEWEST, RegisteredTypes, StateHead, StateReader, StateStore, Table};
+use crate::storage::{ReadView, StorageError};
+use crate::types::resource::{Any, Resource, ResourceType, Scope, Selector, Type, builtin_types};
+use crate::types::{LogIndex, StoreEpoch};
+
+use super::error::ResourceError;
+
+/// A type that is known.
+#[derive(Debug)]
+pub struct KnownType {
+    /// Group, version and kind.
+    pub type_: Type,
+    /// Where its resources live.
+    pub scope: Scope,
+    /// Full name of the message of its data; empty for a type without data.
+    pub message: String,
+    /// What the registration says; `None` for a type that is always there.
+    pub registration: Option<ResourceType>,
+    /// Version of its registration; zero for a type that is always there.
+    pub(super) version: LogIndex,
+    /// What judges data; an error if an earlier version of the program took a registration that this one does not.
+    pub(super) schema: Option<Result<TypeSchema, SchemaError>>,
+}
+
+impl KnownType {
+    /// What judges the data, if the type was registered.
+    ///
+    /// # Errors
+    ///
+    /// [`SchemaError`] if the registration, which an earlier version of the program took, is none to this one.
+    pub fn schema(&self) -> Option<Result<&TypeSchema, SchemaError>> {
+        self.schema.as_ref().map(|schema| schema.as_ref().map_err(Clone::clone))
+    }
+}
+
+/// All types that are known as of one state.
+#[derive(Debug, Default)]
+pub struct TypeMap {
+    as_of: Option<Point>,
+    types: HashMap<Type, Arc<KnownType>>,
+}
+
+/// What changes with the types.
+type Point = (Option<StoreEpoch>, RegisteredTypes);
+
+fn point(head: &StateHead) -> Point {
+    (head.epoch, head.types)
+}
+
+impl TypeMap {
+    /// A type by its names.
+    pub fn get(&self, type_: &Type) -> Option<&Arc<KnownType>> {
+        self.types.get(type_)
+    }
+
+    /// Every type, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<KnownType>> {
+        self.types.values()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct TypeRegistry {
+    current: RwLock<Arc<TypeMap>>,
+    /// Held while types are read anew.
+    reading: Mutex<()>,
+}
+
+impl TypeRegistry {
+    /// The types as of now.
+    async fn current(&self, store: &Arc<StateStore>) -> Result<Arc<TypeMap>, NodeError> {
+        let fresh = |map: &TypeMap| map.as_of == Some(point(&store.current().head()));
+        let known = Arc::clone(&self.current.read());
+        if fresh(&known) {
+            return Ok(known);
+        }
+        let _one = self.reading.lock().await;
+        let known = Arc::clone(&self.current.read());
+        if fresh(&known) {
+            return Ok(known);
+        }
+        let store = Arc::clone(store);
+        let read = tokio::task::spawn_blocking(move || {
+            let db = store.current();
+            let view = db.view()?;
+            read_types(&view, &known)
+        });
+        let map = Arc::new(read.await.map_err(|_| NodeError::Stopped)??);
+        *self.current.write() = Arc::clone(&map);
+        Ok(map)
+    }
+}
+
+/// Reads all types; what has not changed is taken over as it was compiled.
+fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageError> {
+    let as_of = Some(point(view.head()));
+    let mut types: HashMap<Type, Arc<KnownType>> = HashMap::new();
+    for (type_, scope, message) in builtin_types() {
+        let built_in = KnownType {
+            type_: type_.clone(),
+            scope,
+            message: message.to_owned(),
+            registration: None,
+            version: LogIndex::ZERO,
+            schema: None,
+        };
+        types.insert(type_, Arc::new(built_in));
+    }
+    // In another lineage a version may be another registration's.
+    let same_lineage = known.as_of.is_some_and(|(epoch, _)| epoch == view.head().epoch);
+    let mut scan = view.scan(Table::Resource, &Selector::everywhere(Type::resource_type()).range(), NEWEST)?;
+    let mut versions = Vec::new();
+    while let Some((_, version)) = scan.next()? {
+        versions.push(version);
+    }
+    drop(scan);
+    for (version, record) in versions.iter().zip(view.load(&versions)?) {
+        let resource = record.resource(version.index)?;
+        let Some(registration) = registration(&resource) else {
+            tracing::error!(name = resource.id.name, "the registration of a type cannot be read");
+            continue;
+        };
+        let old = known.types.get(&registration.type_).filter(|old| same_lineage && old.version == version.index);
+        let type_ = match old {
+            Some(old) => Arc::clone(old),
+            None => Arc::new(KnownType {
+                type_: registration.type_.clone(),
+                scope: registration.scope,
+                message: registration.message.clone(),
+                version: version.index,
+                schema: Some(TypeSchema::compile(&registration)),
+                registration: Some(registration),
+            }),
+        };
+        types.insert(type_.type_.clone(), type_);
+    }
+    Ok(TypeMap { as_of, types })
+}
+
+fn registration(resource: &Resource) -> Option<ResourceType> {
+    codec::decode_resource_type(resource.data.as_ref().map(|Any { value, .. }| value.clone())?).ok()
+}
+
+impl Node {
+    /// The types that are known on this node.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Storage`] if the disk failed.
+    pub async fn resource_types(&self) -> Result<Arc<TypeMap>, NodeError> {
+        self.inner.resources.types.current(&self.inner.store).await
+    }
+
+    /// A type. One that is not known here may have been registered elsewhere a moment ago, so that is waited for.
+    pub(super) async fn resolve(&self, ctx: &RequestContext, type_: &Type) -> Result<Arc<KnownType>, ResourceError> {
+        if let Some(known) = self.resource_types().await?.get(type_) {
+            return Ok(Arc::clone(known));
+        }
+        self.ready_to_read(ctx, Consistency::Linearizable).await?;
+        match self.resource_types().await?.get(type_) {
+            Some(known) => Ok(Arc::clone(known)),
+            None => Err(ResourceError::TypeUnknown(type_.clone())),
+        }
+    }
+}

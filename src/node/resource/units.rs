@@ -1,0 +1,66 @@
+//! The default units of tenancy are resources, too: whoever leads writes them once.
+//!
+//! Their existence does not depend on it (see the state machine); but they are listed like the others.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::node::{Consistency, Inner, Node, RequestContext};
+use crate::types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Type};
+
+use super::error::ResourceError;
+
+/// How often somebody looks whether it is done.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long one write may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(in crate::node) async fn keep_tenancy(inner: Weak<Inner>) {
+    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
+    if serving.wait_for(|serving| *serving).await.is_err() {
+        return;
+    }
+    drop(serving);
+    loop {
+        let Some(inner) = inner.upgrade() else { return };
+        let node = Node { inner };
+        match node.write_default_units().await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "could not write the default units of tenancy yet"),
+        }
+        drop(node);
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn default_units() -> [ResourceId; 2] {
+    let unit = |type_, partition: &str| ResourceId {
+        uid: String::new(),
+        name: DEFAULT_UNIT.to_owned(),
+        type_,
+        tenancy: Tenancy::new(partition, ""),
+    };
+    [unit(Type::partition(), ""), unit(Type::namespace(), DEFAULT_UNIT)]
+}
+
+impl Node {
+    /// Whether both are there; writes them if this node leads.
+    async fn write_default_units(&self) -> Result<bool, ResourceError> {
+        let leads = self.leadership().leader == Some(self.identity().node_id);
+        for id in default_units() {
+            let ctx = RequestContext::within(PATIENCE);
+            match self.read_resource(&ctx, Consistency::Serializable, id.clone()).await {
+                Ok(_) => {}
+                Err(ResourceError::NotFound(_)) if leads => {
+                    let unit = Resource { id, ..Resource::default() };
+                    // Twice is as good as once.
+                    self.write_resource(&ctx, unit, None).await?;
+                }
+                Err(ResourceError::NotFound(_)) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}

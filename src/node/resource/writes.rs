@@ -1,0 +1,167 @@
+//! Write, write a status, delete, and say what a write would do (spec: consul §5.6 to §5.9, §5.14).
+
+use super::error::ResourceError;
+use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal};
+use crate::fsm;
+use crate::node::{Consistency, Node, NodeError, Read, RequestContext, Unanswered, unix_ms};
+use crate::types::resource::{
+    Chosen, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome, ResourceReap,
+    ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Status, Timestamp, ulid_text,
+};
+use crate::types::{Applied, Command, LogIndex, Outcome, Refusal};
+
+/// How often a write is made again because its type was registered anew meanwhile.
+const TYPE_CHANGES_MAX: usize = 5;
+/// Bits of chance in a ULID.
+const CHANCE_BITS: u32 = 80;
+
+/// A new ULID.
+fn ulid() -> u128 {
+    let chance = rand::random::<u128>() & ((1 << CHANCE_BITS) - 1);
+    (u128::from(unix_ms()) & ((1 << 48) - 1)) << CHANCE_BITS | chance
+}
+
+/// What one command chooses.
+fn choose() -> Chosen {
+    let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    Chosen { ulid: ulid(), now }
+}
+
+impl Node {
+    /// Creates or replaces a resource. With `expected`, only if that is the stored version.
+    ///
+    /// # Errors
+    ///
+    /// [`ResourceError`] for what must not be written; those of [`Node::propose`].
+    pub async fn write_resource(
+        &self,
+        ctx: &RequestContext,
+        resource: Resource,
+        expected: Option<LogIndex>,
+    ) -> Result<Read<Resource>, ResourceError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        for _ in 0..TYPE_CHANGES_MAX {
+            let Prepared { resource, type_version, registers, .. } = self.prepare(ctx, resource.clone()).await?;
+            let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
+            let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
+            match self.propose_resource(ctx, ResourceCommand::Write(Box::new(write))).await {
+                // Registered here or removed since: this node is behind, or was ahead of what was judged.
+                Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::TypeChanged))) => {
+                    self.ready_to_read(ctx, Consistency::Linearizable).await?;
+                }
+                done => return written(done?),
+            }
+        }
+        Err(ResourceError::Unsettled(resource.id.type_))
+    }
+
+    /// Replaces one status of a resource, now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::write_resource`].
+    pub async fn write_resource_status(
+        &self,
+        ctx: &RequestContext,
+        mut id: ResourceId,
+        key: String,
+        mut status: Status,
+        expected: Option<LogIndex>,
+    ) -> Result<Read<Resource>, ResourceError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let known = self.resolve(ctx, &id.type_).await?;
+        id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
+        status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
+        let write = ResourceWriteStatus { id, expected, key, status };
+        match self.propose_resource(ctx, ResourceCommand::WriteStatus(Box::new(write))).await {
+            Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::NotFound))) => {
+                Err(ResourceError::NotFound(ResourceRefusal::NotFound))
+            }
+            done => written(done?),
+        }
+    }
+
+    /// Deletes a resource, or marks it if somebody must let go of it first. With `expected`, only if that is the stored
+    /// version. What is not there is deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::write_resource`].
+    pub async fn delete_resource(
+        &self,
+        ctx: &RequestContext,
+        mut id: ResourceId,
+        expected: Option<LogIndex>,
+    ) -> Result<Read<ResourceDeletion>, ResourceError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let known = self.resolve(ctx, &id.type_).await?;
+        id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
+        let delete = ResourceDelete { id, expected, chosen: choose() };
+        let applied = self.propose_resource(ctx, ResourceCommand::Delete(Box::new(delete))).await?;
+        match applied.outcome {
+            Outcome::Resource(ResourceOutcome::Deleted(value)) => {
+                Ok(Read { index: applied.index, revision: applied.revision, value })
+            }
+            outcome => Err(mismatch(&outcome).into()),
+        }
+    }
+
+    /// What a write would store; stores nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::write_resource`], as far as it does not depend on what is stored under the name.
+    pub async fn mutate_and_validate(
+        &self,
+        ctx: &RequestContext,
+        resource: Resource,
+    ) -> Result<Read<Resource>, ResourceError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
+        let tenancy = resource.id.tenancy.clone();
+        let found = self.read(true, ctx.deadline, move |view| fsm::unit_is_marked(view, scope, &tenancy)).await;
+        let found = found.map_err(|error| match error {
+            NodeError::Refused(refusal) => unit_refusal(refusal),
+            error => error.into(),
+        })?;
+        if found.value {
+            return Err(ResourceRefusal::TenancyMarked.into());
+        }
+        Ok(Read { index: found.index, revision: found.revision, value: resource })
+    }
+
+    /// Takes the next step of reaping.
+    pub(super) async fn reap_step(
+        &self,
+        ctx: &RequestContext,
+        owner: &ResourceId,
+        tombstone_version: LogIndex,
+        after: bytes::Bytes,
+    ) -> Result<ResourceReaped, NodeError> {
+        let reap = ResourceReap { owner: owner.clone(), tombstone_version, after, chosen: choose() };
+        let applied = self.propose_resource(ctx, ResourceCommand::Reap(Box::new(reap))).await?;
+        match applied.outcome {
+            Outcome::Resource(ResourceOutcome::Reaped(reaped)) => Ok(reaped),
+            outcome => Err(mismatch(&outcome)),
+        }
+    }
+
+    async fn propose_resource(&self, ctx: &RequestContext, command: ResourceCommand) -> Result<Applied, NodeError> {
+        self.propose(ctx, Command::Resource(command)).await
+    }
+}
+
+fn written(applied: Applied) -> Result<Read<Resource>, ResourceError> {
+    match applied.outcome {
+        Outcome::Resource(ResourceOutcome::Written(resource)) => {
+            Ok(Read { index: applied.index, revision: applied.revision, value: *resource })
+        }
+        outcome => Err(mismatch(&outcome).into()),
+    }
+}
+
+/// The command was applied, but nobody can say what came of it.
+fn mismatch(outcome: &Outcome) -> NodeError {
+    tracing::error!(?outcome, "a command about resources came to something else");
+    NodeError::Indeterminate(Unanswered::LeaderFailed)
+}

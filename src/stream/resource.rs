@@ -1,0 +1,211 @@
+//! The topic of resources: subjects are what a list asks for, wildcards included.
+//!
+//! Owns how a change of a resource finds its subscribers. A subject is found by type and units, each unit once as it is and
+//! once as a wildcard, and by those lengths of prefixes that somebody asks for: what a change costs depends on how
+//! many kinds of subjects it concerns, not on how many there are.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::commit::Commit;
+use super::topic::{SubjectIndex, Topic};
+use crate::types::resource::{Resource, Selector, Tenancy, Type, WILDCARD};
+use crate::types::{CommitEvents, ResourceEvent};
+
+/// Changes of resources. A subject is what a watch asks for.
+#[derive(Debug)]
+pub struct Resources;
+
+/// What is derived from one change of one resource.
+#[derive(Debug, Default)]
+pub struct ResourceMemo {
+    encoded: OnceLock<Bytes>,
+}
+
+/// Memory around a change: its place in lists, its memo, the parts of the resource.
+const OVERHEAD_BYTES: usize = 768;
+
+impl Commit<Resources> {
+    /// The change at a position as its face has it, made by `encode` on first use.
+    pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
+        self.memo(position).encoded.get_or_init(encode)
+    }
+}
+
+impl Topic for Resources {
+    type Event = ResourceEvent;
+    type Memo = ResourceMemo;
+    type Subject = Selector;
+    type Index = ResourceIndex;
+
+    const NAME: &'static str = "resources";
+
+    fn events(commit: &CommitEvents) -> Arc<[ResourceEvent]> {
+        Arc::clone(&commit.resources)
+    }
+
+    fn matches(subject: &Selector, event: &ResourceEvent) -> bool {
+        subject.matches(&event.resource.id)
+    }
+
+    /// Once as it is, once encoded.
+    fn cost_bytes(event: &ResourceEvent) -> usize {
+        2 * content_bytes(&event.resource) + OVERHEAD_BYTES
+    }
+}
+
+/// About how many bytes a resource's own content has.
+fn content_bytes(resource: &Resource) -> usize {
+    let metadata: usize = resource.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let conditions = resource.status.values().flat_map(|status| &status.conditions);
+    let status: usize =
+        conditions.map(|found| found.type_.len() + found.reason.len() + found.message.len() + OVERHEAD_BYTES / 4).sum();
+    metadata + status + resource.data.as_ref().map_or(0, |data| data.type_url.len() + data.value.len())
+}
+
+/// Subjects by type and units, then by prefix.
+#[derive(Default)]
+pub struct ResourceIndex {
+    places: HashMap<(Type, Tenancy), Prefixes>,
+}
+
+#[derive(Default)]
+struct Prefixes {
+    slots: HashMap<String, usize>,
+    /// Lengths of prefixes, with how many have it.
+    lengths: BTreeMap<usize, usize>,
+}
+
+impl SubjectIndex<Resources> for ResourceIndex {
+    fn get(&self, subject: &Selector) -> Option<usize> {
+        let place = self.places.get(&(subject.type_.clone(), subject.tenancy.clone()))?;
+        place.slots.get(&subject.name_prefix).copied()
+    }
+
+    fn insert(&mut self, subject: &Selector, slot: usize) {
+        let place = self.places.entry((subject.type_.clone(), subject.tenancy.clone())).or_default();
+        place.slots.insert(subject.name_prefix.clone(), slot);
+        *place.lengths.entry(subject.name_prefix.len()).or_default() += 1;
+    }
+
+    fn remove(&mut self, subject: &Selector) {
+        let key = (subject.type_.clone(), subject.tenancy.clone());
+        let Some(place) = self.places.get_mut(&key) else { return };
+        if place.slots.remove(&subject.name_prefix).is_some() {
+            let length = subject.name_prefix.len();
+            if let Some(count) = place.lengths.get_mut(&length) {
+                *count -= 1;
+                if *count == 0 {
+                    place.lengths.remove(&length);
+                }
+            }
+        }
+        if place.slots.is_empty() {
+            self.places.remove(&key);
+        }
+    }
+
+    fn route(&self, event: &ResourceEvent, found: &mut dyn FnMut(usize)) {
+        if self.places.is_empty() {
+            return;
+        }
+        let id = &event.resource.id;
+        let mut key = (id.type_.clone(), Tenancy::default());
+        for partition in [id.tenancy.partition.as_str(), WILDCARD] {
+            for namespace in [id.tenancy.namespace.as_str(), WILDCARD] {
+                key.1.partition.clear();
+                key.1.partition.push_str(partition);
+                key.1.namespace.clear();
+                key.1.namespace.push_str(namespace);
+                let Some(place) = self.places.get(&key) else { continue };
+                for &length in place.lengths.keys() {
+                    // A length that is longer than the name, or ends inside a character, is no prefix of it.
+                    let Some(prefix) = id.name.get(..length) else { continue };
+                    if let Some(&slot) = place.slots.get(prefix) {
+                        found(slot);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::ChangeKind;
+    use crate::types::resource::ResourceId;
+
+    fn unit() -> impl Strategy<Value = String> {
+        prop::sample::select(vec!["", "p", "q"]).prop_map(str::to_owned)
+    }
+
+    fn wanted_unit() -> impl Strategy<Value = String> {
+        prop::sample::select(vec!["", "p", "q", WILDCARD]).prop_map(str::to_owned)
+    }
+
+    fn type_() -> impl Strategy<Value = Type> {
+        (prop::sample::select(vec!["v1", "v2"]), prop::sample::select(vec!["A", "B"]))
+            .prop_map(|(version, kind)| Type::new("demo", version, kind))
+    }
+
+    fn selector() -> impl Strategy<Value = Selector> {
+        (type_(), wanted_unit(), wanted_unit(), "[ab]{0,3}").prop_map(|(type_, partition, namespace, name_prefix)| {
+            Selector { type_, tenancy: Tenancy { partition, namespace }, name_prefix }
+        })
+    }
+
+    fn event() -> impl Strategy<Value = ResourceEvent> {
+        (type_(), unit(), unit(), "[abä]{1,3}").prop_map(|(type_, partition, namespace, name)| {
+            let id = ResourceId { uid: String::new(), name, type_, tenancy: Tenancy { partition, namespace } };
+            ResourceEvent { kind: ChangeKind::Put, resource: Resource { id, ..Resource::default() }.into() }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn routing_finds_what_matches(
+            subjects in prop::collection::hash_set(selector(), 0..20),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+            events in prop::collection::vec(event(), 1..10),
+        ) {
+            let mut subjects: Vec<Selector> = subjects.into_iter().collect();
+            let mut index = ResourceIndex::default();
+            for (slot, subject) in subjects.iter().enumerate() {
+                index.insert(subject, slot);
+            }
+            let mut slots: Vec<usize> = (0..subjects.len()).collect();
+            for at in removed {
+                if !subjects.is_empty() {
+                    let at = at.index(subjects.len());
+                    index.remove(&subjects.remove(at));
+                    slots.remove(at);
+                }
+            }
+            for (subject, slot) in subjects.iter().zip(&slots) {
+                prop_assert_eq!(index.get(subject), Some(*slot));
+            }
+            for event in events {
+                let mut routed = Vec::new();
+                index.route(&event, &mut |slot| routed.push(slot));
+                routed.sort_unstable();
+                let matching = subjects.iter().zip(&slots).filter(|(subject, _)| Resources::matches(subject, &event));
+                prop_assert_eq!(routed, matching.map(|(_, slot)| *slot).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_without_subjects_keeps_nothing() {
+        let mut index = ResourceIndex::default();
+        let subject = Selector::everywhere(Type::new("demo", "v1", "A"));
+        index.insert(&subject, 3);
+        index.remove(&subject);
+        assert!(index.places.is_empty());
+        assert_eq!(index.get(&subject), None);
+    }
+}
