@@ -16,5 +16,6 @@ mod leases;
 mod membership;
 mod real_clients;
 mod recovery;
+mod resource_tools;
 mod url_authority;
 mod watch;
