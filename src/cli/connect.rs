@@ -233,6 +233,8 @@ fn judge(status: &Status) -> Verdict {
             if matches!(
                 status.message(),
                 "etcdserver: no leader"
+                    | "no leader"
+                    | "too many requests"
                     | "etcdserver: too many requests"
                     | "headwater: this member was removed from the cluster, ask another"
             ) =>
@@ -276,6 +278,9 @@ mod tests {
     fn what_a_status_means() {
         for (status, wanted) in [
             (Status::unavailable("etcdserver: no leader"), Verdict::Undone),
+            (Status::unavailable("no leader"), Verdict::Undone),
+            (Status::resource_exhausted("too many requests"), Verdict::Undone),
+            (Status::unavailable("write is indeterminate: the leader was lost"), Verdict::Unknown),
             (Status::unknown("etcdserver: too many requests"), Verdict::Undone),
             (Status::resource_exhausted("etcdserver: too many requests"), Verdict::Undone),
             (Status::resource_exhausted("etcdserver: mvcc: database space exceeded"), Verdict::Final),

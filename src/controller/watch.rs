@@ -88,8 +88,8 @@ impl<F: FnMut(&Resource)> Follower<'_, F> {
 
     fn ended(&mut self, status: &Status) {
         match status.code() {
-            // What happened since is no longer kept.
-            Code::OutOfRange => self.after = None,
+            // What happened since is no longer kept, or the state is another one.
+            Code::OutOfRange | Code::Aborted => self.after = None,
             Code::InvalidArgument => {
                 warn!(type_ = %self.type_, error = status.message(), "a type cannot be watched; it is tried again");
             }

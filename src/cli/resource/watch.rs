@@ -1,6 +1,7 @@
 //! `headwater resource watch`: prints the resources of a type and then their changes, going on elsewhere when a node stops.
 //!
-//! Invariant: `resume` is the index of the last thing that was printed, so that nothing is missed or printed twice.
+//! Invariant: `resume` is the index of the last thing that was printed, so that nothing is missed or printed twice. When the
+//! server says that this cannot be kept up, the list is printed anew.
 
 use std::io::Write;
 use std::time::Duration;
@@ -125,6 +126,11 @@ impl Watch<'_> {
         match status.code() {
             Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
                 Err(CliError::Finding(text))
+            }
+            // What was printed last is of another lineage, or too long ago: everything is printed again.
+            Code::Aborted => {
+                self.resume = None;
+                Ok(text)
             }
             Code::OutOfRange => Err(CliError::Finding(format!(
                 "{text}\nWhat happened after index {} is no longer kept: watch without --resume, which begins with a list",
