@@ -17,5 +17,6 @@ mod membership;
 mod real_clients;
 mod recovery;
 mod resource_tools;
+mod resources;
 mod url_authority;
 mod watch;

@@ -183,11 +183,11 @@ impl Node {
             })
             .await?;
         let mut subscription = snapshot.subscribe(session, 0).map_err(NodeError::from)?;
-        let mut listed_through = snapshot.index;
+        let listed_through = applied.max(snapshot.index);
         let mut changed = BTreeMap::new();
-        if snapshot.index < applied {
+        loop {
             while changed.len() < RESOURCE_MERGED_CHANGES_MAX
-                && let Some(item) = subscription.try_next_through(applied).map_err(NodeError::from)?
+                && let Some(item) = subscription.try_next_through(listed_through).map_err(NodeError::from)?
             {
                 for event in item.events() {
                     let encoded = match event.kind {
@@ -197,7 +197,12 @@ impl Node {
                     changed.insert(resource_key(&event.resource.id), encoded);
                 }
             }
-            listed_through = applied;
+            if changed.len() >= RESOURCE_MERGED_CHANGES_MAX || subscription.is_through(listed_through) {
+                break;
+            }
+            // Some of it is in history alone by now.
+            let raised = tokio::time::timeout_at(ctx.deadline.into(), session.raised()).await;
+            raised.map_err(|_| NodeError::Timeout)?;
         }
         Ok(ResourceWatch { list: Some(List { snapshot, next: 0, changed }), subscription, listed_through })
     }

@@ -23,6 +23,7 @@ mod scan;
 mod seek;
 mod store;
 mod txn;
+mod type_record;
 mod view;
 
 pub use db::{AppliedState, StateDb};
@@ -30,14 +31,13 @@ pub use keys::Table;
 pub use options::StateOptions;
 pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;
-pub use record::{
-    CompactionPoint, HistoryHead, HistoryRecord, RegisteredTypes, Registration, StateHead, TypeRecord, Version,
-};
+pub use record::{CompactionPoint, HistoryHead, HistoryRecord, RegisteredTypes, StateHead, Version};
 pub use resources::{tombstone_data, tombstone_owner};
 pub use restore::{CheckpointContents, Rebirth, describe_checkpoint, restore_state, restore_target};
 pub use scan::VersionScan;
 pub use store::{PreparedState, StateStore};
 pub use txn::{Committed, WriteTxn};
+pub use type_record::{Registration, TypeRecord};
 pub use view::{CommandHistory, ReadView};
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use bytes::Bytes;
 
 use super::keys::{self, Table};
-use super::record::{HistoryRecord, StateHead, TypeRecord, Version};
+use super::record::{HistoryRecord, StateHead, Version};
 use super::scan::VersionScan;
+use super::type_record::TypeRecord;
 use crate::storage::StorageError;
 use crate::types::resource::{Resource, ResourceId, Tenancy, TypeName};
 use crate::types::{KeyRange, LogIndex, Revision};

@@ -8,13 +8,12 @@
 use bytes::Bytes;
 
 use super::keys::Table;
-use crate::types::resource::{Scope, Type};
 use crate::types::{
     Alarm, AlarmKind, AlarmSet, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Quota, Revision, StoreEpoch,
     Term,
 };
 
-const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 1;
 const FLAG_DELETED: u8 = 1;
 
 /// One version of one key, without its value: what `versions` holds.
@@ -102,26 +101,6 @@ pub struct RegisteredTypes {
     pub count: u64,
 }
 
-/// What is known of one type of resources.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TypeRecord {
-    /// Its registration, if it is registered.
-    pub registered: Option<Registration>,
-    /// How many resources have the type.
-    pub count: u64,
-}
-
-/// The registration of a type of resources.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registration {
-    /// The type.
-    pub type_: Type,
-    /// Where its resources live.
-    pub scope: Scope,
-    /// Version of the resource that registers it.
-    pub version: LogIndex,
-}
-
 impl StateHead {
     /// The head of an empty store.
     pub const EMPTY: Self = Self {
@@ -156,7 +135,7 @@ pub(super) struct ReclaimState {
     pub(super) next: (LogIndex, u32),
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -165,21 +144,21 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Reads a record from the front. `None` means that it is cut short or not what it should be.
-struct Cursor<'a>(&'a [u8]);
+pub(super) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn open(bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn open(bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == FORMAT).then_some(Self(rest))
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
         let (&byte, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(byte)
     }
 
-    fn varint(&mut self) -> Option<u64> {
+    pub(super) fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -202,14 +181,18 @@ impl<'a> Cursor<'a> {
         self.varint()?.try_into().ok()
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub(super) fn text(&mut self) -> Option<String> {
         let len = usize::try_from(self.varint()?).ok()?;
         let (text, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         String::from_utf8(text.to_vec()).ok()
     }
 
-    fn end<T>(self, value: T) -> Option<T> {
+    pub(super) fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }
@@ -362,60 +345,6 @@ pub(super) fn decode_lease_clock(bytes: &[u8]) -> Option<u64> {
     let mut cursor = Cursor::open(bytes)?;
     let clock_ms = cursor.varint()?;
     cursor.end(clock_ms)
-}
-
-/// Encodes a count for `meta`.
-pub(super) fn encode_count(count: u64) -> Vec<u8> {
-    encode_lease_clock(count)
-}
-
-/// Decodes [`encode_count`].
-pub(super) fn decode_count(bytes: &[u8]) -> Option<u64> {
-    decode_lease_clock(bytes)
-}
-
-const fn scope_byte(scope: Scope) -> u8 {
-    match scope {
-        Scope::Undefined => 1,
-        Scope::Cluster => 2,
-        Scope::Partition => 3,
-        Scope::Namespace => 4,
-    }
-}
-
-fn scope_from_byte(byte: u8) -> Option<Scope> {
-    [Scope::Undefined, Scope::Cluster, Scope::Partition, Scope::Namespace]
-        .into_iter()
-        .find(|scope| scope_byte(*scope) == byte)
-}
-
-impl TypeRecord {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
-        put_varint(&mut out, self.count);
-        if let Some(registration) = &self.registered {
-            out.push(scope_byte(registration.scope));
-            put_varint(&mut out, registration.version.get());
-            let Type { group, group_version, kind } = &registration.type_;
-            for part in [group, group_version, kind] {
-                put_varint(&mut out, part.len() as u64);
-                out.extend_from_slice(part.as_bytes());
-            }
-        }
-        out
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut cursor = Cursor::open(bytes)?;
-        let count = cursor.varint()?;
-        if cursor.0.is_empty() {
-            return Some(Self { registered: None, count });
-        }
-        let scope = scope_from_byte(cursor.byte()?)?;
-        let version = LogIndex(cursor.varint()?);
-        let type_ = Type { group: cursor.text()?, group_version: cursor.text()?, kind: cursor.text()? };
-        cursor.end(Self { registered: Some(Registration { type_, scope, version }), count })
-    }
 }
 
 const HEAD_APPLIED: u8 = 1;
@@ -635,14 +564,6 @@ mod tests {
         let typed = StateHead { types: RegisteredTypes { changed: LogIndex(300), count: 2 }, ..StateHead::EMPTY };
         assert_eq!(typed.encode(), [1, 64, 1, 0, 0, 172, 2, 2]);
         assert_eq!(StateHead::decode(&typed.encode()), Some(typed));
-        let registered =
-            Registration { type_: Type::new("ab", "v1", "C"), scope: Scope::Namespace, version: LogIndex(300) };
-        let record = TypeRecord { registered: Some(registered), count: 3 };
-        assert_eq!(record.encode(), b"\x01\x03\x04\xac\x02\x02ab\x02v1\x01C");
-        assert_eq!(TypeRecord::decode(&record.encode()), Some(record));
-        let counted = TypeRecord { registered: None, count: 300 };
-        assert_eq!(counted.encode(), [1, 172, 2]);
-        assert_eq!(TypeRecord::decode(&counted.encode()), Some(counted));
         let bounded = Quota { bytes_max: Some(300), member: NodeId(2) };
         let alarmed =
             StateHead { quota: Some(bounded), alarms: [AlarmKind::NoSpace].into_iter().collect(), ..StateHead::EMPTY };

@@ -12,8 +12,9 @@ use rocksdb::{ColumnFamily, WriteBatch};
 use super::db::corrupt;
 use super::keys::{self, Table};
 use super::options::{HISTORY, META};
-use super::record::{HistoryRecord, Registration, TypeRecord, Version, decode_count, encode_count};
+use super::record::{HistoryRecord, Version};
 use super::txn::WriteTxn;
+use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
 use crate::codec;
 use crate::storage::StorageError;
 use crate::types::resource::{

@@ -19,12 +19,13 @@ use super::options::write_options;
 use super::overlay::{Change, Overlay};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
-    CompactionPoint, HistoryHead, HistoryRecord, StateHead, TypeRecord, Version, encode_alarms, encode_history,
-    encode_lease, encode_lease_clock,
+    CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_alarms, encode_history, encode_lease,
+    encode_lease_clock,
 };
 use super::resources::PendingResources;
 use super::scan::VersionScan;
 use super::seek::Seeker;
+use super::type_record::TypeRecord;
 use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::storage::StorageError;
 use crate::types::resource::{Tenancy, TypeName};

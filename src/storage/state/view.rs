@@ -14,13 +14,13 @@ use super::load;
 use super::options::{HISTORY, META, REVISIONS};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
-    HistoryHead, HistoryRecord, StateHead, TypeRecord, Version, decode_alarms, decode_history, decode_lease,
-    decode_lease_clock,
+    HistoryHead, HistoryRecord, StateHead, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
 };
 use super::resources::{read_count, read_type};
 use super::scan::VersionScan;
 use super::seek::Seeker;
 use super::txn::stored_entries;
+use super::type_record::TypeRecord;
 use crate::storage::StorageError;
 use crate::types::resource::{ResourceId, Tenancy, TypeName};
 use crate::types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};

@@ -1,0 +1,223 @@
+//! What storage promises (spec: consul §6.1), as clients see it: the same cases wherever they are asked.
+//!
+//! Consul's suite talks to a storage backend, which takes any uid; a client cannot, so uids are those that were given.
+
+use headwater::pb::pbresource as pb;
+use tonic::Code;
+
+use super::client::{Client, Scope, Told, id_of, name_of, named, names_of, refused, type_of, without_uid};
+use crate::cluster::{Cluster, wait_until};
+
+/// Where the cases are asked.
+pub struct Member<'c> {
+    pub cluster: &'c Cluster,
+    pub index: usize,
+}
+
+impl Member<'_> {
+    fn client(&self) -> Client {
+        Client::of(self.cluster, self.index)
+    }
+}
+
+/// Every case, with eventual and with strong reads.
+pub async fn run_all(member: &Member<'_>) {
+    let client = member.client();
+    client.make_unit("default", "other").await;
+    client.make_unit("billing", "payments").await;
+    for (group, reader) in [("eventual", client.clone()), ("strong", client.consistent())] {
+        let bed = Bed::new(group, &client, &reader).await;
+        read(&bed).await;
+        cas_write(&bed).await;
+        cas_delete(&bed).await;
+        list_and_watch(&bed).await;
+        list_by_owner(&bed).await;
+    }
+    deletions_are_told(&client).await;
+}
+
+struct Bed<'c> {
+    writer: &'c Client,
+    reader: &'c Client,
+    a1: pb::Type,
+    a2: pb::Type,
+    b: pb::Type,
+}
+
+impl<'c> Bed<'c> {
+    async fn new(group: &str, writer: &'c Client, reader: &'c Client) -> Self {
+        let bed = Self {
+            writer,
+            reader,
+            a1: type_of(group, "v1", "Aa"),
+            a2: type_of(group, "v2", "Aa"),
+            b: type_of(group, "v1", "Bb"),
+        };
+        for type_ in [&bed.a1, &bed.a2, &bed.b] {
+            writer.register(type_, Scope::Namespace).await;
+        }
+        bed
+    }
+
+    fn at_home(&self, type_: &pb::Type, name: &str) -> pb::Resource {
+        named(type_.clone(), ("default", "default"), name)
+    }
+}
+
+async fn read(bed: &Bed<'_>) {
+    let stored = bed.writer.write(bed.at_home(&bed.a1, "read")).await.unwrap();
+    let id = id_of(&stored);
+    assert_eq!(bed.reader.read(id.clone()).await.unwrap(), stored, "simple");
+    assert_eq!(bed.reader.read(without_uid(id.clone())).await.unwrap(), stored, "no uid");
+    let other_name = pb::Id { name: "different".into(), ..without_uid(id.clone()) };
+    refused(bed.reader.read(other_name).await, Code::NotFound, "resource not found");
+    let other_life = pb::Id { uid: "b".into(), ..id.clone() };
+    refused(bed.reader.read(other_life).await, Code::NotFound, "resource not found");
+    let other_version = pb::Id { r#type: Some(bed.a2.clone()), ..id };
+    let said = "requested with GroupVersion=\"v2\", but stored with GroupVersion=\"v1\"";
+    refused(bed.reader.read(other_version).await, Code::InvalidArgument, said);
+}
+
+async fn cas_write(bed: &Bed<'_>) {
+    let with = |resource: &pb::Resource, version: &str| pb::Resource { version: version.into(), ..resource.clone() };
+    let new = bed.at_home(&bed.b, "web");
+    for version in ["some-version", "1", "18446744073709551615"] {
+        refused(bed.writer.write(with(&new, version)).await, Code::Aborted, "CAS operation failed");
+    }
+    let first = bed.writer.write(new.clone()).await.unwrap();
+    assert!(!first.version.is_empty());
+    let second = bed.writer.write(first.clone()).await.unwrap();
+    assert_ne!(second.version, first.version);
+    refused(bed.writer.write(first).await, Code::Aborted, "CAS operation failed");
+    // A uid stays what it is.
+    let other_life = pb::Id { uid: "b".into(), ..id_of(&second) };
+    let renamed = pb::Resource { id: Some(other_life), ..second.clone() };
+    refused(bed.writer.write(renamed).await, Code::FailedPrecondition, "uid");
+    bed.writer.delete_if(id_of(&second), &second.version).await.unwrap();
+    let recreated = bed.writer.write(new).await.unwrap();
+    assert_ne!(id_of(&recreated).uid, id_of(&second).uid);
+}
+
+async fn cas_delete(bed: &Bed<'_>) {
+    let stored = bed.writer.write(bed.at_home(&bed.b, "gone")).await.unwrap();
+    let id = id_of(&stored);
+    refused(bed.writer.delete_if(id.clone(), "bogus").await, Code::Aborted, "CAS operation failed");
+    refused(bed.writer.delete_if(without_uid(id.clone()), "bogus").await, Code::Aborted, "CAS operation failed");
+    let other_life = pb::Id { uid: "b".into(), ..id.clone() };
+    bed.writer.delete_if(other_life, &stored.version).await.unwrap();
+    assert_eq!(bed.reader.read(id.clone()).await.unwrap(), stored, "another life was meant");
+    bed.writer.delete_if(id.clone(), &stored.version).await.unwrap();
+    refused(bed.reader.read(id).await, Code::NotFound, "resource not found");
+}
+
+/// Units, a prefix, and which of the seeds are found by a list of version 1 and of version 2.
+type Query = ((&'static str, &'static str), &'static str, &'static [usize], &'static [usize]);
+
+const QUERIES: &[Query] = &[
+    (("default", "default"), "", &[0, 1], &[2]),
+    (("billing", "payments"), "", &[3], &[]),
+    (("default", "default"), "a", &[0, 1], &[]),
+    (("*", "*"), "", &[0, 1, 3, 5], &[2]),
+    (("default", "*"), "", &[0, 1, 5], &[2]),
+    (("*", "default"), "", &[0, 1], &[2]),
+    (("*", "*"), "a", &[0, 1, 3, 5], &[]),
+];
+
+/// The seeds are written in four kinds of their own, so that other cases do not get between.
+async fn list_and_watch(bed: &Bed<'_>) {
+    let (a1, a2) = (type_of(&bed.a1.group, "v1", "Listed"), type_of(&bed.a1.group, "v2", "Listed"));
+    let b = type_of(&bed.a1.group, "v1", "Other");
+    for type_ in [&a1, &a2, &b] {
+        bed.writer.register(type_, Scope::Namespace).await;
+    }
+    let seeds = [
+        named(a1.clone(), ("default", "default"), "admin"),
+        named(a1.clone(), ("default", "default"), "api"),
+        named(a2.clone(), ("default", "default"), "web"),
+        named(a1.clone(), ("billing", "payments"), "api"),
+        named(b, ("default", "default"), "admin"),
+        named(a1.clone(), ("default", "other"), "autoscaler"),
+    ];
+    // Those who watch before anything is there are told one by one.
+    let mut following = Vec::new();
+    for (units, prefix, first, second) in QUERIES {
+        for (type_, wanted) in [(&a1, first), (&a2, second)] {
+            let mut watch = bed.reader.watch(type_.clone(), Some(*units), prefix).await.unwrap();
+            assert_eq!(watch.next().await, Told::End, "{units:?} {prefix}");
+            following.push((watch, *wanted));
+        }
+    }
+    let mut stored = Vec::new();
+    for seed in &seeds {
+        stored.push(bed.writer.write(seed.clone()).await.unwrap());
+    }
+    let pick = |at: &[usize]| at.iter().map(|at| stored[*at].clone()).collect::<Vec<_>>();
+    for (watch, wanted) in &mut following {
+        for resource in pick(wanted) {
+            assert_eq!(watch.next().await, Told::Upsert(resource.clone()));
+            // Whoever was told of it can read it.
+            assert_eq!(bed.reader.read(id_of(&resource)).await.unwrap(), resource);
+        }
+    }
+    let sorted = |mut resources: Vec<pb::Resource>| {
+        resources.sort_by(|a, b| id_of(a).uid.cmp(&id_of(b).uid));
+        resources
+    };
+    for (units, prefix, first, second) in QUERIES {
+        for (type_, wanted) in [(&a1, first), (&a2, second)] {
+            let listed = bed.reader.list(type_.clone(), *units, prefix).await.unwrap();
+            assert_eq!(sorted(listed), sorted(pick(wanted)), "{units:?} {prefix}");
+            let mut watch = bed.reader.watch(type_.clone(), Some(*units), prefix).await.unwrap();
+            let (listed, index) = watch.list().await;
+            assert_eq!(sorted(listed), sorted(pick(wanted)), "{units:?} {prefix}");
+            assert!(index > 0);
+        }
+    }
+    for (watch, wanted) in &mut following {
+        let Some(&last) = wanted.last() else { continue };
+        // Written once more, so that every watch has something to delete.
+        let again = bed.writer.write(seeds[last].clone()).await.unwrap();
+        loop {
+            if watch.next().await == Told::Upsert(again.clone()) {
+                break;
+            }
+        }
+    }
+}
+
+async fn deletions_are_told(client: &Client) {
+    let type_ = type_of("deleted", "v1", "Thing");
+    client.register(&type_, Scope::Namespace).await;
+    let mut stored = Vec::new();
+    for name in ["a", "b", "c"] {
+        stored.push(client.write(named(type_.clone(), ("default", "default"), name)).await.unwrap());
+    }
+    let mut watch = client.watch(type_.clone(), None, "").await.unwrap();
+    watch.list().await;
+    for resource in stored {
+        client.delete(id_of(&resource)).await.unwrap();
+        assert_eq!(watch.next().await, Told::Delete(resource.clone()), "as it was last");
+        refused(client.read(id_of(&resource)).await, Code::NotFound, "resource not found");
+    }
+}
+
+async fn list_by_owner(bed: &Bed<'_>) {
+    let owner = bed.writer.write(bed.at_home(&bed.a1, "owner")).await.unwrap();
+    let owned = |type_: &pb::Type, name: &str| pb::Resource { owner: Some(id_of(&owner)), ..bed.at_home(type_, name) };
+    let first = bed.writer.write(owned(&bed.b, "r1")).await.unwrap();
+    let second = bed.writer.write(owned(&bed.a2, "r2")).await.unwrap();
+    let listed = bed.reader.owned(id_of(&owner)).await.unwrap();
+    assert_eq!(names_of(&listed), ["r1", "r2"]);
+    assert!(listed.contains(&first) && listed.contains(&second));
+    let other_life = pb::Id { uid: "b".into(), ..id_of(&owner) };
+    assert_eq!(bed.reader.owned(other_life).await.unwrap(), []);
+    bed.writer.delete(id_of(&first)).await.unwrap();
+    let listed = bed.reader.owned(id_of(&owner)).await.unwrap();
+    assert_eq!(listed.iter().map(name_of).collect::<Vec<_>>(), ["r2"]);
+    // What is left goes with the owner, a little later.
+    bed.writer.delete(id_of(&owner)).await.unwrap();
+    wait_until("what a deleted resource owned is gone", async || {
+        bed.reader.owned(id_of(&owner)).await.unwrap().is_empty()
+    })
+    .await;
+}

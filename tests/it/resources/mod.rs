@@ -1,0 +1,12 @@
+//! Typed resources: one library of cases, run on every kind of member; the rules of the service; what owners leave behind.
+
+mod client;
+mod conformance;
+mod owners;
+mod pages;
+mod rules;
+mod statuses;
+mod tenancy;
+mod topologies;
+mod types;
+mod watch;

@@ -1,0 +1,77 @@
+//! Units of tenancy: listed, refused, emptied (spec: consul §5.4).
+
+use headwater::pb::pbresource as pb;
+use tonic::Code;
+
+use super::client::{Client, artist, artist_type, id, id_of, names_of, refused, type_of};
+use crate::cluster::{Cluster, wait_until};
+
+fn partition_type() -> pb::Type {
+    type_of("tenancy", "v2beta1", "Partition")
+}
+
+fn namespace_type() -> pb::Type {
+    type_of("tenancy", "v2beta1", "Namespace")
+}
+
+fn artist_in(units: (&str, &str), name: &str) -> pb::Resource {
+    pb::Resource { id: Some(id(artist_type(), units, name)), ..artist(name) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_units_are_listed_and_stay() {
+    let cluster = Cluster::three().await;
+    let client = Client::of(&cluster, cluster.follower().await);
+    wait_until("the default units are written", async || {
+        !client.list(namespace_type(), ("*", ""), "").await.unwrap().is_empty()
+    })
+    .await;
+    assert_eq!(names_of(&client.list(partition_type(), ("", ""), "").await.unwrap()), ["default"]);
+    refused(client.delete(id(partition_type(), ("", ""), "default")).await, Code::InvalidArgument, "cannot be deleted");
+    refused(
+        client.delete(id(namespace_type(), ("default", ""), "default")).await,
+        Code::InvalidArgument,
+        "cannot be deleted",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_is_deleted_is_emptied_first() {
+    let cluster = Cluster::three().await;
+    let client = Client::of(&cluster, cluster.follower().await);
+    client.register_demo().await;
+    client.make_unit("billing", "payments").await;
+    let payments = ("billing", "payments");
+    let mut held = artist_in(payments, "held");
+    held.metadata.insert("finalizers".into(), "somebody".into());
+    let held = client.write(held).await.unwrap();
+    for number in 0..20 {
+        client.write(artist_in(payments, &format!("free-{number}"))).await.unwrap();
+    }
+    let elsewhere = client.write(artist("elsewhere")).await.unwrap();
+    let partition = id(partition_type(), ("", ""), "billing");
+    client.delete(partition.clone()).await.unwrap();
+    refused(client.write(artist_in(payments, "new")).await, Code::InvalidArgument, "marked for deletion");
+    refused(client.judge(artist_in(payments, "new")).await, Code::InvalidArgument, "marked for deletion");
+    wait_until("what nobody holds is gone", async || {
+        names_of(&client.list(artist_type(), payments, "").await.unwrap()) == ["held"]
+    })
+    .await;
+    assert!(client.read(partition.clone()).await.unwrap().metadata.contains_key("deletionTimestamp"));
+    // The last one goes when its controller lets go of it.
+    let mut marked = held.clone();
+    wait_until("what somebody holds is marked", async || {
+        marked = client.read(id_of(&held)).await.unwrap();
+        marked.metadata.contains_key("deletionTimestamp")
+    })
+    .await;
+    marked.metadata.insert("finalizers".into(), String::new());
+    client.write(marked).await.unwrap();
+    wait_until("the partition is gone", async || {
+        client.read(partition.clone()).await.is_err_and(|status| status.code() == Code::NotFound)
+    })
+    .await;
+    assert_eq!(client.list(namespace_type(), ("billing", ""), "").await.unwrap(), []);
+    refused(client.write(artist_in(payments, "new")).await, Code::InvalidArgument, "partition not found");
+    assert_eq!(client.read(id_of(&elsewhere)).await.unwrap(), elsewhere);
+}
