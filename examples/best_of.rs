@@ -116,5 +116,6 @@ async fn main() -> Result<(), Error> {
         .owns(album_type())
         .workers(4)
         .run(client, BestOf, stop)
-        .await
+        .await;
+    Ok(())
 }

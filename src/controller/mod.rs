@@ -26,7 +26,8 @@
 //! # async fn run() -> Result<(), Error> {
 //! let client = Client::new(["127.0.0.1:2379", "127.0.0.1:22379"])?;
 //! let controller = Controller::new("greeter", Type::new("demo", "v2", "Artist"));
-//! controller.run(client, Greeter, std::future::pending()).await
+//! controller.run(client, Greeter, std::future::pending()).await;
+//! # Ok(())
 //! # }
 //! ```
 

@@ -111,22 +111,14 @@ impl Controller {
         self
     }
 
-    /// Works whenever this instance leads, until `stop` comes; then gives up the leadership.
-    ///
-    /// # Errors
-    ///
-    /// None at present: what fails is logged and tried again.
-    pub async fn run(
-        self,
-        client: Client,
-        reconciler: impl Reconciler,
-        stop: impl Future<Output = ()>,
-    ) -> Result<(), Error> {
+    /// Works whenever this instance leads, until `stop` comes; then gives up the leadership. What fails on the way is logged
+    /// and tried again.
+    pub async fn run(self, client: Client, reconciler: impl Reconciler, stop: impl Future<Output = ()>) {
         let reconciler = Arc::new(reconciler);
         tokio::pin!(stop);
         loop {
             tokio::select! {
-                () = &mut stop => return Ok(()),
+                () = &mut stop => return,
                 seat = Seat::open(&client) => match seat {
                     Ok(seat) => {
                         let stopped = tokio::select! {
@@ -135,14 +127,14 @@ impl Controller {
                         };
                         seat.leave().await;
                         if stopped {
-                            return Ok(());
+                            return;
                         }
                     }
                     Err(error) => debug!(controller = self.name, %error, "no lease to be elected with"),
                 },
             }
             tokio::select! {
-                () = &mut stop => return Ok(()),
+                () = &mut stop => return,
                 () = tokio::time::sleep(ELECTION_PAUSE) => {}
             }
         }

@@ -81,6 +81,11 @@ fn data(schema: &TypeSchema, json: serde_json::Value) -> Any {
     schema.read_data(json).unwrap()
 }
 
+/// Judges data, whatever becomes of it.
+fn complete(schema: &TypeSchema, data: &Any) -> Result<(), Violation> {
+    schema.complete(&mut data.clone(), &resource())
+}
+
 fn to_json(schema: &TypeSchema, any: &Any) -> serde_json::Value {
     serde_json::to_value(schema.data_as_json(any).unwrap()).unwrap()
 }
@@ -94,7 +99,7 @@ fn resource() -> Resource {
 fn judge(rule: &str, json: serde_json::Value) -> Result<(), Violation> {
     let schema = schema(&[(rule, "no")], "");
     let data = data(&schema, json);
-    schema.validate(&data, &resource())
+    complete(&schema, &data)
 }
 
 #[test]
@@ -153,9 +158,9 @@ fn rules_see_data_as_its_author_thinks_of_it() {
 fn every_broken_rule_is_said() {
     let schema = schema(&[("data.name != ''", "artist.name required"), ("data.members > 0", ""), ("true", "x")], "");
     let empty = data(&schema, json!({}));
-    let error = schema.validate(&empty, &resource()).unwrap_err();
+    let error = complete(&schema, &empty).unwrap_err();
     assert_eq!(error.to_string(), "artist.name required; this must hold: data.members > 0");
-    assert_eq!(schema.validate(&data(&schema, json!({"name": "x", "members": 1})), &resource()), Ok(()));
+    assert_eq!(complete(&schema, &data(&schema, json!({"name": "x", "members": 1}))), Ok(()));
 }
 
 #[test]
@@ -306,11 +311,11 @@ fn defaults_fill_what_is_unset() {
         ),
     ] {
         let mut any = data(&schema, given);
-        schema.apply_defaults(&mut any).unwrap();
+        schema.complete(&mut any, &resource()).unwrap();
         assert_eq!(to_json(&schema, &any), wanted);
         // A second time changes nothing.
         let before = any.clone();
-        schema.apply_defaults(&mut any).unwrap();
+        schema.complete(&mut any, &resource()).unwrap();
         assert_eq!(any, before);
     }
 }
@@ -321,7 +326,7 @@ fn fields_that_nobody_knows_survive_defaults() {
     let mut any = data(&schema, json!({"name": "x"}));
     // Field 900, a varint.
     any.value = [any.value.as_ref(), &[0xa0, 0x38, 7]].concat().into();
-    schema.apply_defaults(&mut any).unwrap();
+    schema.complete(&mut any, &resource()).unwrap();
     let has = |bytes: &[u8]| any.value.windows(bytes.len()).any(|window| window == bytes);
     assert!(has(&[0xa0, 0x38, 7]) && has(&[0x18, 4]), "{:?}", any.value);
 }
@@ -331,13 +336,12 @@ fn data_of_another_kind_is_refused() {
     let schema = schema(&[("true", "")], "{}");
     let wrong = Any { type_url: "type.googleapis.com/demo.v2.Label".into(), value: Default::default() };
     let text = "resource.data is of wrong type: \"demo.v2.Label\", but the type's data is \"demo.v2.Artist\"";
-    assert_eq!(schema.validate(&wrong, &resource()).unwrap_err().to_string(), text);
-    assert!(schema.apply_defaults(&mut wrong.clone()).is_err());
+    assert_eq!(complete(&schema, &wrong).unwrap_err().to_string(), text);
     let broken = Any { type_url: "type.googleapis.com/demo.v2.Artist".into(), value: b"\x0a\xff".as_slice().into() };
-    assert!(matches!(schema.validate(&broken, &resource()), Err(Violation::Malformed { .. })));
+    assert!(matches!(complete(&schema, &broken), Err(Violation::Malformed { .. })));
     let no_data = ResourceType { message: String::new(), descriptor_set: Default::default(), ..registration(&[], "") };
     let no_data = TypeSchema::compile(&no_data).unwrap();
-    assert!(matches!(no_data.validate(&wrong, &resource()), Err(Violation::NoDataWanted { .. })));
+    assert!(matches!(complete(&no_data, &wrong), Err(Violation::NoDataWanted { .. })));
     assert!(no_data.read_data(json!({})).is_err());
 }
 
@@ -358,7 +362,7 @@ fn data_nested_too_deep_is_refused_and_not_followed() {
         }
     }
     let deep = Any { type_url: "type.googleapis.com/demo.v2.Artist".into(), value: value.into() };
-    assert!(matches!(schema.validate(&deep, &resource()), Err(Violation::Malformed { .. })));
+    assert!(matches!(complete(&schema, &deep), Err(Violation::Malformed { .. })));
 }
 
 /// Longer than anything here may take, on a busy machine too; without the budget each case takes minutes at the least.
@@ -389,11 +393,11 @@ fn a_bomb_among_the_rules_is_put_out() {
         let schema = schema(&[(&bomb, "no")], "");
         let any = data(&schema, artist.clone());
         let began = Instant::now();
-        let found = schema.validate(&any, &resource());
+        let found = complete(&schema, &any);
         assert!(began.elapsed() < SOON, "{bomb}: {:?}", began.elapsed());
         assert!(matches!(found, Err(Violation::TooCostly { .. })), "{bomb}: {found:?}");
         // The budget is the call's: the next one has its own.
-        assert_ne!(schema.validate(&data(&schema, json!({})), &resource()), found);
+        assert_ne!(complete(&schema, &data(&schema, json!({}))), found);
     }
 }
 
@@ -423,7 +427,7 @@ fn an_expression_that_is_hard_to_read_is_refused_soon() {
         if let Ok(()) = compiled {
             let schema = schema(&[(&bomb, "")], "");
             let began = Instant::now();
-            assert_eq!(schema.validate(&data(&schema, json!({})), &resource()), Ok(()), "{name}");
+            assert_eq!(complete(&schema, &data(&schema, json!({}))), Ok(()), "{name}");
             assert!(began.elapsed() < SOON, "{name}: {:?}", began.elapsed());
         }
     }
@@ -442,7 +446,7 @@ fn an_ordinary_load_stays_far_below_the_budget() {
     let tracks: Vec<_> = (0..20).map(|number| format!("track {number}")).collect();
     let albums: Vec<_> = (0..200).map(|_| json!({"title": "An album", "tracks": tracks})).collect();
     let any = data(&schema, json!({"tags": tags, "albums": albums}));
-    assert_eq!(schema.validate(&any, &resource()), Ok(()));
+    assert_eq!(complete(&schema, &any), Ok(()));
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn resource(
             let schema = known.schema().map_err(|error| Problem::at(draft.type_.place, error.to_string()))?;
             let read: Result<Any, Problem> = schema.read_data(data);
             let mut any = read.map_err(|problem| problem.or_at(data.place))?;
-            let judged = schema.apply_defaults(&mut any).and_then(|()| schema.validate(&any, &resource));
+            let judged = schema.complete(&mut any, &resource);
             judged.map_err(|violation| Problem::at(data.place, violation.to_string()))?;
             Some(any)
         }
