@@ -3,6 +3,7 @@
 pub mod api;
 pub mod cli;
 pub mod codec;
+pub mod controller;
 pub mod fsm;
 pub mod node;
 pub mod pb;

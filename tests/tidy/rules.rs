@@ -23,6 +23,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("types", &[]),
     layer("pb", &[]),
     layer("schema", &["types"]),
+    layer("controller", &["types", "pb"]),
     layer("codec", &["types", "pb"]),
     layer("storage", &["types", "codec"]),
     layer("stream", &["types"]),
@@ -31,7 +32,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("node", &["types", "codec", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api", &["types", "schema", "node", "pb"]),
     layer("server", &["types", "codec", "storage", "stream", "fsm", "raft", "node", "api", "pb"]),
-    layer("cli", &["types", "schema", "pb", "server"]),
+    layer("cli", &["types", "schema", "pb", "controller", "server"]),
 ];
 
 /// Crates that one module owns: nobody else names them.
