@@ -6,10 +6,11 @@ use anyhow::{Context, bail};
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::{MemberRemoveRequest, MoveLeaderRequest};
 use rand::Rng;
+use tonic::Code;
 
 use super::Scene;
-use crate::patience::within;
-use crate::rig::PATIENCE;
+use crate::patience::{Patience, within};
+use crate::rig::{PATIENCE, Rig};
 
 /// How long a removed node may take to notice and end.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
@@ -27,10 +28,10 @@ pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mark = rig.begin(Some(node), "removed");
     // A removed node must end.
     rig.nodes[node].excuse();
-    let channel = rig.nodes[other].target.channel().await.map_err(anyhow::Error::msg)?;
-    let mut client = ClusterClient::new(channel);
-    let removed = client.member_remove(MemberRemoveRequest { id });
-    within(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")??;
+    let mut patience = Patience::new(PATIENCE);
+    while let Err(error) = remove(rig, other, id).await {
+        again(&mut patience, error).await?;
+    }
     if within(NOTICE_MAX, rig.nodes[node].wait_ended()).await.is_none() {
         bail!("node {} was removed and went on for {NOTICE_MAX:?}", node + 1);
     }
@@ -48,6 +49,36 @@ pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
     wait_votes(scene, other, node, id).await?;
     rig.wait_all_serving().await
+}
+
+async fn remove(rig: &Rig, asked: usize, id: u64) -> anyhow::Result<()> {
+    let channel = rig.nodes[asked].target.channel().await.map_err(anyhow::Error::msg)?;
+    let mut client = ClusterClient::new(channel);
+    let removed = client.member_remove(MemberRemoveRequest { id });
+    match within(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")? {
+        // It was made before, and the answer got lost.
+        Err(status) if status.code() == Code::NotFound => Ok(()),
+        done => Ok(done.map(drop)?),
+    }
+}
+
+/// Leadership goes from whoever has it so many members on.
+async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
+    let leader = rig.leader().await?;
+    let target_id = rig.member_id(leader, (leader + step) % rig.nodes.len()).await?;
+    let mut client = rig.nodes[leader].target.maintenance().await.map_err(anyhow::Error::msg)?;
+    let moved = client.move_leader(MoveLeaderRequest { target_id });
+    within(CALL_TIMEOUT, moved).await.context("no answer to a move of leadership in time")??;
+    Ok(())
+}
+
+/// A change may be refused for a moment, while somebody has not been heard of or nobody leads. It must not stay so.
+async fn again(patience: &mut Patience, error: anyhow::Error) -> anyhow::Result<()> {
+    if patience.is_over() {
+        return Err(error.context(format!("refused for {PATIENCE:?}")));
+    }
+    tokio::time::sleep(POLL).await;
+    Ok(())
 }
 
 /// Waits until the node votes under an id that is not its old one.
@@ -72,15 +103,11 @@ async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> a
 pub(crate) async fn move_leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     for _ in 0..MOVES {
-        let leader = rig.leader().await?;
-        let to = scene.follower().await?;
-        if to == leader {
-            continue;
+        let step = scene.rng.random_range(1..rig.nodes.len());
+        let mut patience = Patience::new(PATIENCE);
+        while let Err(error) = hand_over(rig, step).await {
+            again(&mut patience, error).await?;
         }
-        let target_id = rig.member_id(leader, to).await?;
-        let mut client = rig.nodes[leader].target.maintenance().await.map_err(anyhow::Error::msg)?;
-        let moved = client.move_leader(MoveLeaderRequest { target_id });
-        within(CALL_TIMEOUT, moved).await.context("no answer to a move of leadership in time")??;
         scene.hold(300..1500).await;
     }
     rig.wait_all_serving().await
