@@ -3,6 +3,7 @@
 pub mod api;
 pub mod cli;
 pub mod codec;
+pub mod controller;
 pub mod fsm;
 pub mod node;
 pub mod pb;
@@ -12,3 +13,7 @@ pub mod server;
 pub mod storage;
 pub mod stream;
 pub mod types;
+
+#[cfg(test)]
+#[path = "../tests/sim/mod.rs"]
+mod sim;

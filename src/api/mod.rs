@@ -5,7 +5,8 @@
 //! that was read from its metadata, and every successful gRPC answer carries `headwater-index`.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
-//! methods are served over HTTP too where their protos have an HTTP annotation (see `gateway`).
+//! methods are served over HTTP too where their protos have an HTTP annotation (see `gateway`). Resources have paths of their
+//! own (see `rest`).
 
 mod context;
 mod early;
@@ -17,6 +18,7 @@ mod http;
 mod keep_alive;
 mod metrics;
 mod resource;
+mod rest;
 mod service;
 mod watch_metrics;
 mod watch_service;

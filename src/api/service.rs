@@ -37,6 +37,7 @@ use super::health::HealthService;
 use super::http::{self as plain, cors};
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::resource::ResourceService;
+use super::rest::Rest;
 use super::watch_metrics::WatchMetrics;
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
@@ -69,6 +70,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
         resource: ResourceService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
+        rest: Rest::new(node.clone(), options, &registry)?,
         methods,
         kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -105,6 +107,7 @@ struct Inner {
     /// By path.
     methods: HashMap<String, Method>,
     gateway: Gateway,
+    rest: Rest,
     kv: KvServer<KvService>,
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
@@ -298,6 +301,9 @@ where
         } else if Gateway::owns(request.uri().path()) {
             let calls = GrpcCalls(Arc::clone(&self.inner));
             Kind::Gateway(self.inner.gateway.call(calls, request.map(Body::new)))
+        } else if Rest::owns(request.uri().path()) {
+            let calls = GrpcCalls(Arc::clone(&self.inner));
+            Kind::Gateway(self.inner.rest.call(calls, request.map(Body::new)))
         } else {
             Kind::Http(self.inner.http.clone().call(request))
         })

@@ -17,6 +17,7 @@ use crate::pb::etcdserverpb::kv_client::KvClient;
 use crate::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::pb::etcdserverpb::watch_client::WatchClient;
+use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
 use crate::pb::v3electionpb::election_client::ElectionClient;
 use crate::pb::v3lockpb::lock_client::LockClient;
 
@@ -76,6 +77,10 @@ impl Attempt {
 
     pub(crate) fn election(&self) -> ElectionClient<Channel> {
         ElectionClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn resources(&self) -> ResourceServiceClient<Channel> {
+        ResourceServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {
@@ -228,6 +233,8 @@ fn judge(status: &Status) -> Verdict {
             if matches!(
                 status.message(),
                 "etcdserver: no leader"
+                    | "no leader"
+                    | "too many requests"
                     | "etcdserver: too many requests"
                     | "headwater: this member was removed from the cluster, ask another"
             ) =>
@@ -271,6 +278,9 @@ mod tests {
     fn what_a_status_means() {
         for (status, wanted) in [
             (Status::unavailable("etcdserver: no leader"), Verdict::Undone),
+            (Status::unavailable("no leader"), Verdict::Undone),
+            (Status::resource_exhausted("too many requests"), Verdict::Undone),
+            (Status::unavailable("write is indeterminate: the leader was lost"), Verdict::Unknown),
             (Status::unknown("etcdserver: too many requests"), Verdict::Undone),
             (Status::resource_exhausted("etcdserver: too many requests"), Verdict::Undone),
             (Status::resource_exhausted("etcdserver: mvcc: database space exceeded"), Verdict::Final),

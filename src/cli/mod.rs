@@ -1,7 +1,7 @@
 //! The command line: `headwater serve`, the client commands, loading and checking data, and the load generator.
 //!
-//! Owns what a person types and what is printed. Talks to servers through the public API only (`etcdserverpb`), so that
-//! every client command works against any etcd-compatible endpoint; knows nothing of nodes or storage. Invariant: a
+//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, and for
+//! `resource` the resource service), so that every client command works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
 //! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
 //! certainly not carried out or is idempotent by nature.
 
@@ -17,6 +17,7 @@ mod lease;
 mod members;
 mod output;
 mod progress;
+mod resource;
 mod serve;
 mod snapshot;
 mod status;
@@ -127,6 +128,7 @@ enum Command {
     Members,
     /// Hand leadership to another member
     MoveLeader(members::MoveLeaderArgs),
+    Resource(resource::ResourceArgs),
     /// Write every line of a file as a key
     Load(data::load::LoadArgs),
     /// Read what `load` wrote and compare it with the file
@@ -156,6 +158,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
         Command::Members => on_cluster(client, async |c| members::list(c, client).await),
         Command::MoveLeader(args) => on_cluster(client, async |c| members::move_leader(args, c, client).await),
+        Command::Resource(args) => on_cluster(client, async |c| resource::run(args, c, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
         Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
     }
@@ -255,6 +258,26 @@ mod tests {
             "headwater serve --join 127.0.0.1:2379 --learner=false",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn resources_are_named_by_type_and_name() {
+        for (line, is_good) in [
+            ("headwater resource apply -f examples/", true),
+            ("headwater resource apply -f a.yaml -f - --dry-run", true),
+            ("headwater resource apply", false),
+            ("headwater resource read Artist korn --output json", true),
+            ("headwater resource read Artist", false),
+            ("headwater resource list demo.v2.Artist --prefix k -o yaml -w json", true),
+            ("headwater resource list Artist -A", true),
+            ("headwater resource list Artist -A --namespace x", false),
+            ("headwater resource list-by-owner Artist korn -n music", true),
+            ("headwater resource delete Artist korn --version 7", true),
+            ("headwater resource watch Artist --resume 7", true),
+            ("headwater resource types", true),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }
     }
 

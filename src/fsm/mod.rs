@@ -128,4 +128,4 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use futures::future::{BoxFuture, FutureExt};
 
+use crate::raft::off_thread;
 use crate::storage::state::{CommandHistory, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
 use crate::stream::{Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
@@ -39,14 +40,14 @@ impl Recorded for Resources {
 }
 
 /// History as one feed reads it.
-pub(super) struct StateHistory<T: Topic> {
+pub(crate) struct StateHistory<T: Topic> {
     store: Arc<StateStore>,
     /// Whose readers it serves; it knows the lineage that they read.
     feed: Weak<Feed<T>>,
 }
 
 impl<T: Topic> StateHistory<T> {
-    pub(super) fn new(store: Arc<StateStore>, feed: &Arc<Feed<T>>) -> Self {
+    pub(crate) fn new(store: Arc<StateStore>, feed: &Arc<Feed<T>>) -> Self {
         Self { store, feed: Arc::downgrade(feed) }
     }
 }
@@ -59,7 +60,7 @@ pub(super) fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bo
 impl<T: Recorded> History<T> for StateHistory<T> {
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>> {
         let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
-        let scan = tokio::task::spawn_blocking(move || {
+        let scan = off_thread(move || {
             let db = store.current();
             let view = db.view()?;
             // A state of another lineage is installed before the feed hears of it and ends its readers; those that come

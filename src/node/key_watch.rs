@@ -10,7 +10,7 @@ use super::{Node, NodeError, RequestContext};
 use crate::node::Consistency;
 use crate::storage::state::{StateReader, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{CloseReason, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription};
+use crate::stream::{CloseReason, EventPublisher, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription};
 use crate::types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
@@ -34,6 +34,22 @@ pub struct KeyWatch {
 }
 
 impl KeyWatch {
+    /// Begins a watch on a state and what is published of it.
+    pub(crate) fn open(
+        store: &StateStore,
+        events: &EventPublisher,
+        query: WatchQuery,
+        session: &Arc<Session>,
+        token: u64,
+    ) -> Result<Self, NodeError> {
+        let start = match query.start {
+            None => Start::Now,
+            Some(revision) => start_of(store, revision)?,
+        };
+        let subscription = events.kv().subscribe(query.range, start, session, token)?;
+        Ok(Self { subscription, from: query.start.unwrap_or_default() })
+    }
+
     /// The next revision that touches the interval. `None` means that there is nothing now: the session gets the token when
     /// there may be.
     ///
@@ -89,12 +105,7 @@ impl Node {
         token: u64,
     ) -> Result<KeyWatch, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        let start = match query.start {
-            None => Start::Now,
-            Some(revision) => self.start_of(revision)?,
-        };
-        let subscription = self.inner.events.kv().subscribe(query.range, start, session, token)?;
-        Ok(KeyWatch { subscription, from: query.start.unwrap_or_default() })
+        KeyWatch::open(&self.inner.store, &self.inner.events, query, session, token)
     }
 
     /// How far watches have come that have nothing left to read.
@@ -132,23 +143,23 @@ impl Node {
         let resolved = tokio::task::spawn_blocking(move || resolve_from(&store, &items, bytes_max)).await;
         Ok(resolved.map_err(|_| NodeError::Stopped)??)
     }
+}
 
-    /// Where in the log a watch from `revision` begins.
-    fn start_of(&self, revision: Revision) -> Result<Start, NodeError> {
-        let db = self.inner.store.current();
-        let view = db.view()?;
-        if let Some(point) = view.head().compaction
-            && revision < point.revision
-        {
-            return Err(Refusal::Compacted { compact_revision: point.revision }.into());
-        }
-        if revision > view.revision() {
-            // All that this view has is too early.
-            return Ok(Start::After(view.applied()));
-        }
-        let first = view.command_of(revision)?;
-        Ok(Start::After(LogIndex(first.get().saturating_sub(1))))
+/// Where in the log a watch from `revision` begins.
+fn start_of(store: &StateStore, revision: Revision) -> Result<Start, NodeError> {
+    let db = store.current();
+    let view = db.view()?;
+    if let Some(point) = view.head().compaction
+        && revision < point.revision
+    {
+        return Err(Refusal::Compacted { compact_revision: point.revision }.into());
     }
+    if revision > view.revision() {
+        // All that this view has is too early.
+        return Ok(Start::After(view.applied()));
+    }
+    let first = view.command_of(revision)?;
+    Ok(Start::After(LogIndex(first.get().saturating_sub(1))))
 }
 
 impl From<CloseReason> for NodeError {
@@ -177,7 +188,7 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     })
 }
 
-fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
+pub(crate) fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
     let db = store.current();
     let view = db.view()?;
     resolve(items, bytes_max, |piece| look_up(&view, piece))

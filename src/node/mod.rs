@@ -45,6 +45,8 @@ pub use resource::{
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
+#[cfg(test)]
+pub(crate) use {history::StateHistory, key_watch::resolve_from};
 
 use barrier::ReadBarrier;
 use long_reads::LongReads;

@@ -17,6 +17,7 @@ use crate::storage::StorageError;
 use crate::storage::backup::{self, BackupError, Verified};
 use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::state::{Rebirth, StateOptions, restore_state, restore_target};
+use crate::types::limits::RESTORED_REVISION_MAX;
 use crate::types::{ClusterId, NodeId, Revision};
 
 /// What is restored, and into what.
@@ -82,6 +83,12 @@ pub enum RestoreError {
     /// Revisions would be left out but not marked.
     #[error("--bump-revision needs --mark-compacted: the revisions that are left out cannot be read")]
     BumpWithoutMark,
+    /// The new cluster would soon run out of revisions.
+    #[error(
+        "--bump-revision {0} is too much: the backup is at revision {revision}, and a store is restored at {RESTORED_REVISION_MAX} at most",
+        revision = .1.get()
+    )]
+    BumpTooFar(i64, Revision),
 }
 
 /// Makes the data directory. Blocks; everything is on disk when it returns.
@@ -108,6 +115,9 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     let info = &backup.info;
     if info.cluster_id == options.cluster_id {
         return Err(RestoreError::SameCluster(info.cluster_id.get()));
+    }
+    if info.revision.get().checked_add(options.bump_revision).is_none_or(|bumped| bumped > RESTORED_REVISION_MAX) {
+        return Err(RestoreError::BumpTooFar(options.bump_revision, info.revision));
     }
     let rebirth = Rebirth {
         membership: raft::first_membership(&options.members, info.term, info.index),

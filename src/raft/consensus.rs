@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -121,6 +121,8 @@ pub(super) struct Inner {
     pub(super) removed: watch::Sender<bool>,
     /// Another member has called this one since the process started.
     pub(super) called: watch::Sender<bool>,
+    /// A leader has called this one since the process started, for which it counts as a member.
+    pub(super) led: AtomicBool,
 }
 
 /// When this member last heard from a leader.
@@ -181,6 +183,11 @@ impl Consensus {
     /// Notes that another member called this one.
     pub(crate) fn mark_called(&self) {
         self.inner.called.send_if_modified(|called| !std::mem::replace(called, true));
+    }
+
+    /// Notes that a leader wants this member to follow, which may not do so yet.
+    pub(crate) fn mark_led(&self) {
+        self.inner.led.store(true, Ordering::Release);
     }
 
     /// Notes that a leader spoke to this member.

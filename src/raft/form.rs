@@ -2,7 +2,7 @@
 //!
 //! Every first member may form the cluster, because all write the same first entry. A member without data first asks the
 //! others: if the cluster has ever had a leader, this one has lost its disk, and forming again would be a second cluster
-//! under the same name. Until such a member has caught up it grants no vote: it no longer knows what it promised or acknowledged
+//! under the same name. The others may all have been replaced meanwhile: then a leader that calls it is the answer. Until such a member has caught up it grants no vote: it no longer knows what it promised or acknowledged
 //! (spec: reliability §3.2, 5 and 7).
 
 use std::collections::BTreeMap;
@@ -81,13 +81,14 @@ impl Consensus {
         let inner = self.inner();
         let others: Vec<_> = inner.initial_members.iter().filter(|(id, _)| **id != inner.me).collect();
         let quorum = inner.initial_members.len() / 2 + 1;
+        tracing::info!("no data: asking the other first members whether there is a cluster already");
         loop {
             let answers = futures::future::join_all(others.iter().map(|(id, info)| self.hello(**id, info))).await;
             let has_formed = |formed: bool| answers.iter().flatten().filter(|answer| answer.formed == formed).count();
             if answers.iter().flatten().any(|answer| answer.removed) {
                 return self.note_removed();
             }
-            if has_formed(true) > 0 {
+            if has_formed(true) > 0 || inner.led.load(Ordering::Acquire) {
                 match self.note_rejoining() {
                     Ok(()) => {
                         tracing::info!("the cluster exists: this member has lost its data and is coming back");

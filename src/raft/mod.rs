@@ -13,6 +13,7 @@ mod log_store;
 mod member_desk;
 mod membership;
 mod network;
+mod off_thread;
 mod propose_lane;
 mod removal;
 mod restore;
@@ -23,15 +24,26 @@ mod state_machine;
 mod transfer;
 mod types;
 
-#[cfg(test)]
-mod tests;
-
 pub use consensus::{Consensus, Leading, LogPoints, ReadIndexError, WriteError};
 pub use desk::{AskError, Desk};
 pub use member_desk::{ChangeError, ChangeFrom, MemberDesk, ask_to_join};
+pub(crate) use off_thread::off_thread;
 pub(crate) use restore::{first_membership, make_log};
 pub use roster::{MemberProgress, MemberRecord, MembershipStep, Roster, StepError};
 pub(crate) use snapshot::SnapshotFiles;
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use transfer::NotTakenOver;
 pub use types::MemberInfo;
+
+/// What the simulation (`tests/sim`) puts a member together from.
+#[cfg(test)]
+pub(crate) mod parts {
+    pub(crate) use super::start::{ConsensusOptions, config as raft_config};
+    pub(crate) use super::state_machine::{StateMachine, Told};
+    pub(crate) use super::types::{
+        Command, Entry, EntryPayload, LogId, MemberInfo, Raft, Runtime, Snapshot, TypeConfig, Vote, term_of,
+    };
+}
+
+#[cfg(test)]
+mod tests;

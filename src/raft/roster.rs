@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
@@ -165,15 +166,27 @@ impl Consensus {
         let (Some(matched), Some(acked)) = (&metrics.replication, &metrics.heartbeat) else { return BTreeMap::new() };
         let patience = self.inner().leader_silence_max;
         let progress = |(id, matched): (&u64, &Option<LogId>)| {
-            let id = NodeId(*id);
-            let acked = acked.get(&id.get()).copied().flatten();
-            let is_live = acked.is_some_and(|at| at.elapsed() <= patience);
-            (id, MemberProgress { matched: matched.as_ref().map(|id| LogIndex(id.index)), is_live })
+            let is_live = acked.get(id).copied().flatten().is_some_and(|at| at.elapsed() <= patience);
+            (NodeId(*id), MemberProgress { matched: matched.as_ref().map(|id| LogIndex(id.index)), is_live })
         };
         let mut all: BTreeMap<_, _> = matched.iter().map(progress).collect();
         let own = MemberProgress { matched: metrics.last_log_index.map(LogIndex), is_live: true };
         all.insert(self.node_id(), own);
         all
+    }
+
+    /// Waits until this member leads and has lately heard of another one; false if it has not within `patience`.
+    pub async fn has_heard_of(&self, member: NodeId, patience: Duration) -> bool {
+        let silence_max = self.inner().leader_silence_max;
+        let wait = self.raft().wait(Some(patience));
+        let heard = wait.metrics(
+            |now| {
+                let acked = now.heartbeat.as_ref().and_then(|acked| acked.get(&member.get()).copied().flatten());
+                acked.is_some_and(|at| at.elapsed() <= silence_max)
+            },
+            "a sign of life",
+        );
+        heard.await.is_ok()
     }
 
     /// The highest id that any member has ever had, by what this member has applied. An id above it was never used.

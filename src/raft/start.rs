@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -144,6 +144,7 @@ pub async fn start(
         removed_note: options.removed,
         removed: watch::Sender::new(false),
         called: watch::Sender::new(false),
+        led: AtomicBool::new(false),
     }));
     tokio::spawn(consensus.clone().follow_leadership());
     tokio::spawn(consensus.clone().watch_for_removal());
@@ -164,7 +165,7 @@ fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
     }
 }
 
-fn config(options: &ConsensusOptions) -> openraft::Config {
+pub(crate) fn config(options: &ConsensusOptions) -> openraft::Config {
     let millis = |duration: Duration| duration.as_millis() as u64;
     let timing = options.timing;
     openraft::Config {

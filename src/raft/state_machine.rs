@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::log_store::io_error;
 use super::membership;
 use super::network::Lineage;
+use super::off_thread::off_thread;
 use super::roster::AppliedMembers;
 use super::snapshot::SnapshotFiles;
 use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
@@ -42,7 +43,7 @@ pub(crate) struct StateMachine {
 
 /// What others learn as it is applied.
 #[derive(Clone, Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     /// Command bytes applied since the process started.
     pub(super) bytes: Arc<AtomicU64>,
     /// The membership.
@@ -81,7 +82,7 @@ struct Pending {
 impl StateMachine {
     /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `told` follows what
     /// is applied here.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,
         applied: watch::Sender<LogIndex>,
@@ -225,7 +226,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFiles) -> Result<(), io::Error> {
         let store = self.store.clone();
         let path = snapshot.path().to_owned();
-        let installed = tokio::task::spawn_blocking(move || {
+        let installed = off_thread(move || {
             store.install(&path)?;
             Ok::<_, crate::storage::StorageError>(store)
         });
@@ -297,7 +298,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let store = self.store.clone();
         let dir = self.dirs.take();
-        let built = tokio::task::spawn_blocking(move || {
+        let built = off_thread(move || {
             let applied = store.current().checkpoint(&dir).map_err(io_error)?;
             let (last_log_id, last_membership) = decode_applied(applied)?;
             let meta = SnapshotMeta { last_log_id, last_membership };

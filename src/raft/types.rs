@@ -6,6 +6,12 @@ use bytes::Bytes;
 
 use crate::types::Applied;
 
+#[cfg(not(test))]
+type Runtime = openraft::TokioRuntime;
+/// The simulation needs elections that come at the same time again.
+#[cfg(test)]
+pub(crate) type Runtime = openraft::rt::deterministic_rng::DeterministicRng<openraft::TokioRuntime>;
+
 openraft::declare_raft_types!(
     /// The instantiation of openraft.
     pub(crate) TypeConfig:
@@ -15,7 +21,7 @@ openraft::declare_raft_types!(
         Node = MemberInfo,
         Term = u64,
         LeaderId = openraft::impls::leader_id_std::LeaderId<Self::Term, Self::NodeId>,
-        AsyncRuntime = openraft::TokioRuntime,
+        AsyncRuntime = Runtime,
 );
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;

@@ -1,14 +1,17 @@
 //! Data as proto-JSON and back, by the type's message.
 
 use prost::Message;
-use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, SerializeOptions};
-use serde::Deserializer;
+use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde::{Deserializer, Serialize, Serializer};
 
 use super::{TypeSchema, Violation};
 use crate::types::resource::Any;
 
 /// What comes before a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
+
+/// Up to here a 64-bit float tells every whole number from the next.
+const WHOLE_NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Values that are not set are left out, names are in camel case: proto-JSON as others write it.
 const WRITE: SerializeOptions = SerializeOptions::new();
@@ -29,17 +32,44 @@ impl TypeSchema {
         read_message(message, from)
     }
 
-    /// The data as proto-JSON.
+    /// The data as proto-JSON, for any format.
     ///
     /// # Errors
     ///
     /// [`Violation`] if it is not of this type.
-    pub fn data_to_json(&self, data: &Any) -> Result<serde_json::Value, Violation> {
-        let message = self.decode(data)?;
-        message.serialize_with_options(serde_json::value::Serializer, &WRITE).map_err(|error| Violation::Json {
-            message: message.descriptor().full_name().to_owned(),
-            why: error.to_string(),
-        })
+    pub fn data_as_json(&self, data: &Any) -> Result<JsonData, Violation> {
+        self.decode(data).map(JsonData)
+    }
+}
+
+/// Data that is serialised as proto-JSON, fields in the order of their numbers. A time or a duration that has no form in
+/// JSON is an error of the format that it is written to.
+#[derive(Clone, Debug)]
+pub struct JsonData(DynamicMessage);
+
+impl Serialize for JsonData {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_with_options(to, &WRITE)
+    }
+}
+
+/// What a `google.protobuf.Struct` says, as JSON. Numbers without a fraction are written without one.
+#[must_use]
+pub fn struct_to_json(from: &prost_types::Struct) -> serde_json::Value {
+    let fields = from.fields.iter().map(|(name, value)| (name.clone(), value_to_json(value)));
+    serde_json::Value::Object(fields.collect())
+}
+
+fn value_to_json(from: &prost_types::Value) -> serde_json::Value {
+    use prost_types::value::Kind;
+    match &from.kind {
+        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
+        Some(Kind::BoolValue(it)) => (*it).into(),
+        Some(Kind::StringValue(it)) => it.as_str().into(),
+        Some(Kind::NumberValue(it)) if it.fract() == 0.0 && it.abs() <= WHOLE_NUMBER_MAX => (*it as i64).into(),
+        Some(Kind::NumberValue(it)) => (*it).into(),
+        Some(Kind::StructValue(it)) => struct_to_json(it),
+        Some(Kind::ListValue(it)) => it.values.iter().map(value_to_json).collect(),
     }
 }
 

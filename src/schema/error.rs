@@ -106,14 +106,6 @@ pub enum Violation {
         /// The rule during which the budget was spent.
         expression: String,
     },
-    /// Data cannot be read as, or written as, JSON.
-    #[error("the data is not {message} as JSON: {why}")]
-    Json {
-        /// The message.
-        message: String,
-        /// Where and why.
-        why: String,
-    },
 }
 
 fn list(known: &[String]) -> String {

@@ -5,7 +5,7 @@
 //! has a size limit, and rules are evaluated under a budget. Judging happens before a write is proposed, never in apply.
 //!
 //! ```text
-//! TypeSchema::compile(registration) ─► apply_defaults(data) ─► validate(data, resource)
+//! TypeSchema::compile(registration) ─► complete(data, resource)
 //! ```
 
 mod data;
@@ -17,6 +17,7 @@ mod rules;
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
+pub use data::{JsonData, struct_to_json};
 pub use error::{SchemaError, Violation};
 
 use crate::types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
@@ -57,27 +58,18 @@ impl TypeSchema {
         self.message.as_ref()
     }
 
-    /// Sets the fields that the data leaves unset and that have a default. Data that lacks none keeps its bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`Violation`] if the data is not of this type.
-    pub fn apply_defaults(&self, data: &mut Any) -> Result<(), Violation> {
-        let Some(defaults) = &self.defaults else { return self.check_kind(data).map(|_| ()) };
-        let mut message = self.decode(data)?;
-        if defaults::apply(defaults, &mut message) {
-            data.value = message.encode_to_vec().into();
-        }
-        Ok(())
-    }
-
-    /// Whether data is what the type wants, in this resource.
+    /// Completes data and judges it: sets the fields that it leaves unset and that have a default, then looks whether it is
+    /// what the type wants, in this resource. Data that lacks no default keeps its bytes.
     ///
     /// # Errors
     ///
     /// [`Violation`] with every rule that is broken, or with what keeps the data from being judged.
-    pub fn validate(&self, data: &Any, resource: &Resource) -> Result<(), Violation> {
-        let message = self.decode(data)?;
+    pub fn complete(&self, data: &mut Any, resource: &Resource) -> Result<(), Violation> {
+        let mut message = self.decode(data)?;
+        let changed = self.defaults.as_ref().is_some_and(|defaults| defaults::apply(defaults, &mut message));
+        if changed {
+            data.value = message.encode_to_vec().into();
+        }
         self.rules.check(message, resource)
     }
 

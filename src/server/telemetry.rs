@@ -13,10 +13,12 @@ use super::config::{LogConfig, LogFormat};
 /// If the level cannot be understood.
 pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
     // openraft narrates every step at INFO, and warns at every heartbeat that a dead member does not answer; what an
-    // operator needs of it is logged by `raft` itself, once.
+    // operator needs of it is logged by `raft` itself, once. To those who still call when it has ended, for an orderly stop
+    // too, it says so at ERROR, a dozen times; they are told anyway.
     let directives = format!(
         "openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
-         openraft::engine::handler::replication_handler=error,openraft::core::raft_core=error,{}",
+         openraft::engine::handler::replication_handler=error,openraft::core::raft_core=error,\
+         openraft::raft::raft_inner=off,openraft::raft::stream_append=off,{}",
         config.level
     );
     let filter = EnvFilter::try_new(&directives).with_context(|| format!("log.level {:?}", config.level))?;

@@ -40,18 +40,24 @@ pub enum StorageError {
     Poisoned(String),
 }
 
+/// What the operator can do about damaged data. The node sees to the rest (ARCHITECTURE.md, "What is durable when"): a first
+/// member without data does not vote before it has caught up, and whoever joins is another member.
+pub(super) const DAMAGED: &str = "the data on this disk is damaged: move this node's data directory away and start the \
+                                  node as before; it fetches everything from the others (a cluster of one is restored \
+                                  from a backup)";
+
 /// What the operator can do about an error of RocksDB's, which begins with its kind.
-fn remedy(text: &str) -> &'static str {
-    if text.starts_with("Corruption") {
-        "; the data on this disk is damaged: empty this node's data directory and start it, and it comes back by a snapshot \
-         from the others"
+fn remedy(text: &str) -> String {
+    let what = if text.starts_with("Corruption") {
+        DAMAGED
     } else if text.contains("No space left on device") {
-        "; the disk is full: free some space, then start this node again"
+        "the disk is full: free some space, then start this node again"
     } else if text.starts_with("IO error") {
-        "; the disk fails: see to it, then start this node again"
+        "the disk fails: see to it, then start this node again"
     } else {
-        ""
-    }
+        return String::new();
+    };
+    format!("; {what}")
 }
 
 #[cfg(test)]
@@ -61,7 +67,7 @@ mod tests {
     #[test]
     fn what_to_do_follows_from_the_kind() {
         for (text, wanted) in [
-            ("Corruption: block checksum mismatch: stored = 1, computed = 2", "empty this node's data directory"),
+            ("Corruption: block checksum mismatch: stored = 1, computed = 2", "move this node's data directory away"),
             ("IO error: No space left on device: While appending to file: 000004.log", "free some space"),
             ("IO error: While fdatasync: 000004.log: Input/output error", "see to it"),
         ] {

@@ -46,8 +46,9 @@ pub const KEY_CACHE_ENTRIES: usize = 200_000;
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// Leases in one checkpoint, count; more go into the next one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
-/// Expiries that may be under way at once while leases end in time, count: about as many as there are writes beside them.
-pub const LEASE_EXPIRIES_MIN: usize = 64;
+/// Expiries that may be under way at once while leases end in time, count: few beside the writes of a busy store, and enough for
+/// thousands a second on one that is not.
+pub const LEASE_EXPIRIES_MIN: usize = 16;
 /// Expiries that may be under way at once when leases end late, count: few beside the proposals that may be pending, so
 /// that writes go on while very many leases end together.
 pub const LEASE_EXPIRIES_MAX: usize = 512;
@@ -55,6 +56,8 @@ pub const LEASE_EXPIRIES_MAX: usize = 512;
 pub const ALARMS_MAX: usize = 64;
 /// Live keys and values if nothing else is configured, bytes (etcd's `--quota-backend-bytes`; spec: etcd §1.8).
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
+/// Highest revision at which a store is restored, revisions: half of what there are stay for what comes.
+pub const RESTORED_REVISION_MAX: i64 = i64::MAX / 2;
 /// Backups that one member sends at once, count; one more is refused. Each keeps files alive that the store has replaced.
 pub const BACKUPS_MAX: usize = 4;
 /// One piece of a backup on the wire, bytes (etcd's; spec: etcd §4.2).

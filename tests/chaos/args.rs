@@ -48,11 +48,14 @@ pub(crate) struct Args {
     #[arg(long, env = "HEADWATER_BIN")]
     binary: Option<PathBuf>,
     /// Moves the ports, for a second run beside the first (without root)
-    #[arg(long, env = "HEADWATER_PORT_OFFSET", default_value_t = 0)]
-    port_offset: u16,
+    #[arg(long, env = "HEADWATER_PORT_OFFSET", default_value_t = 0, allow_negative_numbers = true)]
+    port_offset: i16,
     /// Proxies even where network namespaces could be made
     #[arg(long)]
     proxies: bool,
+    /// Nodes keep their whole Raft log, so that it can be replayed in the end; nobody then needs a snapshot
+    #[arg(long)]
+    whole_log: bool,
     /// Only say whether the run could be made
     #[arg(long)]
     check: bool,
@@ -75,6 +78,7 @@ pub(crate) struct Plan {
     pub binary: PathBuf,
     pub first_port: u16,
     pub proxies: bool,
+    pub whole_log: bool,
     pub keep_data: bool,
     /// The line that makes this run again.
     pub again: String,
@@ -164,8 +168,9 @@ impl Args {
             control: self.control,
             dir,
             binary,
-            first_port: FIRST_PORT + self.port_offset,
+            first_port: FIRST_PORT.saturating_add_signed(self.port_offset),
             proxies: self.proxies,
+            whole_log: self.whole_log,
             keep_data: self.keep_data,
             again: self.again(seed),
         })
@@ -188,6 +193,9 @@ impl Args {
         }
         if self.proxies {
             add("--proxies".to_owned());
+        }
+        if self.whole_log {
+            add("--whole-log".to_owned());
         }
         add(format!("--nodes {} --minutes {} --seed {seed}", self.nodes, self.minutes));
         line

@@ -13,6 +13,8 @@ mod check;
 mod client;
 mod fault;
 mod history;
+mod patience;
+mod raft_log;
 mod report;
 mod rig;
 mod run;
@@ -29,6 +31,23 @@ fn main() -> ExitCode {
         args::print_list();
         return ExitCode::SUCCESS;
     }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // From here on a signal is remembered until somebody looks, so that nothing that is being made stays behind.
+    let entered = runtime.enter();
+    let signals = match run::Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    drop(entered);
     let plan = match args.plan() {
         Ok(plan) => plan,
         Err(why) => {
@@ -42,14 +61,7 @@ fn main() -> ExitCode {
         }
         return if plan.faults.is_empty() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run::run(&plan)) {
+    match runtime.block_on(run::run(&plan, signals)) {
         Ok(verdict) => {
             println!("verdict: {verdict}");
             if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -12,8 +12,9 @@ use crate::args::Plan;
 use crate::check::crash::Life;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
-use crate::check::{Finding, Findings, crash, elle, lease, linear, lock, replay, set, watch};
+use crate::check::{Finding, Findings, crash, durable, elle, lease, linear, lock, raft, replay, set, watch};
 use crate::history::{Micros, Outcome, Record, WatchLog};
+use crate::raft_log::Entry;
 use crate::rig::Mark;
 use crate::timeline;
 
@@ -56,6 +57,8 @@ pub(crate) struct Evidence<'a> {
     pub until: i64,
     pub sets: Vec<(usize, BTreeSet<String>)>,
     pub leases: BTreeSet<i64>,
+    /// What each member's disk holds of the Raft log.
+    pub raft_logs: Vec<(usize, Vec<Entry>)>,
     pub lives: Vec<Life>,
     pub windows: Vec<Window>,
     pub marks: Vec<Mark>,
@@ -99,11 +102,13 @@ impl Evidence<'_> {
             self.findings.clone().scope(format!("{} struck", self.windows.len())),
             self.rate_check(),
             agree,
+            durable::check(records, &self.pasts, self.until),
             replay::check(records, &log).scope(format!("{} requests, {} revisions", records.len(), log.len())),
+            raft::check(&self.raft_logs, records, &log),
             linear::check(records, &log),
             elle::check(records),
             set::check(records, &self.sets),
-            watch::check(&[self.watchers.as_slice(), self.pasts.as_slice()].concat(), &log, self.until),
+            watch::check(&self.watchers.iter().chain(&self.pasts).collect::<Vec<_>>(), &log, self.until),
             match self.until {
                 0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
                 _ => lease::check(records, &log, &heard, &self.leases),

@@ -1,16 +1,19 @@
 //! One run from the first process to the verdict.
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures::FutureExt;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::{HashKvRequest, LeaseLeasesRequest};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +22,8 @@ use crate::check::outage::Window;
 use crate::check::{Finding, Findings};
 use crate::fault::{self, Need, Scene, Skipped};
 use crate::history::{Clock, Freshness, Outcome, Recorder, Request, WatchLog};
+use crate::patience::{Patience, within};
+use crate::raft_log::{self, Entry};
 use crate::report::{Evidence, Usage, Verdict};
 use crate::rig::net::Kind as Network;
 use crate::rig::{PATIENCE, Rig, RigOptions, tool};
@@ -32,13 +37,18 @@ const RATE_MIN: f64 = 100.0;
 const FAULT_MAX: Duration = Duration::from_secs(240);
 /// After everything was healed: leases run out, watchers catch up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// The same for a run that was made worse on purpose: what is lost never comes.
+const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
+/// Longer runs have slower clients, but not so slow that the least rate is missed.
+const UNHURRIED: Duration = Duration::from_secs(600);
+const PACE_MAX: u64 = 4;
 /// Snapshots often and a short log, so that a short absence already needs one.
+const LOG_KEEP: &str = "500";
+const LOG_KEEP_WHOLE: &str = "1000000000";
 const ARGUMENTS: &[&str] = &[
     "--raft-snapshot-every",
     "1000",
-    "--raft-log-keep",
-    "500",
     "--watch-progress-interval",
     "500ms",
     "--storage-state-memtable",
@@ -54,7 +64,7 @@ const ARGUMENTS: &[&str] = &[
 /// # Errors
 ///
 /// Whatever kept it from being made; what the cluster did wrong is in the verdict.
-pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Verdict> {
+pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Verdict> {
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
     for (name, why) in &plan.skipped {
@@ -64,15 +74,37 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Verdict> {
         bail!("none of the faults can run here");
     }
     let clock = Clock::start();
-    let rig = Rig::start(options(plan, clock)).await?;
-    let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let rig = Rig::make(options(plan, clock)).await?;
     let judged = tokio::select! {
-        judged = with_rig(plan, &rig, clock) => judged,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
-        _ = interrupt.recv() => Err(anyhow::anyhow!("told to stop")),
+        biased;
+        why = signals.told() => Err(anyhow::anyhow!(why)),
+        // A defect of this program must not leave mounts and networks behind either.
+        judged = AssertUnwindSafe(with_rig(plan, &rig, clock)).catch_unwind() => {
+            judged.unwrap_or_else(|_| Err(anyhow::anyhow!("this program has a defect; it is told above")))
+        }
     };
     rig.stop(plan.keep_data).await;
     judged
+}
+
+/// The signals that end a run early.
+pub(crate) struct Signals([Signal; 3]);
+
+impl Signals {
+    /// Listens from now on, in the runtime that was entered.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
+    }
+
+    /// Resolves once one has come, also if that was a while ago.
+    async fn told(&mut self) -> &'static str {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => "interrupted",
+            _ = terminate.recv() => "told to stop",
+            _ = hangup.recv() => "the terminal is gone",
+        }
+    }
 }
 
 fn options(plan: &Plan, clock: Clock) -> RigOptions {
@@ -98,12 +130,17 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
         volumes: needs(Need::Volume),
         network,
         preload,
-        arguments: ARGUMENTS.iter().map(|argument| (*argument).to_owned()).collect(),
+        arguments: [ARGUMENTS, &["--raft-log-keep", if plan.whole_log { LOG_KEEP_WHOLE } else { LOG_KEEP }]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
         clock,
     }
 }
 
 async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdict> {
+    rig.start().await?;
     let recorder = Arc::new(Recorder::create(clock, &plan.dir.join("history.jsonl"))?);
     let lab = Lab {
         targets: rig.nodes.iter().map(|node| node.target.clone()).collect(),
@@ -111,6 +148,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         stop: CancellationToken::new(),
         control: plan.control,
         seed: plan.seed,
+        pace: pace(plan.duration),
         watchers: watch::Watchers::default(),
         values: Arc::default(),
     };
@@ -143,11 +181,14 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
     tokio::time::sleep(Duration::from_secs(2)).await;
     lab.stop.cancel();
     while clients.join_next().await.is_some() {}
-    let settled = match whole {
+    let mut settled = match whole {
         true => settle(rig, &lab, &mut findings).await,
         false => Settled::default(),
     };
     lab.watchers.stop();
+    if whole {
+        settled.raft_logs = raft_logs(rig, &mut findings).await;
+    }
     let evidence = Evidence {
         plan,
         rate,
@@ -159,6 +200,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         until: settled.until,
         sets: settled.sets,
         leases: settled.leases,
+        raft_logs: settled.raft_logs,
         lives: rig.lives(),
         windows: struck.windows,
         marks: rig.marks(),
@@ -167,6 +209,11 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         findings,
     };
     tokio::task::block_in_place(|| evidence.judge())
+}
+
+/// Everything that clients are told is kept until it is judged: about a gigabyte for each million requests.
+fn pace(duration: Duration) -> u32 {
+    (duration.as_secs() / UNHURRIED.as_secs()).clamp(1, PACE_MAX) as u32
 }
 
 struct Struck {
@@ -198,22 +245,24 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
             }
             let begin = rig.clock.now();
             let mut scene = Scene { rig, lab, rng: &mut rng };
-            let done = tokio::time::timeout(FAULT_MAX, fault.strike(&mut scene)).await;
+            let done = within(FAULT_MAX, fault.strike(&mut scene)).await;
             let healed = rig.clock.now();
             let took = (healed - begin) as f64 / 1e6;
             match done {
-                Ok(Ok(())) => println!("{:7.1} s  {name}, all nodes serve again after {took:.1} s", begin as f64 / 1e6),
-                Ok(Err(error)) if error.is::<Skipped>() => {
+                Some(Ok(())) => {
+                    println!("{:7.1} s  {name}, all nodes serve again after {took:.1} s", begin as f64 / 1e6)
+                }
+                Some(Err(error)) if error.is::<Skipped>() => {
                     println!("skipped: {name}: {error}");
                     skipped.insert(name);
                     continue;
                 }
-                Ok(Err(error)) => {
+                Some(Err(error)) => {
                     println!("{:7.1} s  {name}: {error:#}", begin as f64 / 1e6);
                     struck.findings.add(Finding::new(format!("after {name}"), format!("{error:#}")));
                     return;
                 }
-                Err(_) => {
+                None => {
                     let detail = format!("not healed within {FAULT_MAX:?}");
                     struck.findings.add(Finding::new(format!("after {name}"), detail));
                     return;
@@ -259,10 +308,12 @@ struct Settled {
     pasts: Vec<WatchLog>,
     sets: Vec<(usize, BTreeSet<String>)>,
     leases: BTreeSet<i64>,
+    raft_logs: Vec<(usize, Vec<Entry>)>,
 }
 
 async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     let mut settled = Settled::default();
+    let mut patience = if lab.control.is_some() { SETTLE_CONTROL_MAX } else { SETTLE_MAX };
     match leases_left(rig).await {
         Ok(left) => settled.leases = left,
         Err(error) => findings.add(Finding::new("leases could not be listed", format!("{error:#}"))),
@@ -288,11 +339,13 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
                 .add(Finding::new("a read fails on a cluster that is whole", format!("node {}: {other:?}", node + 1))),
         }
     }
-    if !lab.watchers.wait_for(settled.until, SETTLE_MAX).await {
-        println!("some watcher has not seen everything within {SETTLE_MAX:?}");
+    if !lab.watchers.wait_for(settled.until, patience).await {
+        println!("some watcher has not seen everything within {patience:?}");
+        // The rest will not come either; each is judged by what it has.
+        patience = SETTLE_CONTROL_MAX;
     }
     for (node, target) in lab.targets.iter().enumerate() {
-        settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, SETTLE_MAX).await);
+        settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, patience).await);
     }
     if let Err(error) = equal_hashes(rig, settled.until).await {
         findings.add(Finding::new("the members differ", format!("{error:#}")));
@@ -300,17 +353,35 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     settled
 }
 
+/// Ends every node and reads what it has on its disk.
+async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<Entry>)> {
+    let mut logs = Vec::new();
+    for node in &rig.nodes {
+        node.kill().await;
+        let data = rig.disks[node.number].data();
+        match tokio::task::block_in_place(|| raft_log::read(&data)) {
+            Ok(entries) => logs.push((node.number, entries)),
+            Err(error) => {
+                let detail = format!("node {}: {error:#}", node.number + 1);
+                findings.add(Finding::new("a Raft log cannot be read", detail));
+            }
+        }
+    }
+    logs
+}
+
 /// Waits until no lease is left, or for as long as any may live; returns those that are left.
 async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
-    let give_up = tokio::time::Instant::now() + SETTLE_MAX;
+    let mut patience = Patience::new(SETTLE_MAX);
     loop {
         let channel = rig.nodes[0].target.channel().await.map_err(anyhow::Error::msg)?;
+        let is_over = patience.is_over();
         let left: BTreeSet<i64> = match LeaseClient::new(channel).lease_leases(LeaseLeasesRequest {}).await {
             Ok(list) => list.into_inner().leases.into_iter().map(|lease| lease.id).collect(),
-            Err(status) if tokio::time::Instant::now() > give_up => return Err(status.into()),
+            Err(status) if is_over => return Err(status.into()),
             Err(_) => BTreeSet::from([0]),
         };
-        if left.is_empty() || tokio::time::Instant::now() > give_up {
+        if left.is_empty() || is_over {
             return Ok(left);
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -323,7 +394,7 @@ async fn equal_hashes(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     for node in &rig.nodes {
         rig.wait_serving(node.number).await?;
         let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
-        let asked = tokio::time::timeout(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
+        let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
         let hash =
             asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
         hashes.push((hash.hash, hash.compact_revision));

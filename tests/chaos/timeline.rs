@@ -8,12 +8,14 @@ use crate::history::{Micros, Outcome, Record};
 use crate::report::Usage;
 use crate::rig::Mark;
 
-const WIDTH: f64 = 1400.0;
+/// As wide as a window; a long run is wider, and is moved along.
+const WIDTH_MIN: f64 = 1400.0;
+const SECOND: f64 = 5.0;
 const LEFT: f64 = 90.0;
 /// Room for the names of faults.
 const HEAD: f64 = 60.0;
-/// Faults whose names are written; of more, they would cover each other, and show when pointed at.
-const LABELS_MAX: usize = 60;
+/// Names of faults that would cover each other are shown only when pointed at.
+const LABEL: f64 = 14.0;
 const LANE: f64 = 26.0;
 const RATE: f64 = 120.0;
 const DOTS: f64 = 160.0;
@@ -33,35 +35,38 @@ pub(crate) fn picture(
     nodes: usize,
     ends: Micros,
 ) -> String {
-    let scale = (WIDTH - LEFT - 10.0) / ends.max(1) as f64;
+    let width = (LEFT + 10.0 + seconds(ends) * SECOND).max(WIDTH_MIN);
+    let scale = (width - LEFT - 10.0) / ends.max(1) as f64;
     let x = |at: Micros| LEFT + at as f64 * scale;
     let lanes = LANE * (nodes as f64 + 1.0);
     let (rate_top, dots_top) = (lanes + 40.0, lanes + 40.0 + RATE + 30.0);
     let memory_top = dots_top + DOTS + 30.0;
     let height = memory_top + 90.0;
     let mut svg = format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {}' font-family='sans-serif' font-size='11'>\n\
+        "<svg xmlns='http://www.w3.org/2000/svg' width='{width:.0}' height='{:.0}' font-family='sans-serif' font-size='11'>\n\
          <g transform='translate(0,{HEAD})'>\n",
         height + HEAD
     );
     let mut add = |text: String| svg.push_str(&text);
+    let mut labelled = f64::NEG_INFINITY;
     for window in windows {
         let (left, width) = (x(window.begin), (x(window.healed) - x(window.begin)).max(1.0));
+        let label = if left - labelled < LABEL { "" } else { window.fault.as_str() };
+        labelled = if label.is_empty() { labelled } else { left };
         add(format!(
             "<rect x='{left:.1}' y='16' width='{width:.1}' height='{:.1}' fill='#fbeed5'><title>{} {:.1}–{:.1} s</title></rect>\
-             <text x='{left:.1}' y='12' transform='rotate(-30 {left:.1} 12)' fill='#945'>{}</text>\n",
+             <text x='{left:.1}' y='12' transform='rotate(-30 {left:.1} 12)' fill='#945'>{label}</text>\n",
             height - 20.0,
             window.fault,
             seconds(window.begin),
-            seconds(window.healed),
-            if windows.len() <= LABELS_MAX { window.fault.as_str() } else { "" }
+            seconds(window.healed)
         ));
     }
     for node in 0..=nodes {
         let y = 20.0 + LANE * node as f64;
         let name = if node == nodes { "network".to_owned() } else { format!("node {}", node + 1) };
         add(format!(
-            "<text x='4' y='{:.1}'>{name}</text><line x1='{LEFT}' x2='{WIDTH}' y1='{:.1}' y2='{:.1}' stroke='#7a7'/>\n",
+            "<text x='4' y='{:.1}'>{name}</text><line x1='{LEFT}' x2='{width:.0}' y1='{:.1}' y2='{:.1}' stroke='#7a7'/>\n",
             y + 14.0,
             y + 10.0,
             y + 10.0
@@ -87,10 +92,7 @@ pub(crate) fn picture(
     add(rates(records, ends, rate_top, &x));
     add(latencies(records, dots_top, &x));
     add(memory(usage, nodes, memory_top, &x));
-    let step = [1, 2, 5, 10, 30, 60, 300, 600]
-        .into_iter()
-        .find(|step| seconds(ends) / f64::from(*step) <= 25.0)
-        .unwrap_or(3600);
+    let step = [1, 2, 5].into_iter().find(|step| seconds(ends) / f64::from(*step) <= 25.0).unwrap_or(10);
     for second in (0..=seconds(ends) as u64).step_by(step as usize) {
         add(format!("<text x='{:.1}' y='{:.1}' fill='#555'>{second} s</text>\n", x(second * 1_000_000), height - 4.0));
     }
@@ -197,7 +199,8 @@ pub(crate) fn page(title: &str, picture: &str, all: &[Findings], text: &str) -> 
     let verdict = if all.iter().all(|findings| findings.count == 0) { "PASS" } else { "FAIL" };
     format!(
         "<!doctype html><meta charset='utf-8'><title>{verdict}: {title}</title>\
-         <body style='font-family:sans-serif;margin:1em'><h2>{verdict}</h2><code>{title}</code>\n{picture}\
+         <body style='font-family:sans-serif;margin:1em'><h2>{verdict}</h2><code>{title}</code>\n\
+         <div style='overflow-x:auto'>{picture}</div>\
          <p>Green: answered. Yellow: refused. Red: outcome unknown. Latency is drawn by its square root.</p>\
          <pre>{}</pre></body>\n",
         escape(text),

@@ -13,6 +13,7 @@ use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::watch_client::WatchClient;
 use headwater::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater::server::backup::inspect;
+use headwater::types::limits::RESTORED_REVISION_MAX;
 use headwater::types::{ClusterId, NodeId};
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
@@ -254,11 +255,13 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     let cut = RestoreOptions { file: damaged(good[..good.len() / 2].to_vec()), ..wanted.clone() };
     let same = RestoreOptions { cluster_id: ClusterId(7), ..wanted.clone() };
     let bumped = RestoreOptions { bump_revision: 1, ..wanted.clone() };
+    let too_far = RestoreOptions { bump_revision: RESTORED_REVISION_MAX - 50, mark_compacted: true, ..wanted.clone() };
     let absent = RestoreOptions { file: dir.path().join("absent"), ..wanted.clone() };
     for (options, part) in [
         (cut, "is damaged"),
         (same, "another cluster.token"),
         (bumped, "needs --mark-compacted"),
+        (too_far, "the backup is at revision 51"),
         (absent, "No such file"),
     ] {
         let error = restore(&options).unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and what is left behind.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use headwater::node::{HandClock, LeaseClock};
@@ -11,6 +12,7 @@ use headwater::pb::v3electionpb as election;
 use headwater::pb::v3electionpb::election_client::ElectionClient;
 use headwater::pb::v3lockpb as lock;
 use headwater::pb::v3lockpb::lock_client::LockClient;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -157,6 +159,39 @@ async fn who_goes_away_while_waiting_leaves_no_key_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_given_up_does_not_take_the_place_of_a_later_one_with_the_same_lease() {
+    let (cluster, _clock) = by_hand().await;
+    for id in 1..=4 {
+        grant(&cluster, id, 600).await;
+    }
+    let held = within("it is free", queue_up(&cluster, 0, "l", 1).await).await.unwrap().unwrap().into_inner();
+    let given_up = queue_up(&cluster, 1, "l", 2).await;
+    let place = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
+    // The client goes on elsewhere, and its first call ends only after that.
+    let elsewhere = lock_later(&cluster, 2, "l", 2).await;
+    wait_until("its key was written again", async || {
+        let again = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
+        assert_eq!(again.create_revision, place.create_revision, "it keeps its place");
+        again.mod_revision > place.mod_revision
+    })
+    .await;
+    let witness = queue_up(&cluster, 1, "l", 3).await;
+    given_up.abort();
+    witness.abort();
+    wait_until("the member has undone what was given up", async || queue(&cluster, 0, "l/").await == ["l/1", "l/2"])
+        .await;
+    locks(&cluster, 0).await.unlock(lock::UnlockRequest { key: held.key }).await.unwrap();
+    let owner = within("its turn", elsewhere).await.unwrap().unwrap();
+    assert_eq!((owner.get_ref().key.as_ref(), token(&owner)), (&b"l/2"[..], place.create_revision));
+    // An owner that asks again, and goes away, stays the owner.
+    let third = queue_up(&cluster, 1, "l", 4).await;
+    let asked_again = locks(&cluster, 1).await.lock(lock::LockRequest { name: "l".into(), lease: 2 }).await.unwrap();
+    assert_eq!(token(&asked_again), place.create_revision);
+    third.abort();
+    wait_until("nobody waits", async || queue(&cluster, 0, "l/").await == ["l/2"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_ends_ends_the_place_and_the_lock() {
     let (cluster, _clock) = by_hand().await;
     for id in 1..=3 {
@@ -294,5 +329,26 @@ async fn an_election_is_campaigned_for_observed_and_resigned() {
             assert!(revision > last, "member {member}: {revision} after {last}");
             last = revision;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_holds_a_lock_ends_when_somebody_removes_its_key() {
+    let cluster = Cluster::three().await;
+    let endpoint = cluster.client_url(1).replace("http://", "");
+    let lock = ["lock", "l", "--ttl", "600", "--", "sh", "-c", "echo held; exec sleep 1000"];
+    for arguments in [&lock[..], &["elect", "l", "me", "--ttl", "600"]] {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"));
+        command.args(["--endpoints", &endpoint]).args(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut holder = command.spawn().unwrap();
+        let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+        within("it is held", said.next_line()).await.unwrap().unwrap();
+        let held = queue(&cluster, 0, "l/").await.remove(0);
+        let remove = pb::DeleteRangeRequest { key: held.into(), ..Default::default() };
+        cluster.kv(2).delete_range(remove).await.unwrap();
+        let ended = within("it hears", holder.wait_with_output()).await.unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && said.contains("somebody has removed its key"), "{said}");
     }
 }

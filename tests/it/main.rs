@@ -16,6 +16,7 @@ mod leases;
 mod membership;
 mod real_clients;
 mod recovery;
+mod resource_tools;
 mod resources;
 mod url_authority;
 mod watch;

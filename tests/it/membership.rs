@@ -280,6 +280,27 @@ async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wip
     equal_hashes(&cluster).await;
 }
 
+// Those whom it would ask are no members any more, and whoever took their places answers to other ids.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
+    let mut cluster = Cluster::three().await;
+    for old in [1, 2] {
+        let new = cluster.join(false).await;
+        wait_voter(&cluster, cluster.id(new)).await;
+        remove(&cluster, new, cluster.id(old)).await.unwrap();
+        within("a removed member notices", cluster.node(old).removed()).await;
+        cluster.stop(old).await;
+    }
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    cluster.crash(0).await;
+    cluster.wipe(0);
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    assert_eq!(cluster.kv(0).range(get("k")).await.unwrap().into_inner().kvs.len(), 1);
+    assert_eq!(roles(&cluster, 0).await, [(1, false), (4, false), (5, false)]);
+    equal_hashes(&cluster).await;
+}
+
 // Nobody calls it in time, so that it cannot know. What it then stores and what the others have must stay apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_data() {
@@ -390,6 +411,37 @@ async fn leadership_moves_where_it_is_told_to() {
     assert_eq!(cluster.leader().await, follower);
     assert_eq!(term(&cluster, follower), before + 1);
     cluster.kv(leader).put(put("k", "v")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_is_not_offered_to_a_member_that_does_not_answer() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    let follower = cluster.follower().await;
+    let (dead, before) = (cluster.id(follower), term(&cluster, leader));
+    cluster.crash(follower).await;
+    let progress = || cluster.node(leader).consensus().progress();
+    wait_until("its silence is noticed", async || progress().iter().any(|(id, p)| id.get() == dead && !p.is_live))
+        .await;
+    assert_eq!(
+        refusal(move_leader(&cluster, leader, dead).await),
+        (Code::Unknown, "etcdserver: request timed out, leader transfer took too long".into())
+    );
+    assert_eq!((cluster.leader().await, term(&cluster, leader)), (leader, before), "it leads on");
+    cluster.kv(leader).put(put("k", "v")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cannot_be_made_in_time_says_so() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    for other in cluster.running().filter(|index| *index != leader).collect::<Vec<_>>() {
+        cluster.crash(other).await;
+    }
+    // The client sets no deadline; the member's own counts.
+    let request = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
+    let status = within("the deadline", cluster.members(leader).member_add(request)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

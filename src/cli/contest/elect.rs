@@ -65,15 +65,19 @@ async fn campaign(name: &str, value: &str, ttl: i64, cluster: &Cluster, format: 
     };
     let led = async {
         let key = elected?.leader.unwrap_or_default().key;
-        let key = RangeRequest { key, ..Default::default() };
-        let found = cluster.call(Repeat::Harmless, async |a| a.kv().range(a.request(key.clone())).await).await?;
+        let own = RangeRequest { key: key.clone(), ..Default::default() };
+        let found = cluster.call(Repeat::Harmless, async |a| a.kv().range(a.request(own.clone())).await).await?;
         if found.kvs.is_empty() {
             return Err(lost("as soon as it was won"));
         }
         print(&mut std::io::stdout(), &found, format)?;
+        let revision = found.header.as_ref().map_or(0, |header| header.revision);
         tokio::select! {
             () = &mut interrupted => Ok(()),
             () = &mut kept => Err(lost("while it was held")),
+            () = session.removed(key, revision) => Err(CliError::Finding(
+                "the leadership was lost while it was held: somebody has removed its key. Somebody else may lead".to_owned(),
+            )),
         }
     }
     .await;

@@ -61,11 +61,15 @@ pub(in crate::cli) async fn run(args: LockArgs, cluster: &Cluster, client: &Clie
         let Some(token) = found.kvs.first().map(|kv| kv.create_revision) else {
             return Err(lost("as soon as it was held"));
         };
+        let revision = found.header.as_ref().map_or(0, |header| header.revision);
+        let removed = session.removed(locked.key.clone(), revision);
+        tokio::pin!(removed);
         if args.command.is_empty() {
             print(&mut std::io::stdout(), &found, client.write_out)?;
             tokio::select! {
                 () = &mut interrupted => Ok(None),
                 () = &mut kept => Err(lost("while it was held")),
+                () = &mut removed => Err(taken("while it was held")),
             }
         } else {
             let mut child = spawn(&args.command, &locked, token)?;
@@ -74,6 +78,10 @@ pub(in crate::cli) async fn run(args: LockArgs, cluster: &Cluster, client: &Clie
                 () = &mut kept => {
                     end(&mut child).await?;
                     Err(lost("while the command ran; it was told to stop"))
+                }
+                () = &mut removed => {
+                    end(&mut child).await?;
+                    Err(taken("while the command ran; it was told to stop"))
                 }
                 // The terminal has interrupted the command too; a supervisor has not.
                 () = &mut interrupted => Ok(Some(end(&mut child).await?)),
@@ -90,6 +98,10 @@ pub(in crate::cli) async fn run(args: LockArgs, cluster: &Cluster, client: &Clie
 
 fn lost(when: &str) -> CliError {
     CliError::Finding(format!("the lock was lost {when}: its lease has ended. Somebody else may hold it"))
+}
+
+fn taken(when: &str) -> CliError {
+    CliError::Finding(format!("the lock was lost {when}: somebody has removed its key. Somebody else may hold it"))
 }
 
 fn spawn(command: &[String], locked: &LockResponse, token: i64) -> Result<Child, CliError> {

@@ -5,11 +5,16 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tonic::{Code, Status};
 
 use crate::cli::connect::{Attempt, Cluster, Repeat};
 use crate::cli::error::CliError;
-use crate::pb::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest};
+use crate::pb::etcdserverpb::watch_create_request::FilterType;
+use crate::pb::etcdserverpb::watch_request::RequestUnion;
+use crate::pb::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, WatchCreateRequest, WatchRequest,
+};
 
 /// Pause after every endpoint was tried in vain.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -92,6 +97,21 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Comes back when `key`, which was there at `revision`, has been removed: by hand, say, for a lease that ends is noticed
+    /// by [`keep`](Self::keep), with or without an endpoint that answers.
+    pub(super) async fn removed(&self, key: Bytes, revision: i64) {
+        let mut from = revision + 1;
+        loop {
+            for number in 0..self.cluster.names().count() {
+                let Ok(attempt) = self.cluster.attempt(number).await else { continue };
+                if watch_removal(&attempt, key.clone(), &mut from).await.unwrap_or(false) {
+                    return;
+                }
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
     /// Ends the lease, and with it whatever is held.
     pub(super) async fn close(&self) -> Result<(), CliError> {
         let request = LeaseRevokeRequest { id: self.lease };
@@ -103,4 +123,27 @@ impl<'a> Session<'a> {
             result => result.map(drop),
         }
     }
+}
+
+/// Whether the key was removed; false if the watch ended before that. Moves `from` past what cannot be watched any more.
+async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<bool, Status> {
+    let create = WatchCreateRequest {
+        key,
+        start_revision: *from,
+        filters: vec![FilterType::Noput.into()],
+        ..WatchCreateRequest::default()
+    };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    // The client's side stays open, or the server would end the stream.
+    let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
+    let mut streaming = tonic::Request::new(requests);
+    streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
+    let mut answers = attempt.watch().watch(streaming).await?.into_inner();
+    while let Some(answer) = answers.message().await? {
+        if !answer.events.is_empty() {
+            return Ok(true);
+        }
+        *from = (*from).max(answer.compact_revision);
+    }
+    Ok(false)
 }

@@ -12,7 +12,7 @@ mod lease_end;
 mod lease_grant;
 mod lease_txn;
 mod leases;
-mod model;
+pub(crate) mod model;
 mod put;
 mod range;
 mod replay;

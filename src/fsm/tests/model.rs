@@ -19,19 +19,21 @@ use crate::types::{
 type State = BTreeMap<Bytes, KeyValue>;
 
 #[derive(Clone)]
-pub(super) struct Model {
-    pub(super) revision: i64,
+pub(crate) struct Model {
+    pub(crate) revision: i64,
     pub(super) compacted: i64,
     pub(super) now: State,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) clock_ms: u64,
     index: u64,
+    /// Of the entry that is being applied.
+    term: Term,
     /// The state after each revision.
-    pub(super) past: BTreeMap<i64, State>,
+    pub(crate) past: BTreeMap<i64, State>,
 }
 
 impl Model {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             revision: 1,
             compacted: -1,
@@ -39,11 +41,18 @@ impl Model {
             leases: BTreeMap::new(),
             clock_ms: 0,
             index: 0,
+            term: Term(1),
             past: BTreeMap::from([(1, State::new())]),
         }
     }
 
-    pub(super) fn apply(&mut self, command: &Command) -> Outcome {
+    /// Applies the command of a log entry.
+    pub(crate) fn apply_at(&mut self, term: Term, index: LogIndex, command: &Command) -> Outcome {
+        (self.term, self.index) = (term, index.get() - 1);
+        self.apply(command)
+    }
+
+    pub(crate) fn apply(&mut self, command: &Command) -> Outcome {
         let mut next = self.now.clone();
         self.index += 1;
         let outcome = match command {
@@ -55,7 +64,7 @@ impl Model {
             Command::LeaseGrant(grant) => self.grant(grant.id, grant.ttl_seconds),
             Command::LeaseRevoke(revoke) => self.end(&mut next, revoke.id),
             Command::LeaseExpire(expire) => match self.leases.get(&expire.id) {
-                Some(lease) if lease.granted != expire.granted || expire.term != Term(1) => Err(Refusal::LeaseStale),
+                Some(lease) if lease.granted != expire.granted || expire.term != self.term => Err(Refusal::LeaseStale),
                 _ => self.end(&mut next, expire.id),
             },
             Command::LeaseCheckpoint(checkpoint) => self.checkpoint(checkpoint),
@@ -98,7 +107,7 @@ impl Model {
     }
 
     fn checkpoint(&mut self, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Refusal> {
-        if checkpoint.term != Term(1) {
+        if checkpoint.term != self.term {
             return Err(Refusal::LeaseStale);
         }
         self.clock_ms = self.clock_ms.max(checkpoint.clock_ms);

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Claim, Contender, ContestError, Owner, created_at, key_of, oldest, prefix_of, put};
+use super::{Contender, ContestError, Owner, created_at, key_of, oldest, prefix_of};
 use crate::node::{Node, NodeError, RequestContext};
 use crate::types::limits::SESSION_TTL_SECONDS;
 use crate::types::{
-    Command, KeyRange, LeaseChoice, LeaseId, LeaseRevoke, LogIndex, Outcome, RangeQuery, Refusal, Revision, Txn, TxnOp,
-    TxnOpDone,
+    Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, LeaseChoice, LeaseId, LeaseRevoke, LogIndex,
+    Outcome, Put, RangeQuery, Refusal, Revision, Txn, TxnOp, TxnOpDone, ValueChoice,
 };
 
 /// How long something that failed for want of a leader waits, unless the leader changes first.
@@ -37,10 +37,32 @@ pub(super) struct Place {
 /// What came of getting into the queue.
 struct Entered {
     place: Place,
-    /// The value that its key had already.
-    found: Option<Bytes>,
+    /// Revision at which this call has written the key.
+    written: Revision,
+    /// The key was there before this call.
+    was_there: bool,
     /// Where it was found to be the oldest, if it was.
     turn: Option<(LogIndex, Revision)>,
+}
+
+/// What a call undoes if nobody waits for its answer: the key as this call has written it, and nothing that another call of
+/// the same lease, or the owner, has written since.
+struct Written {
+    key: Bytes,
+    at: Revision,
+}
+
+impl Written {
+    /// Removes the key if nobody has written it since.
+    fn removal(&self) -> Command {
+        let is_mine = Compare {
+            range: KeyRange::One(self.key.clone()),
+            op: CompareOp::Equal,
+            target: CompareTarget::ModRevision(self.at.get()),
+        };
+        let remove = DeleteRange { range: KeyRange::One(self.key.clone()), prev_kv: false };
+        Command::Txn(Txn { compares: vec![is_mine], success: vec![TxnOp::DeleteRange(remove)], failure: vec![] })
+    }
 }
 
 /// How waiting ended.
@@ -91,19 +113,8 @@ async fn run(
             return leave(node, session, None).await;
         }
     };
-    let (place, was_owner) = (entered.place, entered.found.is_some() && entered.turn.is_some());
-    // To leave, the lease does not matter: it may have ended.
-    let claim = Claim { key: place.key.clone(), token: place.token, lease: LeaseId::NONE };
-    if let (Some(found), Some(value)) = (&entered.found, &contender.value)
-        && found != value
-        && let Err(error) = node.proclaim(ctx, &Claim { lease, ..claim.clone() }, value.clone()).await
-    {
-        give(answer, Err(if error == ContestError::NotOwner { ContestError::PlaceLost } else { error }));
-        if !was_owner {
-            leave(node, session, Some(&claim)).await;
-        }
-        return;
-    }
+    let (place, was_owner) = (entered.place, entered.was_there && entered.turn.is_some());
+    let written = Written { key: place.key.clone(), at: entered.written };
     let ended = match entered.turn {
         Some((index, revision)) => {
             Ended::Turn(Owner { index, revision, key: place.key.clone(), token: place.token, lease })
@@ -114,15 +125,15 @@ async fn run(
         // An owner since before this call stays one, whoever asked this time.
         Ended::Turn(owner) => {
             if answer.send(Ok(owner)).is_err() && !was_owner {
-                leave(node, session, Some(&claim)).await;
+                leave(node, session, Some(&written)).await;
             }
         }
-        Ended::Abandoned => leave(node, session, Some(&claim)).await,
+        Ended::Abandoned => leave(node, session, Some(&written)).await,
         // It keeps its place: its client goes on elsewhere.
         Ended::Failed(error @ ContestError::Node(NodeError::Stopped)) => give(answer, Err(error)),
         Ended::Failed(error) => {
             give(answer, Err(error));
-            leave(node, session, Some(&claim)).await;
+            leave(node, session, Some(&written)).await;
         }
     }
 }
@@ -131,17 +142,24 @@ fn give(answer: oneshot::Sender<Result<Owner, ContestError>>, result: Result<Own
     let _asker_gone = answer.send(result).is_err();
 }
 
-/// Puts the contender's key, unless it is there. Repeating that does no harm, so an unanswered attempt is repeated.
+/// Puts the contender's key. If it is there it is written again, which leaves it its place in the queue, and keeps an
+/// earlier call of the same lease, which may have been given up elsewhere, from removing it. Repeating that does no harm, so an
+/// unanswered attempt is repeated.
 async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: LeaseId) -> Result<Entered, NodeError> {
     let (prefix, key) = (prefix_of(&contender.name), key_of(&contender.name, lease));
-    let value = contender.value.clone().unwrap_or_default();
     let first = TxnOp::Range(RangeQuery { keys_only: true, ..oldest(prefix.clone()) });
+    let own = TxnOp::Range(RangeQuery { keys_only: true, ..RangeQuery::new(KeyRange::One(key.clone())) });
+    let write = |value| TxnOp::Put(Put { key: key.clone(), value, lease: LeaseChoice::Set(lease), prev_kv: false });
+    let value = contender.value.clone();
     let txn = Txn {
         compares: vec![created_at(&key, Revision(0))],
-        success: vec![put(&key, value, LeaseChoice::Set(lease)), first.clone()],
-        failure: vec![TxnOp::Range(RangeQuery::new(KeyRange::One(key.clone()))), first],
+        success: vec![write(ValueChoice::Set(value.clone().unwrap_or_default())), own.clone(), first.clone()],
+        failure: vec![write(value.map_or(ValueChoice::Keep, ValueChoice::Set)), own, first],
     };
+    let before = node.inner.store.current().head().revision;
+    let mut attempts = 0;
     let applied = loop {
+        attempts += 1;
         match node.propose(ctx, Command::Txn(txn.clone())).await {
             Err(NodeError::Indeterminate(_)) if Instant::now() < ctx.deadline => {
                 node.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
@@ -149,24 +167,16 @@ async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: 
             result => break result?,
         }
     };
-    let ranged = |done: &TxnOpDone| match done {
-        TxnOpDone::Range(ranged) => ranged.result.kvs.first().cloned(),
-        TxnOpDone::Put(_) | TxnOpDone::DeleteRange(_) | TxnOpDone::Txn(_) => None,
-    };
-    let (found, first) = match &applied.outcome {
-        Outcome::Txn(done) => match done.responses.as_slice() {
-            [own, first] => (ranged(own), ranged(first)),
-            _ => (None, None),
-        },
-        _ => (None, None),
-    };
-    let token = found.as_ref().map_or(applied.revision, |kv| kv.create_revision);
-    let is_first = first.is_some_and(|kv| kv.create_revision == token);
-    Ok(Entered {
-        place: Place { prefix, key, token, lease },
-        found: found.map(|kv| kv.value),
-        turn: is_first.then_some((applied.index, applied.revision)),
-    })
+    let Outcome::Txn(done) = &applied.outcome else { unreachable!("invariant: a transaction ends as one") };
+    let [_, own, first] = [0, 1, 2].map(|op| match done.responses.get(op) {
+        Some(TxnOpDone::Range(ranged)) => ranged.result.kvs.first().map(|kv| kv.create_revision),
+        _ => None,
+    });
+    let token = own.expect("invariant: the key was written by the same transaction");
+    // An attempt of this call that was not answered may have put the key, and then it is younger than the call.
+    let was_there = !done.succeeded && (attempts == 1 || token <= before);
+    let turn = (first == Some(token)).then_some((applied.index, applied.revision));
+    Ok(Entered { place: Place { prefix, key, token, lease }, written: applied.revision, was_there, turn })
 }
 
 async fn wait(
@@ -210,17 +220,17 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
 }
 
 /// Removes what a contender has put, as soon as there is a leader.
-async fn leave(node: &Node, session: Option<LeaseId>, claim: Option<&Claim>) {
+async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {
             let ctx = RequestContext::within(LEAVE_TIMEOUT);
-            let left = match (session, claim) {
-                (Some(id), _) => node.propose(&ctx, Command::LeaseRevoke(LeaseRevoke { id })).await.map(drop),
-                (None, Some(claim)) => node.resign(&ctx, claim).await.map(drop),
+            let command = match (session, written) {
+                (Some(id), _) => Command::LeaseRevoke(LeaseRevoke { id }),
+                (None, Some(written)) => written.removal(),
                 (None, None) => return,
             };
-            match left {
-                Ok(()) | Err(NodeError::Refused(Refusal::LeaseNotFound)) => return,
+            match node.propose(&ctx, command).await {
+                Ok(_) | Err(NodeError::Refused(Refusal::LeaseNotFound)) => return,
                 Err(error) => tracing::debug!(%error, "a contender that was given up has not left its queue yet"),
             }
             node.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;

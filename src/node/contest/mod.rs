@@ -3,7 +3,8 @@
 //! Owns the recipe: a contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to that lease; contenders
 //! come to their turn in the order of `create_revision`, which is the owner's fencing token. etcd's clients carry out the
 //! same recipe by themselves on the same keys. Knows no face. Invariants: whoever is told that it owns a name was found to
-//! be the oldest in one linearizable view that held its own key; a contender that is given up while it waits leaves no key.
+//! be the oldest in one linearizable view that held its own key; a contender that is given up while it waits leaves no key,
+//! and takes away none that another call of the same lease has written since.
 
 mod enter;
 mod observe;

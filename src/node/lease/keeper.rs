@@ -33,7 +33,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// After how much time an end that failed, or of which nobody knows, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How late leases may be before their ends take all the room that they may have.
-const LATE_MAX: Duration = Duration::from_secs(2);
+const LATE_MAX: Duration = Duration::from_secs(4);
 /// How long a loop rests after a quorum could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -219,9 +219,12 @@ fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
     LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
 }
 
-/// How many ends may be under way: few while leases end in time, so that writes hardly notice, and more the later they are.
+/// How many ends may be under way. An end costs about as much as a put, so a flood of them gets little room as long as it is
+/// hardly late, and all its room only when it is: clients that write notice an end that takes their place at once, those who
+/// wait for a lease to run out hardly notice a second.
 fn under_way_max(late: Duration) -> usize {
-    let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * late.div_duration_f64(LATE_MAX).min(1.0);
+    let lateness = late.div_duration_f64(LATE_MAX).min(1.0);
+    let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * lateness * lateness;
     LEASE_EXPIRIES_MIN + more as usize
 }
 
@@ -389,7 +392,7 @@ mod room {
 
     #[test]
     fn the_later_leases_are_the_more_may_end_at_once() {
-        let room = [0, 1000, 2000, 60_000].map(|late_ms| under_way_max(Duration::from_millis(late_ms)));
-        assert_eq!(room, [64, 288, 512, 512]);
+        let room = [0, 1000, 2000, 4000, 60_000].map(|late_ms| under_way_max(Duration::from_millis(late_ms)));
+        assert_eq!(room, [16, 47, 140, 512, 512]);
     }
 }

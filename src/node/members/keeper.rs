@@ -86,15 +86,30 @@ impl MemberKeeper {
         }
     }
 
-    /// Makes a change on this member, which must lead.
+    /// Makes a change on this member, which must lead. A change that is under way at the deadline goes on by itself, and others
+    /// wait for its end.
     pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
-        let Ok(_turn) = tokio::time::timeout_at(deadline.into(), self.turn.lock()).await else {
+        let Ok(turn) = tokio::time::timeout_at(deadline.into(), self.turn.clone().lock_owned()).await else {
             return Err(ChangeError::NotLeader);
         };
+        let keeper = self.clone();
+        let making = tokio::spawn(async move {
+            let made = keeper.make(&change, deadline).await;
+            drop(turn);
+            made
+        });
+        match tokio::time::timeout_at(deadline.into(), making).await {
+            Ok(Ok(made)) => made,
+            Ok(Err(panicked)) => Err(ChangeError::Interrupted(panicked.to_string())),
+            Err(_) => Err(ChangeError::Interrupted("a majority of the members has not taken it in time".to_owned())),
+        }
+    }
+
+    async fn make(&self, change: &MemberChange, deadline: Instant) -> Changed {
         self.confirm().await?;
         let patience = deadline.min(Instant::now() + PATIENCE);
         loop {
-            match self.attempt(&change).await {
+            match self.attempt(change).await {
                 // Whoever does not answer may be about to.
                 Err(ChangeError::Refused(MemberRefusal::Unhealthy)) if Instant::now() < patience => {
                     tokio::time::sleep(LOOK_INTERVAL).await;

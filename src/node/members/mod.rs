@@ -21,6 +21,10 @@ use crate::types::{MemberChange, NodeId};
 
 use keeper::MemberKeeper;
 
+/// How long a leader waits for a sign of life of the member that it is to hand leadership to: one that has just begun to
+/// lead has heard nobody yet.
+const TRANSFEREE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -141,8 +145,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter; [`NodeError::TransferTimeout`] if it did
-    /// not take over in time, and then anybody may.
+    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter; [`NodeError::TransferTimeout`] if it does not
+    /// answer, and then this node goes on leading, or if it did not take over in time, and then anybody may.
     pub async fn move_leader(&self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         let consensus = &self.inner.consensus;
@@ -155,6 +159,11 @@ impl Node {
         }
         if leader == Some(target) {
             return Ok(());
+        }
+        // A leader that has begun to hand over takes no more writes, so it does not begin before the other one answers.
+        let patience = ctx.deadline.saturating_duration_since(Instant::now()).min(TRANSFEREE_PATIENCE);
+        if !consensus.has_heard_of(target, patience).await {
+            return Err(NodeError::TransferTimeout);
         }
         let limit = ctx.deadline.saturating_duration_since(Instant::now());
         consensus.hand_leadership_to(target, limit).await.map_err(|_| NodeError::TransferTimeout)?;

@@ -96,8 +96,7 @@ fn judge(known: &KnownType, mut resource: Resource) -> Result<(Resource, Option<
     };
     let schema = schema?;
     let Some(mut data) = resource.data.take() else { return Ok((resource, None)) };
-    schema.apply_defaults(&mut data)?;
-    schema.validate(&data, &resource)?;
+    schema.complete(&mut data, &resource)?;
     resource.data = Some(data);
     Ok((resource, None))
 }

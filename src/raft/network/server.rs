@@ -50,6 +50,7 @@ impl PeerService {
         match self.consensus.standing() {
             Standing::Member | Standing::Rejoining => Ok(()),
             Standing::Undecided => {
+                self.consensus.mark_led();
                 Err(Status::unavailable("this member is finding out whether there is a cluster already"))
             }
         }

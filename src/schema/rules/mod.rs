@@ -30,12 +30,16 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// Far more than reading the longest expression that is allowed takes, bytes.
-const COMPILE_STACK_BYTES: usize = 16 << 20;
+/// Far more than reading or evaluating the deepest expression that is allowed takes, bytes.
+const LARGE_STACK_BYTES: usize = 16 << 20;
+/// Up to this depth, expressions are evaluated on whatever thread asks, nodes.
+const SHALLOW_MAX: usize = 10;
 
 /// The rules of a type, compiled.
 pub(super) struct Rules {
     rules: Vec<Rule>,
+    /// Whether evaluating one takes more stack than a thread may have left.
+    is_deep: bool,
     patterns: Arc<meter::Patterns>,
 }
 
@@ -54,13 +58,7 @@ impl std::fmt::Debug for Rules {
 impl Rules {
     pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
         // The parser goes as deep as a chain of operators is long, before anything can tell how long it is.
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("compile-rules".to_owned()).stack_size(COMPILE_STACK_BYTES);
-            match thread.spawn_scoped(scope, || Self::compile_here(given, message)) {
-                Ok(compiling) => compiling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                Err(error) => Err(SchemaError::Unavailable(error.to_string())),
-            }
-        })
+        on_large_stack(|| Self::compile_here(given, message)).unwrap_or_else(|why| Err(SchemaError::Unavailable(why)))
     }
 
     fn compile_here(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
@@ -88,7 +86,8 @@ impl Rules {
             })?;
             rules.push(Rule { expression: shown(expression), text: text.clone(), code });
         }
-        Ok(Self { rules, patterns: Arc::new(patterns) })
+        let is_deep = !rules.iter().all(|rule: &Rule| check::is_shallow(&rule.code, SHALLOW_MAX));
+        Ok(Self { rules, is_deep, patterns: Arc::new(patterns) })
     }
 
     /// Judges a message. All rules share one budget.
@@ -96,6 +95,15 @@ impl Rules {
         if self.rules.is_empty() {
             return Ok(());
         }
+        if !self.is_deep {
+            return self.check_here(message, resource);
+        }
+        on_large_stack(|| self.check_here(message, resource)).unwrap_or_else(|why| {
+            Err(Violation::Undecided { expression: "rules are nested too deep for a small stack".to_owned(), why })
+        })
+    }
+
+    fn check_here(&self, message: DynamicMessage, resource: &Resource) -> Result<(), Violation> {
         let mut context = Context::with_env(Arc::clone(&ENV));
         context.add_variable_as_val("data", message::value(message));
         context.add_variable_as_val("resource", facts(resource));
@@ -123,6 +131,15 @@ impl Rules {
         }
         if broken.is_empty() { Ok(()) } else { Err(Violation::Broken(broken)) }
     }
+}
+
+/// Runs something that may go deep; the error says why there is no thread for it.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("rules".to_owned()).stack_size(LARGE_STACK_BYTES);
+        let running = thread.spawn_scoped(scope, work).map_err(|error| error.to_string())?;
+        Ok(running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// What rules may know of a resource beside its data; [`check`] has the same list.

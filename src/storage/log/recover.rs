@@ -17,10 +17,7 @@ use super::state::{Bounds, State};
 use super::{KEY_COMMITTED, KEY_PURGED, KEY_STORE, KEY_TIP, KEY_VOTE};
 use crate::codec::raft::{LogId, LogTip, RaftRecord, StoreId};
 use crate::storage::StorageError;
-
-/// What to do about a damaged log.
-const REPLACE: &str = "this member must not take part again: remove it from the cluster, and add a new one with an \
-                       empty data directory and a new node id";
+use crate::storage::error::DAMAGED;
 
 /// A log that was found whole.
 pub(super) struct Recovered {
@@ -33,8 +30,10 @@ pub(super) struct Recovered {
 pub(super) fn open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageError> {
     checked_open(dir, options).map_err(|error| match error {
         StorageError::RocksDb(error) if error.kind() == ErrorKind::Corruption => {
-            corrupt(dir.display().to_string(), format!("{error}; {REPLACE}"))
+            corrupt(dir.display().to_string(), format!("{error}; {DAMAGED}"))
         }
+        // Whatever it is that is missing or altered.
+        StorageError::Corrupt { place, detail } => corrupt(place, format!("{detail}; {DAMAGED}")),
         other => other,
     })
 }
@@ -43,10 +42,7 @@ fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageEr
     create_dir(dir).map_err(|source| StorageError::Io { path: dir.into(), source })?;
     let (mark, marked) = Mark::open(dir)?;
     if !options.create && !dir.join("CURRENT").exists() {
-        return Err(corrupt(
-            dir.display().to_string(),
-            format!("the log is gone, votes and entries with it; {REPLACE}"),
-        ));
+        return Err(corrupt(dir.display().to_string(), "the log is gone, votes and entries with it"));
     }
     // To open a database for writing drops what follows a damaged record of its write-ahead log, for good. A log that may
     // hold anything acknowledged is therefore checked through a read-only view first, and only a whole one is opened.
@@ -60,7 +56,7 @@ fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageEr
     let db = DB::open_cf_descriptors(&db_options(options.create), dir, families(options))?;
     let (tip, state) = match checked {
         Some((tip, state)) if meta::<LogTip>(&db, KEY_TIP)? == Some(tip) => (tip, state),
-        Some(_) => return Err(corrupt(dir.display().to_string(), format!("two looks at it differ; {REPLACE}"))),
+        Some(_) => return Err(corrupt(dir.display().to_string(), "two looks at it differ")),
         None => {
             if meta::<LogTip>(&db, KEY_TIP)?.is_none() {
                 create(&db, options)?;
@@ -78,16 +74,11 @@ fn check(db: &DB, dir: &Path, marked: u64, options: &LogOptions) -> Result<(LogT
     if written < marked {
         return Err(corrupt(
             dir.display().to_string(),
-            format!(
-                "the log ends at write {written} and had acknowledged write {marked}: acknowledged data is lost; {REPLACE}",
-            ),
+            format!("the log ends at write {written} and had acknowledged write {marked}: acknowledged data is lost",),
         ));
     }
     let Some(tip) = tip else {
-        return Err(corrupt(
-            dir.display().to_string(),
-            format!("the log is empty although this node has been in use; {REPLACE}"),
-        ));
+        return Err(corrupt(dir.display().to_string(), "the log is empty although this node has been in use"));
     };
     check_store(db, dir, options)?;
     let mut state = State {
@@ -134,7 +125,7 @@ fn check_store(db: &DB, dir: &Path, options: &LogOptions) -> Result<(), StorageE
         path: dir.into(),
         detail: format!(
             "the log belongs to store {:016x} and the data directory to store {:016x}: put back the log that was created \
-             with this directory; {REPLACE} if there is none",
+             with this directory; if there is none, {DAMAGED}",
             found.0, options.store_id
         ),
     })
@@ -160,7 +151,7 @@ fn read_entries(db: &DB, state: &mut State, tail_bytes_max: usize) -> Result<(),
         }
         let record = decode_entry(index, value)?;
         if index + 1 == end && state.bounds.last != Some(record.id()) {
-            let detail = format!("last entry is {:?} and should be {:?}; {REPLACE}", record.id(), state.bounds.last);
+            let detail = format!("last entry is {:?} and should be {:?}", record.id(), state.bounds.last);
             return Err(corrupt("log/entries", detail));
         }
         state.tail_bytes += LogRecord::cost_bytes(&record);
@@ -179,7 +170,7 @@ fn read_entries(db: &DB, state: &mut State, tail_bytes_max: usize) -> Result<(),
 fn out_of_place(wanted: u64, end: u64, found: Option<u64>) -> StorageError {
     let found = found.map_or("nothing".into(), |index| format!("entry {index}"));
     let wanted = if wanted < end { format!("entry {wanted}") } else { "the end of the log".into() };
-    corrupt("log/entries", format!("there is {found} where {wanted} should be; {REPLACE}"))
+    corrupt("log/entries", format!("there is {found} where {wanted} should be"))
 }
 
 fn check_bounds(state: &State) -> Result<(), StorageError> {
@@ -188,11 +179,11 @@ fn check_bounds(state: &State) -> Result<(), StorageError> {
     let purged_beyond =
         |purged: LogId| bounds.first <= purged.index.get() || last_index.is_none_or(|last| last < purged.index);
     if state.purged.is_some_and(purged_beyond) {
-        let detail = format!("purged is {:?} and the log is {bounds:?}; {REPLACE}", state.purged);
+        let detail = format!("purged is {:?} and the log is {bounds:?}", state.purged);
         return Err(corrupt("log/meta/purged", detail));
     }
     if state.committed.is_some_and(|committed| Some(committed.index) > last_index) {
-        let detail = format!("committed is {:?} and the log is {bounds:?}; {REPLACE}", state.committed);
+        let detail = format!("committed is {:?} and the log is {bounds:?}", state.committed);
         return Err(corrupt("log/meta/committed", detail));
     }
     Ok(())

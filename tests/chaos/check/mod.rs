@@ -4,12 +4,14 @@
 //! full, the rest counted.
 
 pub(crate) mod crash;
+pub(crate) mod durable;
 pub(crate) mod elle;
 pub(crate) mod lease;
 pub(crate) mod linear;
 pub(crate) mod lock;
 pub(crate) mod model;
 pub(crate) mod outage;
+pub(crate) mod raft;
 pub(crate) mod replay;
 pub(crate) mod set;
 pub(crate) mod watch;

@@ -31,7 +31,7 @@ impl Model {
             }
             Request::Delete { key } => Body::Deleted(self.delete(key, revision, &mut events)),
             Request::Txn { when, then, or_else } => {
-                let succeeded = when.iter().all(|condition| self.holds(condition));
+                let succeeded = self.all_hold(when);
                 let steps = if succeeded { then } else { or_else };
                 let steps = steps.iter().map(|step| self.step(step, revision, &mut events)).collect();
                 Body::Txn { succeeded, steps }
@@ -62,6 +62,11 @@ impl Model {
         } else {
             self.pairs.get(key).cloned().into_iter().collect()
         }
+    }
+
+    /// Whether a transaction with these conditions takes its first branch.
+    pub(crate) fn all_hold(&self, conditions: &[Condition]) -> bool {
+        conditions.iter().all(|condition| self.holds(condition))
     }
 
     fn holds(&self, condition: &Condition) -> bool {

@@ -50,8 +50,9 @@ pub(crate) fn check(records: &[Record], last_reads: &[(usize, BTreeSet<String>)]
     }
     for (read, there, prefix) in &reads {
         let gone = seen_first
-            .iter()
-            .find(|(key, first)| key.starts_with(*prefix) && **first < read.call && !there.contains(key.as_str()));
+            .range((*prefix).to_owned()..)
+            .take_while(|(key, _)| key.starts_with(*prefix))
+            .find(|(key, first)| **first < read.call && !there.contains(key.as_str()));
         if let Some((key, _)) = gone {
             findings.add(Finding::of(read, "an element that had been seen was gone", key));
         }

@@ -12,7 +12,7 @@ use super::{Finding, Findings};
 use crate::history::{Event, Note, Pair, WatchLog};
 
 /// Judges every watcher. `until` is the revision through which each must have seen everything.
-pub(crate) fn check(watchers: &[WatchLog], log: &Log, until: i64) -> Findings {
+pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64) -> Findings {
     let mut findings = Findings::new("watch");
     let befores = befores(log);
     let mut events = 0;

@@ -46,7 +46,7 @@ fn faithful() -> WatchLog {
 
 #[test]
 fn a_faithful_watcher_passes() {
-    let findings = check(&[faithful()], &log(), 5);
+    let findings = check(&[&faithful()], &log(), 5);
     assert_eq!(findings.count, 0, "{:?}", findings.kept);
 }
 
@@ -75,7 +75,7 @@ fn every_broken_promise_is_found() {
     for (promise, lie) in lies {
         let mut watcher = faithful();
         lie(&mut watcher);
-        let findings = check(&[watcher], &log(), 5);
+        let findings = check(&[&watcher], &log(), 5);
         assert!(findings.whats().iter().any(|what| what.starts_with(promise)), "{promise}: {:?}", findings.kept);
     }
 }
@@ -85,5 +85,5 @@ fn what_was_compacted_is_not_missed() {
     let mut watcher = faithful();
     watcher.deliveries.drain(1..4);
     watcher.deliveries.insert(1, delivery(3, vec![], Note::Compacted { at: 4 }));
-    assert_eq!(check(&[watcher], &log(), 5).count, 0);
+    assert_eq!(check(&[&watcher], &log(), 5).count, 0);
 }

@@ -1,20 +1,24 @@
 //! A bit flips on one node's disk: in its log, its state, or a snapshot that it is receiving.
 //!
-//! The node must notice and refuse, saying what to do, or the bit must not matter. It must never serve it. Then the fault
-//! does what the node says: an empty data directory, and the node comes back by a snapshot from the others.
+//! The node must notice and end, saying what to do, or the bit must not matter. It must never serve it. Then the fault does
+//! what the node says: an empty data directory, and the node comes back by a snapshot from the others, under its old id if
+//! it is a first member, under another one if it had joined.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use headwater::pb::etcdserverpb::HashKvRequest;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
 use super::{Scene, Skipped};
+use crate::patience::within;
 
 /// How long a node may take to notice while it is read from end to end.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
+/// What a node with damaged data tells the operator to do.
+const REMEDY: &str = "move this node's data directory away and start the node as before";
 const POLL: Duration = Duration::from_millis(5);
 /// Looks for a file of a snapshot that is under way.
 const LOOKS: usize = 2000;
@@ -48,6 +52,9 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     rig.launch(node)?;
     rig.nodes[node].excuse();
     let noticed = notices(scene, node).await;
+    if rig.nodes[node].ended().is_some() && !rig.nodes[node].last_log().contains(REMEDY) {
+        bail!("node {} ended over a bit in {} and does not say what to do", node + 1, file.display());
+    }
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let found = if noticed { "noticed" } else { "no harm to what was read" };
     println!("  node {}: a bit of {folder}/{name} flipped: {found}", node + 1);
@@ -71,7 +78,7 @@ async fn notices(scene: &Scene<'_>, node: usize) -> bool {
     };
     tokio::select! {
         () = rig.nodes[node].wait_ended() => true,
-        refused = tokio::time::timeout(NOTICE_MAX, reads) => refused.unwrap_or(true),
+        refused = within(NOTICE_MAX, reads) => refused.unwrap_or(true),
     }
 }
 

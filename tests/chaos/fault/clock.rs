@@ -1,53 +1,57 @@
 //! The wall clock of one node jumps and drifts. Nothing that a client can see may depend on it.
 //!
-//! By libfaketime, which reads the offset from a file while the node runs. The monotonic clock stays true, as it does on a
-//! real machine.
+//! By a library of our own (`rig/clock.c`), made with the machine's C compiler and preloaded: libfaketime stands still
+//! inside a program that brings its own allocator. The monotonic clock stays true, as it does on a real machine.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
-use super::{Scene, Skipped};
+use super::Scene;
 use crate::rig::tool;
 
-/// How long a node may take to start with a clock that lies.
-const START_MAX: Duration = Duration::from_secs(15);
-/// What the clock does, one after the other.
-const STEPS: &[&str] = &["+3600", "-3600", "+0 x1.5", "+0"];
+const SOURCE: &str = include_str!("../rig/clock.c");
+/// The variable by which the library finds its file.
+const VARIABLE: &str = "HEADWATER_CHAOS_CLOCK";
+const HOUR: i64 = 3600;
+/// What the clock does, one after the other: seconds ahead, and how much too fast it runs, in parts per million.
+const STEPS: &[(&str, i64, i64)] = &[
+    ("an hour ahead", HOUR, 0),
+    ("an hour behind", -HOUR, 0),
+    ("half as fast again", 0, 500_000),
+    ("true again", 0, 0),
+];
 
-pub(crate) fn library() -> Result<PathBuf, String> {
-    tool::library("faketime/libfaketimeMT.so.1")
-        .ok_or_else(|| "libfaketime is not installed (scripts/setup chaos)".to_owned())
+/// Why clocks cannot be bent here, if so.
+pub(crate) fn missing() -> Option<String> {
+    let missing = compiler().is_none();
+    missing.then(|| "a C compiler is needed for the library that bends clocks (scripts/setup build)".to_owned())
+}
+
+fn compiler() -> Option<PathBuf> {
+    ["cc", "gcc", "clang"].into_iter().find_map(tool::find)
 }
 
 pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let library = library().map_err(anyhow::Error::msg)?;
     let node = scene.any();
     let rig = scene.rig;
-    let file = rig.dir.join(format!("node{}", node + 1)).join("faketime");
-    let set = |offset: &str| std::fs::write(&file, format!("{offset}\n")).context("the file with the offset");
-    set("+0")?;
-    let variables = [
-        ("LD_PRELOAD", library.display().to_string()),
-        ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ("DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ("FAKETIME_NO_CACHE", "1".to_owned()),
-    ];
+    let library = library(&rig.dir).await?;
+    let file = rig.dir.join(format!("node{}", node + 1)).join("clock");
+    bend(&file, HOUR, 0)?;
+    let variables = [("LD_PRELOAD", library.display().to_string()), (VARIABLE, file.display().to_string())];
     rig.nodes[node].terminate().await;
     rig.nodes[node].set_environment(&variables.map(|(name, value)| (name.to_owned(), value)));
     rig.launch(node)?;
-    // Some versions of it stand still inside a program that brings its own allocator.
-    if tokio::time::timeout(START_MAX, rig.wait_serving(node)).await.is_err() {
-        rig.nodes[node].kill().await;
-        rig.nodes[node].set_environment(&[]);
-        rig.restart(node).await?;
-        return Err(Skipped("the program does not start with this libfaketime".to_owned()).into());
+    rig.wait_serving(node).await?;
+    let (told, truth) = (first_time(&rig.nodes[node].last_log()).unwrap_or_default(), utc(SystemTime::now()));
+    if told <= truth {
+        bail!("the clock of node {} was not bent: its log begins at {told:?}, and it is {truth}", node + 1);
     }
-    for offset in STEPS {
-        let mark = rig.begin(Some(node), format!("clock {offset}"));
-        set(offset)?;
+    for (what, ahead, fast) in STEPS {
+        let mark = rig.begin(Some(node), format!("clock {what}"));
+        bend(&file, *ahead, *fast)?;
         scene.hold(1500..2500).await;
         rig.end(mark);
     }
@@ -55,4 +59,37 @@ pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.nodes[node].set_environment(&[]);
     rig.launch(node)?;
     rig.wait_all_serving().await
+}
+
+/// The library; made when it is first needed.
+async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
+    let (source, library) = (dir.join("clock.c"), dir.join("clock.so"));
+    if !library.exists() {
+        fs::write(&source, SOURCE)?;
+        let compiler = compiler().context("no C compiler")?;
+        let (compiler, source) = (compiler.to_string_lossy(), source.to_string_lossy());
+        tool::run(&compiler, &["-O2", "-shared", "-fPIC", "-o", &library.to_string_lossy(), &source]).await?;
+    }
+    Ok(library)
+}
+
+/// Writes what the library adds. In place, because it has the file mapped.
+fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
+    let lie: Vec<u8> =
+        [ahead_seconds * 1_000_000_000, fast_ppm, since].into_iter().flat_map(i64::to_ne_bytes).collect();
+    let options = fs::OpenOptions::new().create(true).truncate(false).write(true).open(file);
+    options.and_then(|open| open.write_all_at(&lie, 0)).context("the file of the clock that lies")
+}
+
+/// The time of a log's first line that has one.
+fn first_time(log: &str) -> Option<String> {
+    let line = log.lines().find(|line| line.starts_with("20"))?;
+    Some(line.get(..19)?.to_owned())
+}
+
+/// Date and time as the nodes' logs have it, to the second.
+fn utc(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().trim_end_matches('Z').to_owned()
 }

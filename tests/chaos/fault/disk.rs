@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::Scene;
+use crate::patience::within;
 
 /// How long a node may take to notice that its disk does not take writes.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ pub(crate) async fn read_only(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 /// Waits until the node has ended because of its disk, and fails with a text that names the node otherwise.
 async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let ended = scene.rig.nodes[node].wait_ended();
-    if tokio::time::timeout(NOTICE_MAX, ended).await.is_err() {
+    if within(NOTICE_MAX, ended).await.is_none() {
         scene.rig.nodes[node].kill().await;
         bail!("node {} went on for {NOTICE_MAX:?} with a disk that refuses every write", node + 1);
     }
@@ -74,7 +75,7 @@ async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
 
 async fn restart_if_ended(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let rig = scene.rig;
-    let serving = tokio::time::timeout(NOTICE_MAX, async {
+    let serving = within(NOTICE_MAX, async {
         tokio::select! {
             () = rig.nodes[node].wait_ended() => false,
             served = rig.wait_serving(node) => served.is_ok(),

@@ -8,6 +8,7 @@ use headwater::pb::etcdserverpb::{MemberRemoveRequest, MoveLeaderRequest};
 use rand::Rng;
 
 use super::Scene;
+use crate::patience::within;
 use crate::rig::PATIENCE;
 
 /// How long a removed node may take to notice and end.
@@ -29,8 +30,8 @@ pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let channel = rig.nodes[other].target.channel().await.map_err(anyhow::Error::msg)?;
     let mut client = ClusterClient::new(channel);
     let removed = client.member_remove(MemberRemoveRequest { id });
-    tokio::time::timeout(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")??;
-    if tokio::time::timeout(NOTICE_MAX, rig.nodes[node].wait_ended()).await.is_err() {
+    within(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")??;
+    if within(NOTICE_MAX, rig.nodes[node].wait_ended()).await.is_none() {
         bail!("node {} was removed and went on for {NOTICE_MAX:?}", node + 1);
     }
     scene.hold(500..2000).await;
@@ -64,7 +65,7 @@ async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> a
         }
     };
     let late = || format!("node {} joined and does not vote within {PATIENCE:?}", node + 1);
-    tokio::time::timeout(PATIENCE, voting).await.with_context(late)?
+    within(PATIENCE, voting).await.with_context(late)?
 }
 
 /// Leadership goes to another member, again and again.
@@ -79,7 +80,7 @@ pub(crate) async fn move_leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         let target_id = rig.member_id(leader, to).await?;
         let mut client = rig.nodes[leader].target.maintenance().await.map_err(anyhow::Error::msg)?;
         let moved = client.move_leader(MoveLeaderRequest { target_id });
-        tokio::time::timeout(CALL_TIMEOUT, moved).await.context("no answer to a move of leadership in time")??;
+        within(CALL_TIMEOUT, moved).await.context("no answer to a move of leadership in time")??;
         scene.hold(300..1500).await;
     }
     rig.wait_all_serving().await

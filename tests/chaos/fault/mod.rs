@@ -20,8 +20,8 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use crate::rig::Rig;
+use crate::rig::ability;
 use crate::rig::net::Kind as Network;
-use crate::rig::tool;
 use crate::work::Lab;
 
 /// What a fault works on.
@@ -64,8 +64,8 @@ pub(crate) enum Need {
     Volume,
     /// A network that can be broken.
     Network,
-    /// libfaketime.
-    FakeTime,
+    /// What bends a node's clock.
+    Compiler,
 }
 
 type Strike = for<'a> fn(&'a mut Scene<'_>) -> BoxFuture<'a, anyhow::Result<()>>;
@@ -124,7 +124,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault!("wipe", "a node loses all its data and comes back empty", &[], wipe::wipe),
     fault!("snapshot", "a node falls far behind and gets a snapshot under full load", &[], wipe::snapshot),
     fault!("compaction", "history is compacted every 200 ms", &[], storm::compaction),
-    fault!("clock", "a node's clock jumps an hour ahead and back, and runs too fast", &[Need::FakeTime], clock::jump),
+    fault!("clock", "a node's clock jumps an hour ahead and back, and runs too fast", &[Need::Compiler], clock::jump),
     fault!("membership", "a member is removed, loses its data and joins again", &[], membership::churn),
 ];
 
@@ -156,10 +156,10 @@ impl Fault {
     /// Why the fault cannot run on this machine at all.
     pub(crate) fn impossible(&self) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
-            Need::Volume => missing_for_volumes(),
+            Need::Volume => ability::no_volumes(),
             // There is always the proxy.
             Need::Network => None,
-            Need::FakeTime => clock::library().err(),
+            Need::Compiler => clock::missing(),
         })
     }
 
@@ -170,18 +170,7 @@ impl Fault {
 
 /// The best network that this machine can break.
 pub(crate) fn network() -> Network {
-    let tools = ["ip", "nft", "tc", "nsenter"].iter().all(|program| tool::find(program).is_some());
-    if tool::is_root() && tools { Network::Namespaces } else { Network::Proxies }
-}
-
-/// Why disks cannot be volumes here.
-pub(crate) fn missing_for_volumes() -> Option<String> {
-    if !tool::is_root() {
-        return Some("mounting needs root".to_owned());
-    }
-    let programs = ["mkfs.ext4", "mount", "umount", "python3", "findmnt", "fsfreeze", "fallocate", "e2fsck"];
-    let missing = programs.iter().find(|program| tool::find(program).is_none())?;
-    Some(format!("{missing} is not installed (scripts/setup chaos)"))
+    if ability::no_namespaces().is_none() { Network::Namespaces } else { Network::Proxies }
 }
 
 /// The faults that a name stands for.

@@ -151,12 +151,21 @@ impl Disk {
         std::fs::remove_dir_all(self.data()).context("wiping a data directory")
     }
 
+    /// Takes it out of the tree of folders, at the latest when nobody uses it any more.
+    async fn unmount_at_last(&self) {
+        // It may not be mounted; and somebody may be looking at it.
+        if self.unmount().await.is_err()
+            && let Ok(mount) = text(&self.mount)
+        {
+            drop(tool::run("umount", &["-l", mount]).await);
+        }
+    }
+
     /// Takes the disk down; its node must have ended.
     pub(crate) async fn remove(&self, keep_data: bool) {
         let gone = match &self.image {
-            // It may not be mounted.
             Some(image) => {
-                drop(self.unmount().await);
+                self.unmount_at_last().await;
                 if keep_data { Ok(()) } else { std::fs::remove_file(image) }
             }
             None if keep_data || !self.data().exists() => Ok(()),

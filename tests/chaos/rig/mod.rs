@@ -1,9 +1,12 @@
 //! The cluster under test: real processes on disks and networks that can be broken.
 //!
 //! Owns processes, addresses, logs, and the marks of the timeline. Knows nothing of workloads and checkers. Invariant:
-//! whatever the rig made (processes, mounts, namespaces) it removes again, also when a run fails.
+//! whatever the rig made (processes, mounts, namespaces) it removes again, also when a run fails or is told to stop. What
+//! a run leaves that was killed, the next one removes.
 
+pub(crate) mod ability;
 pub(crate) mod disk;
+mod leftovers;
 pub(crate) mod net;
 pub(crate) mod node;
 pub(crate) mod proxy;
@@ -23,6 +26,7 @@ use self::node::{Launch, Node};
 use crate::check::crash::Life;
 use crate::client::Target;
 use crate::history::{Clock, Freshness, Micros, Outcome, Request};
+use crate::patience::Patience;
 
 /// Longer than anything may take on a loaded machine; only a defect runs into it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
@@ -68,8 +72,10 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Makes disks and networks, starts every node, and waits until all serve.
-    pub(crate) async fn start(options: RigOptions) -> anyhow::Result<Self> {
+    /// Makes disks and networks. Not to be given up halfway: what it has made so far would stay.
+    pub(crate) async fn make(options: RigOptions) -> anyhow::Result<Self> {
+        leftovers::sweep().await;
+        leftovers::claim(&options.dir)?;
         let net = Net::create(options.network, options.nodes, options.first_port).await?;
         let mut rig = Self {
             nodes: Vec::new(),
@@ -106,8 +112,13 @@ impl Rig {
             self.disks.push(disk);
             self.nodes.push(Node::new(number, Target::new(number, &self.net.client(number)), launch));
         }
-        for node in &self.nodes {
-            self.net.process(node.number, node.start()?);
+        Ok(())
+    }
+
+    /// Starts every node, and waits until all serve.
+    pub(crate) async fn start(&self) -> anyhow::Result<()> {
+        for number in 0..self.nodes.len() {
+            self.launch(number)?;
         }
         self.wait_all_serving().await
     }
@@ -150,7 +161,7 @@ impl Rig {
 
     /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught up.
     pub(crate) async fn wait_serving(&self, number: usize) -> anyhow::Result<()> {
-        let give_up = tokio::time::Instant::now() + PATIENCE;
+        let mut patience = Patience::new(PATIENCE);
         let ask = Request::Read { key: "health".into(), prefix: false, freshness: Freshness::Linearizable };
         let node = &self.nodes[number];
         loop {
@@ -160,7 +171,7 @@ impl Rig {
                     if let Some(end) = node.ended() {
                         bail!("node {} ended ({end}); see {}", number + 1, node.log_path().display());
                     }
-                    if tokio::time::Instant::now() > give_up {
+                    if patience.is_over() {
                         bail!("node {} does not serve within {PATIENCE:?}: {why}", number + 1);
                     }
                 }
@@ -179,8 +190,8 @@ impl Rig {
 
     /// The node that most nodes take for the leader and that takes itself for it; waits for one.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
-        let give_up = tokio::time::Instant::now() + PATIENCE;
-        while tokio::time::Instant::now() < give_up {
+        let mut patience = Patience::new(PATIENCE);
+        while !patience.is_over() {
             let asked = self.nodes.iter().map(|node| leads(&node.target));
             let votes: Vec<Option<(u64, bool)>> = futures::future::join_all(asked).await;
             // Terms decide between two that both believe it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::proxy::Proxies;
-use super::tool;
+use super::{leftovers, tool};
 
 /// Which kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub(crate) enum Kind {
 
 /// Candidates for the namespaces' /24 networks: private ones that hardly anybody uses.
 const NETWORKS: std::ops::Range<u8> = 100..200;
+
+/// Nodes that a run may have.
+const NODES_MAX: usize = 7;
 
 /// The network.
 pub(crate) struct Net {
@@ -193,6 +196,11 @@ fn space(number: u8, node: usize) -> String {
     format!("hw{number}n{}", node + 1)
 }
 
+/// The end of a node's line that is at the bridge.
+fn outside(number: u8, node: usize) -> String {
+    format!("hw{number}v{}", node + 1)
+}
+
 fn bridge(number: u8) -> String {
     format!("hw{number}br")
 }
@@ -202,6 +210,7 @@ async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
     for number in NETWORKS {
         // The bridge's name is the lock: only one can make it.
         if tool::run("ip", &["link", "add", &bridge(number), "type", "bridge"]).await.is_ok() {
+            tool::run("ip", &["link", "set", &bridge(number), "alias", &leftovers::own_id()]).await?;
             if let Err(error) = fill_network(number, nodes).await {
                 remove_namespaces(number, nodes).await;
                 return Err(error);
@@ -212,12 +221,26 @@ async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
     bail!("no network of 10.213.{NETWORKS:?} is free; `ip link` shows what is left of other runs")
 }
 
+/// Removes networks whose owners do not run any more.
+pub(super) async fn sweep(runs: impl Fn(&str) -> bool) {
+    for number in NETWORKS {
+        let Ok(owner) = std::fs::read_to_string(format!("/sys/class/net/{}/ifalias", bridge(number))) else { continue };
+        // One without an owner is just being made.
+        if !owner.trim().is_empty() && !runs(&owner) {
+            eprintln!("removing the network {}, left behind by a run that was killed", bridge(number));
+            remove_namespaces(number, NODES_MAX).await;
+        }
+    }
+}
+
 async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
     let bridge = bridge(number);
     tool::run("ip", &["addr", "add", &format!("10.213.{number}.254/24"), "dev", &bridge]).await?;
     tool::run("ip", &["link", "set", &bridge, "up"]).await?;
     for node in 0..nodes {
-        let (name, outside) = (space(number, node), format!("hw{number}v{}", node + 1));
+        let (name, outside) = (space(number, node), outside(number, node));
+        // A line of an earlier network may still wait for its last connection to be given up.
+        drop(tool::run("ip", &["link", "del", &outside]).await);
         tool::run("ip", &["netns", "add", &name]).await?;
         let link = ["link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &name];
         tool::run("ip", &link).await?;
@@ -234,7 +257,9 @@ async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
 
 async fn remove_namespaces(number: u8, nodes: usize) {
     for node in 0..nodes {
-        // The pair of interfaces goes with it. What was not made cannot be removed.
+        // By itself the pair of interfaces would stay until the last of the namespace's connections is given up. What was not
+        // made cannot be removed.
+        drop(tool::run("ip", &["link", "del", &outside(number, node)]).await);
         drop(tool::run("ip", &["netns", "del", &space(number, node)]).await);
     }
     drop(tool::run("ip", &["link", "del", &bridge(number)]).await);

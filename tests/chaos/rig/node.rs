@@ -2,6 +2,7 @@
 //!
 //! A life is the time from one start to the next. Invariant: an end that nobody of the rig brought about is remembered.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -89,17 +90,19 @@ impl Node {
             .chain(&state.environment)
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        // `nsenter` and `env` become the program: the process id stays. Not `ip netns exec`, which copies the mounts: a
-        // disk could not be taken away any more.
-        let mut command = match &self.launch.namespace {
-            Some(name) => {
-                let mut command = Command::new(enter);
-                command.args([&format!("--net=/run/netns/{name}"), "env"]);
-                command
-            }
-            None => Command::new("/usr/bin/env"),
-        };
-        command.args(variables).arg(&self.launch.binary).args(&state.arguments);
+        // All of them become the program: the process id stays. Not `ip netns exec`, which copies the mounts: a disk could
+        // not be taken away any more.
+        let mut line: Vec<OsString> = Vec::new();
+        if let Some(program) = tool::find("setpriv") {
+            // Even if the harness is killed, its nodes end.
+            line.extend([program.into(), "--pdeathsig".into(), "KILL".into()]);
+        }
+        if let Some(name) = &self.launch.namespace {
+            line.extend([enter.into(), format!("--net=/run/netns/{name}").into()]);
+        }
+        line.push("/usr/bin/env".into());
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).args(variables).arg(&self.launch.binary).args(&state.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
         // Ctrl-C ends the run, which then ends the nodes.
         command.process_group(0);
@@ -176,6 +179,11 @@ impl Node {
         if let Err(error) = kill_process(life.pid, signal) {
             eprintln!("node {}: {error}", self.number + 1);
         }
+    }
+
+    /// What the life that goes on, or the last one, has written so far.
+    pub(crate) fn last_log(&self) -> String {
+        self.lives().pop().map(|life| life.text).unwrap_or_default()
     }
 
     /// What each life wrote, and how it ended.

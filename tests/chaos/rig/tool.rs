@@ -12,7 +12,10 @@ const FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/
 pub(crate) async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let path = find(program).unwrap_or_else(|| PathBuf::from(program));
     let shown = format!("{program} {}", arguments.join(" "));
-    let done = Command::new(path).args(arguments).kill_on_drop(true).output().await.with_context(|| shown.clone())?;
+    // Ctrl-C is for the run, which then clears up: with these programs.
+    let mut command = Command::new(path);
+    command.args(arguments).process_group(0).kill_on_drop(true);
+    let done = command.output().await.with_context(|| shown.clone())?;
     if !done.status.success() {
         bail!("{shown}: {}", String::from_utf8_lossy(&done.stderr).trim());
     }

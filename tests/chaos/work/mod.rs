@@ -74,6 +74,8 @@ pub(crate) struct Lab {
     pub stop: CancellationToken,
     pub control: Option<Control>,
     pub seed: u64,
+    /// How many times longer clients think than in a short run, so that a long one still fits into memory.
+    pub pace: u32,
     pub watchers: watch::Watchers,
     /// How many values were made: none is made twice.
     pub values: Arc<AtomicU64>,
@@ -104,6 +106,7 @@ impl Lab {
             let mut state = make(&client);
             let step = step.clone();
             let stop = self.stop.clone();
+            let pause = pause * self.pace;
             tasks.spawn(async move {
                 while !stop.is_cancelled() {
                     step.step(&mut client, &mut state).await;

@@ -8,6 +8,8 @@ use tokio::task::JoinSet;
 use super::{Client, Lab};
 use crate::history::{Request, Step};
 
+/// What its requests are called.
+pub(crate) const PROBE: &str = "probe";
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Writes under way at once.
 const OPEN_MAX: usize = 200;
@@ -25,7 +27,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
             }
             while open.try_join_next().is_some() {}
             if open.len() < OPEN_MAX {
-                let mut client = Client::new(lab.clone(), "probe", number);
+                let mut client = Client::new(lab.clone(), PROBE, number);
                 let node = number as usize % lab.targets.len();
                 open.spawn(async move {
                     let value = client.value();

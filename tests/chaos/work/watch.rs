@@ -22,6 +22,7 @@ use crate::check::replay::Log;
 use crate::check::{Finding, Findings};
 use crate::client::{Target, pair, prefix_end};
 use crate::history::{Clock, Delivery, Event, Micros, Note, Request, Step, WatchLog};
+use crate::patience::within;
 
 const WRITERS: u64 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
@@ -77,7 +78,7 @@ impl Watchers {
                 let _gone = next.wait_for(|next| *next > revision).await.is_err();
             }
         };
-        tokio::time::timeout(patience, all).await.is_ok()
+        within(patience, all).await.is_some()
     }
 
     /// Ends them all.
@@ -93,12 +94,12 @@ impl Watchers {
     /// What those who see everything have seen, put together: the log, and when each revision was first heard of.
     pub(crate) fn ground(&self) -> (Log, BTreeMap<i64, Micros>, Findings) {
         let all = self.all.lock();
-        let logs = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock().clone());
-        merge(&logs.collect::<Vec<_>>())
+        let locked: Vec<_> = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock()).collect();
+        merge(&locked.iter().map(|log| &**log).collect::<Vec<_>>())
     }
 }
 
-fn merge(logs: &[WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
+fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
     let mut findings = Findings::new("members agree");
     let (mut merged, mut heard) = (Log::new(), BTreeMap::new());
     for log in logs {
@@ -356,7 +357,7 @@ pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until
     };
     let running = tokio::spawn(follower.run());
     // If it does not get there, the checker says so.
-    let _late = tokio::time::timeout(patience, next.wait_for(|next| *next > until)).await.is_err();
+    let _late = within(patience, next.wait_for(|next| *next > until)).await.is_none();
     running.abort();
     let mut log = log.lock().clone();
     log.deliveries.iter_mut().for_each(|delivery| delivery.node = node);

@@ -8,6 +8,7 @@ use rocksdb::{ColumnFamily, DB};
 use super::super::options::{db_options, families};
 use super::super::record::{encode_entry, encode_meta, entry_key};
 use super::*;
+use crate::storage::error::DAMAGED;
 
 /// Everything that a restart must bring back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +167,7 @@ fn a_flipped_bit_in_front_of_acknowledged_batches_is_noticed() {
         let before = data_files(&flipped);
         let error = refused(&flipped, options());
         assert!(error.contains("acknowledged data is lost"), "byte {at} of {}: {error}", good.len());
+        assert!(error.contains(DAMAGED), "it must say what to do: {error}");
         // A refusal is not a repair: what can be saved is still there.
         assert!(data_files(&flipped) == before, "byte {at}: a refused log was changed");
     }
@@ -278,7 +280,7 @@ fn damage_on_disk_is_named_and_refused() {
         drop(log);
         damage(&raw(temp.path()));
         let error = refused(temp.path(), options());
-        assert!(error.contains(wanted), "{name}: {error}");
+        assert!(error.contains(wanted) && error.contains(DAMAGED), "{name}: {error}");
     }
 }
 
@@ -299,7 +301,7 @@ fn damage_below_the_records_is_refused_too() {
     bytes[1000] ^= 1;
     fs::write(largest, bytes).unwrap();
     let error = refused(temp.path(), options());
-    assert!(error.contains("checksum") && error.contains("remove it from the cluster"), "{error}");
+    assert!(error.contains("checksum") && error.contains(DAMAGED), "{error}");
 }
 
 #[test]

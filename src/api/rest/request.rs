@@ -1,0 +1,217 @@
+//! Paths, queries and bodies.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
+use tonic::metadata::MetadataMap;
+
+use super::answer::Refusal;
+use super::types::Served;
+use crate::pb::pbresource;
+use crate::types::resource::DEFAULT_UNIT;
+
+/// A path, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Path<'a> {
+    pub(super) whole: &'a str,
+    pub(super) group: &'a str,
+    pub(super) version: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) name: Option<&'a str>,
+}
+
+impl<'a> Path<'a> {
+    /// Paths are in lower case: another spelling would be a second name of the same thing.
+    pub(super) fn read(whole: &'a str) -> Result<Self, Refusal> {
+        let rest = whole.strip_prefix("/api").unwrap_or(whole);
+        let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();
+        match parts.as_slice() {
+            [group, version, kind] => Ok(Self { whole, group, version, kind, name: None }),
+            [group, version, kind, name] => Ok(Self { whole, group, version, kind, name: Some(name) }),
+            _ => Err(Refusal::path(whole)),
+        }
+    }
+}
+
+/// What a path names.
+pub(super) struct Target {
+    pub(super) served: Served,
+    /// None: the resources of the type.
+    pub(super) name: Option<String>,
+}
+
+impl Target {
+    pub(super) fn type_to_pb(&self) -> pbresource::Type {
+        let type_ = &self.served.type_;
+        pbresource::Type {
+            group: type_.group.clone(),
+            group_version: type_.group_version.clone(),
+            kind: type_.kind.clone(),
+        }
+    }
+
+    /// The units that the query names; `default` where the type has some and the query says nothing.
+    pub(super) fn tenancy(&self, query: &Query) -> pbresource::Tenancy {
+        let unit = |is_there: bool, given: Option<&str>| match given.filter(|given| !given.is_empty()) {
+            Some(given) => given.to_owned(),
+            None if is_there => DEFAULT_UNIT.to_owned(),
+            None => String::new(),
+        };
+        let scope = self.served.scope;
+        pbresource::Tenancy {
+            partition: unit(scope.has_partition(), query.get("partition")),
+            namespace: unit(scope.has_namespace(), query.get("namespace").or_else(|| query.get("ns"))),
+        }
+    }
+
+    pub(super) fn id(&self, name: &str, query: &Query) -> pbresource::Id {
+        pbresource::Id {
+            uid: String::new(),
+            name: name.to_owned(),
+            r#type: Some(self.type_to_pb()),
+            tenancy: Some(self.tenancy(query)),
+        }
+    }
+}
+
+/// What comes after `?`. Of a parameter that comes twice, the first counts; unknown ones are ignored.
+#[derive(Debug)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(super) fn read(query: Option<&str>) -> Result<Self, Refusal> {
+        let mut uri = "/?".to_owned();
+        uri.push_str(query.unwrap_or_default());
+        let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, format!("the query cannot be read: {text}"));
+        let uri: http::Uri = uri.parse().map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
+        axum::extract::Query::try_from_uri(&uri).map(|read| Self(read.0)).map_err(|error| bad(error.body_text()))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| !matches!(value, "false" | "0"))
+    }
+}
+
+/// What headers and query say beside a message.
+pub(super) struct Extras(HeaderMap);
+
+impl Extras {
+    pub(super) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Refusal> {
+        let mut metadata = HeaderMap::new();
+        for name in ["authorization", "x-consul-token", "grpc-timeout", "headwater-min-index"] {
+            if let Some(value) = headers.get(name) {
+                metadata.insert(name, value.clone());
+            }
+        }
+        if query.is_set("consistent") {
+            metadata.insert("x-consul-consistency-mode", HeaderValue::from_static("consistent"));
+        }
+        for (parameter, name) in [("page_size", "headwater-page-size"), ("page_token", "headwater-page-token")] {
+            if let Some(value) = query.get(parameter) {
+                let value = value.parse().map_err(|_| {
+                    Refusal::new(
+                        StatusCode::BAD_REQUEST,
+                        format!("{parameter} has characters that cannot be handed on"),
+                    )
+                })?;
+                metadata.insert(name, value);
+            }
+        }
+        Ok(Self(metadata))
+    }
+
+    /// A call of the service.
+    pub(super) fn around<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        *request.metadata_mut() = MetadataMap::from_headers(self.0.clone());
+        request
+    }
+}
+
+/// What a body may say. Where the resource is and which version is meant is in the path and the query.
+#[derive(Deserialize)]
+struct PutBody {
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    owner: Option<OwnerBody>,
+    #[serde(default)]
+    data: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnerBody {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    name: String,
+    #[serde(rename = "type")]
+    type_: Option<TypeBody>,
+    tenancy: Option<TenancyBody>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeBody {
+    #[serde(default)]
+    group: String,
+    #[serde(default, alias = "group_version")]
+    group_version: String,
+    #[serde(default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct TenancyBody {
+    #[serde(default)]
+    partition: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+/// The resource that a body, its path and its query mean.
+pub(super) fn resource(
+    target: &Target,
+    name: &str,
+    query: &Query,
+    body: &Bytes,
+) -> Result<pbresource::Resource, Refusal> {
+    let bad = |error: serde_json::Error| {
+        Refusal::new(StatusCode::BAD_REQUEST, format!("the body is not {{metadata, data, owner}} as JSON: {error}"))
+    };
+    let read: PutBody = serde_json::from_slice(body).map_err(bad)?;
+    let schema = target.served.schema()?;
+    let data = read.data.map(|data| {
+        let data = schema.read_data(data).map_err(|error| {
+            Refusal::new(StatusCode::BAD_REQUEST, format!("data is not what {} wants: {error}", target.served.type_))
+        })?;
+        Ok::<_, Refusal>(prost_types::Any { type_url: data.type_url, value: data.value.to_vec() })
+    });
+    let owner = read.owner.map(|owner| pbresource::Id {
+        uid: owner.uid,
+        name: owner.name,
+        r#type: owner.type_.map(|type_| pbresource::Type {
+            group: type_.group,
+            group_version: type_.group_version,
+            kind: type_.kind,
+        }),
+        tenancy: owner
+            .tenancy
+            .map(|tenancy| pbresource::Tenancy { partition: tenancy.partition, namespace: tenancy.namespace }),
+    });
+    Ok(pbresource::Resource {
+        id: Some(target.id(name, query)),
+        owner,
+        version: query.get("version").unwrap_or_default().to_owned(),
+        metadata: read.metadata.unwrap_or_default(),
+        data: data.transpose()?,
+        ..Default::default()
+    })
+}

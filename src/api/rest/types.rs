@@ -1,0 +1,92 @@
+//! The types that are served, as the node knows them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use http::StatusCode;
+
+use super::answer::Refusal;
+use super::request::Path;
+use crate::node::{KnownType, Node, NodeError, RequestContext, TypeMap};
+use crate::pb::PUBLIC_DESCRIPTORS;
+use crate::schema::TypeSchema;
+use crate::types::resource::{ResourceType, Scope, Type, builtin_types};
+
+/// What reads and writes the data of the types that are always there.
+static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
+    let compiled = builtin_types().map(|(type_, scope, message)| {
+        let registration = ResourceType {
+            type_: type_.clone(),
+            scope,
+            message: message.to_owned(),
+            descriptor_set: PUBLIC_DESCRIPTORS.into(),
+            defaults_json: String::new(),
+            rules: Vec::new(),
+            dont_map_http: false,
+            description: String::new(),
+        };
+        (type_, TypeSchema::compile(&registration).expect("types that were compiled in"))
+    });
+    compiled.into()
+});
+
+/// A type that is served.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    pub(super) type_: Type,
+    pub(super) scope: Scope,
+    /// `None` for a type that is always there.
+    known: Option<Arc<KnownType>>,
+}
+
+impl Served {
+    fn new(known: &Arc<KnownType>) -> Self {
+        let registered = known.registration.is_some().then(|| Arc::clone(known));
+        Self { type_: known.type_.clone(), scope: known.scope, known: registered }
+    }
+
+    /// One that is always there.
+    #[cfg(test)]
+    pub(super) fn builtin(type_: Type, scope: Scope) -> Self {
+        Self { type_, scope, known: None }
+    }
+
+    /// What reads and writes its data.
+    pub(super) fn schema(&self) -> Result<&TypeSchema, Refusal> {
+        let broken = |why: String| {
+            let text = format!("the registration of {} cannot be used: {why}", self.type_);
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        };
+        match &self.known {
+            Some(known) => match known.schema() {
+                Some(schema) => schema.map_err(|error| broken(error.to_string())),
+                None => Err(broken("it was never read".to_owned())),
+            },
+            None => BUILTIN.get(&self.type_).ok_or_else(|| broken("it has none".to_owned())),
+        }
+    }
+}
+
+/// The type of a path. One that is not known here may have been registered elsewhere a moment ago: that is waited for.
+pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<Served, Refusal> {
+    if let Some(found) = look_up(&*node.resource_types().await.map_err(unavailable)?, path) {
+        return Ok(found);
+    }
+    node.check_linearizable(ctx).await.map_err(unavailable)?;
+    look_up(&*node.resource_types().await.map_err(unavailable)?, path).ok_or_else(|| Refusal::path(path.whole))
+}
+
+fn look_up(types: &TypeMap, path: &Path<'_>) -> Option<Served> {
+    let is_it = |known: &&Arc<KnownType>| {
+        let type_ = &known.type_;
+        type_.group == path.group
+            && type_.group_version == path.version
+            && type_.kind.to_ascii_lowercase() == path.kind
+            && known.registration.as_ref().is_none_or(|registration| !registration.dont_map_http)
+    };
+    types.iter().find(is_it).map(Served::new)
+}
+
+fn unavailable(error: NodeError) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}

@@ -1,0 +1,106 @@
+//! Manifests: files that say which resources there shall be.
+//!
+//! Owns what a manifest may say, and where in a file a mistake is. Talks to no server: what it knows of the cluster is the
+//! catalogue that it is given. Invariant: either everything in all files is sound, or nothing comes out but problems.
+//!
+//! ```yaml
+//! type: Artist                # or demo.v2.Artist, or {group: demo, groupVersion: v2, kind: Artist}
+//! name: korn
+//! tenancy: {namespace: music} # left out: default
+//! owner: {type: RecordLabel, name: immortal}
+//! metadata: {team: core}
+//! data: {name: Korn, genre: GENRE_METAL}
+//! ```
+
+mod draft;
+pub(super) mod node;
+mod plan;
+mod proto;
+mod registration;
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::cli::error::CliError;
+use node::{Place, Problem};
+pub(super) use plan::{Planned, plan};
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// As problems name it.
+    pub(super) name: String,
+    /// Where files that it names are looked for.
+    pub(super) folder: Option<PathBuf>,
+    pub(super) text: String,
+}
+
+/// A problem, with its file.
+#[derive(Clone, Debug)]
+pub(super) struct Located {
+    file: Rc<str>,
+    problem: Problem,
+}
+
+impl fmt::Display for Located {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(Place { line, column }) = self.problem.place {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.problem.text)
+    }
+}
+
+/// Endings of files that are read from a folder.
+const ENDINGS: &[&str] = &["yaml", "yml", "json"];
+
+/// Reads what `-f` names: files, folders (their manifests, not those of folders inside), or `-`.
+pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
+    let mut sources = Vec::new();
+    for name in names {
+        let path = Path::new(name);
+        if name == "-" {
+            let mut text = String::new();
+            let read = std::io::stdin().read_to_string(&mut text);
+            read.map_err(|error| CliError::Usage(format!("standard input cannot be read: {error}")))?;
+            sources.push(Source { name: "standard input".to_owned(), folder: None, text });
+        } else if path.is_dir() {
+            let before = sources.len();
+            for file in manifests(path)? {
+                sources.push(read_file(&file)?);
+            }
+            if sources.len() == before {
+                return Err(CliError::Usage(format!("{name} has no .yaml, .yml or .json file")));
+            }
+        } else {
+            sources.push(read_file(path)?);
+        }
+    }
+    Ok(sources)
+}
+
+fn manifests(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let failed = |error| CliError::Usage(format!("{}: {error}", folder.display()));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let is_manifest = path.extension().and_then(|ending| ending.to_str()).is_some_and(|it| ENDINGS.contains(&it));
+        if is_manifest && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_file(path: &Path) -> Result<Source, CliError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CliError::Usage(format!("{} cannot be read: {error}", path.display())))?;
+    Ok(Source { name: path.display().to_string(), folder: path.parent().map(Path::to_owned), text })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Protos that a manifest names or holds, compiled here: whoever registers a type needs no compiler.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
+
+use super::node::{Node, Place, Problem};
+
+/// Compiles a file; what it imports is looked for beside it, too.
+pub(super) fn compile_file(folder: Option<&Path>, name: &Node) -> Result<Bytes, Problem> {
+    let path = Path::new(name.text()?);
+    let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
+    let wrong = |text: String| Problem::at(name.place, text);
+    let Some(file) = path.file_name().and_then(|file| file.to_str()) else {
+        return Err(wrong(format!("{} is not the name of a file", path.display())));
+    };
+    if !path.is_file() {
+        return Err(wrong(format!("there is no file {}", path.display())));
+    }
+    let beside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(IncludeFileResolver::new(beside.to_owned()));
+    compile(resolver, file).map_err(|error| wrong(format!("{error:?}")))
+}
+
+/// Compiles a text of the manifest itself.
+pub(super) fn compile_text(folder: Option<&Path>, text: &Node) -> Result<Bytes, Problem> {
+    const NAME: &str = "manifest.proto";
+    let source = text.text()?;
+    // The compiler's lines count from the text's first one.
+    let wrong = |error: protox::Error| {
+        let said = format!("{error:?}");
+        let inner = said.strip_prefix(NAME).and_then(|rest| {
+            let mut parts = rest.strip_prefix(':')?.splitn(3, ':');
+            let line: u64 = parts.next()?.parse().ok()?;
+            let column = parts.next()?.parse().ok()?;
+            let place = Place { line: text.place.line + line.checked_sub(1)?, column };
+            Some(Problem::at(place, format!("proto: {}", parts.next()?.trim())))
+        });
+        inner.unwrap_or_else(|| Problem::at(text.place, format!("proto: {said}")))
+    };
+    let file = File::from_source(NAME, source).map_err(wrong)?;
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(Given { name: NAME, file });
+    if let Some(folder) = folder {
+        resolver.add(IncludeFileResolver::new(folder.to_owned()));
+    }
+    compile(resolver, NAME).map_err(wrong)
+}
+
+/// One file that is not in any folder.
+struct Given {
+    name: &'static str,
+    file: File,
+}
+
+impl FileResolver for Given {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        if name == self.name { Ok(self.file.clone()) } else { Err(protox::Error::file_not_found(name)) }
+    }
+}
+
+/// The file and what it imports, but for the files that every server knows.
+fn compile(mut resolver: ChainFileResolver, name: &str) -> Result<Bytes, protox::Error> {
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).open_file(name)?;
+    let mut set: FileDescriptorSet = compiler.file_descriptor_set();
+    set.file.retain(|file| !file.name().starts_with("google/protobuf/"));
+    Ok(set.encode_to_vec().into())
+}

@@ -1,0 +1,370 @@
+//! A queue of things to look at: each is in it once, is worked on by one worker at a time, and waits longer and longer while
+//! it fails.
+//!
+//! Knows nothing of resources or streams. Invariant: whatever is added while it is worked on is worked on again afterwards,
+//! so that no change is overlooked.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// How long what fails has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first failure; doubles with each further one.
+    pub first: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(5), max: Duration::from_secs(60) }
+    }
+}
+
+impl Backoff {
+    /// How long to wait after so many failures in a row.
+    #[must_use]
+    pub fn after(self, failures: u32) -> Duration {
+        let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.first.checked_mul(factor).map_or(self.max, |wait| wait.min(self.max))
+    }
+}
+
+/// The queue, shared by those who add and those who work. Clones are the same queue.
+#[derive(Debug)]
+pub struct WorkQueue<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<K> {
+    line: Mutex<Line<K>>,
+    changed: Notify,
+}
+
+impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(backoff: Backoff) -> Self {
+        let shared = Shared { line: Mutex::new(Line::new(backoff)), changed: Notify::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Adds a key, to be worked on as soon as may be. What has failed before does not wait any longer.
+    pub fn add(&self, key: K) {
+        self.shared.line.lock().add(key);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Adds a key after a while. If it is to come already, the earlier time holds.
+    pub fn add_after(&self, key: K, wait: Duration) {
+        self.shared.line.lock().add_at(key, Instant::now() + wait);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// The next key. It must be given back by [`done`](Self::done) or [`failed`](Self::failed): until then nobody else gets
+    /// it.
+    pub async fn next(&self) -> K {
+        loop {
+            // Before looking: what is added in between must wake this up.
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let due = match self.shared.line.lock().take(Instant::now()) {
+                Next::Key(key) => return key,
+                Next::At(due) => Some(due),
+                Next::Nothing => None,
+            };
+            match due {
+                Some(due) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep_until(due.into()) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Says that a key was dealt with.
+    pub fn done(&self, key: &K) {
+        self.shared.line.lock().done(key);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Says that a key could not be dealt with: it comes again, later with each failure. For how long it waits.
+    pub fn failed(&self, key: &K) -> Duration {
+        let wait = self.shared.line.lock().failed(key, Instant::now());
+        self.shared.changed.notify_waiters();
+        wait
+    }
+
+    /// Keys that wait, now or for their time, count.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let line = self.shared.line.lock();
+        line.ready.len() + line.times.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets everything, what is worked on included.
+    pub fn clear(&self) {
+        let mut line = self.shared.line.lock();
+        *line = Line::new(line.backoff);
+    }
+}
+
+/// What [`Line::take`] finds.
+#[derive(Debug, PartialEq, Eq)]
+enum Next<K> {
+    Key(K),
+    At(Instant),
+    Nothing,
+}
+
+/// The queue itself; time is told to it.
+#[derive(Debug)]
+struct Line<K> {
+    backoff: Backoff,
+    ready: VecDeque<K>,
+    is_ready: HashSet<K>,
+    /// By time, and by key among those of one time.
+    later: BTreeMap<(Instant, K), ()>,
+    times: HashMap<K, Instant>,
+    /// Worked on, with whether they were added meanwhile.
+    busy: HashMap<K, bool>,
+    failures: HashMap<K, u32>,
+}
+
+impl<K: Clone + Eq + Hash + Ord> Line<K> {
+    fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            ready: VecDeque::new(),
+            is_ready: HashSet::new(),
+            later: BTreeMap::new(),
+            times: HashMap::new(),
+            busy: HashMap::new(),
+            failures: HashMap::new(),
+        }
+    }
+
+    fn add(&mut self, key: K) {
+        self.cancel(&key);
+        match self.busy.get_mut(&key) {
+            Some(again) => *again = true,
+            None if self.is_ready.insert(key.clone()) => self.ready.push_back(key),
+            None => {}
+        }
+    }
+
+    fn add_at(&mut self, key: K, due: Instant) {
+        let comes_anyway = self.is_ready.contains(&key) || self.times.get(&key).is_some_and(|known| *known <= due);
+        if !comes_anyway {
+            self.cancel(&key);
+            self.times.insert(key.clone(), due);
+            self.later.insert((due, key), ());
+        }
+    }
+
+    fn cancel(&mut self, key: &K) {
+        if let Some(due) = self.times.remove(key) {
+            self.later.remove(&(due, key.clone()));
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> Next<K> {
+        while let Some(((due, key), ())) = self.later.first_key_value() {
+            if *due > now {
+                break;
+            }
+            let key = key.clone();
+            self.add(key);
+        }
+        match self.ready.pop_front() {
+            Some(key) => {
+                self.is_ready.remove(&key);
+                self.busy.insert(key.clone(), false);
+                Next::Key(key)
+            }
+            None => self.later.first_key_value().map_or(Next::Nothing, |((due, _), ())| Next::At(*due)),
+        }
+    }
+
+    fn done(&mut self, key: &K) {
+        self.failures.remove(key);
+        if self.busy.remove(key) == Some(true) {
+            self.add(key.clone());
+        }
+    }
+
+    fn failed(&mut self, key: &K, now: Instant) -> Duration {
+        let failures = self.failures.entry(key.clone()).or_default();
+        *failures = failures.saturating_add(1);
+        let wait = self.backoff.after(*failures);
+        match self.busy.remove(key) {
+            // It has changed since: what failed may work now.
+            Some(true) => {
+                self.add(key.clone());
+                Duration::ZERO
+            }
+            Some(false) | None => {
+                self.add_at(key.clone(), now + wait);
+                wait
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> (Line<&'static str>, Instant) {
+        let backoff = Backoff { first: Duration::from_millis(10), max: Duration::from_millis(35) };
+        (Line::new(backoff), Instant::now())
+    }
+
+    #[test]
+    fn a_key_is_there_once_and_in_order() {
+        let (mut line, now) = line();
+        for key in ["a", "b", "a", "b", "a"] {
+            line.add(key);
+        }
+        assert_eq!(line.take(now), Next::Key("a"));
+        assert_eq!(line.take(now), Next::Key("b"));
+        assert_eq!(line.take(now), Next::Nothing);
+    }
+
+    #[test]
+    fn what_is_worked_on_comes_again_only_afterwards() {
+        let (mut line, now) = line();
+        line.add("a");
+        assert_eq!(line.take(now), Next::Key("a"));
+        line.add("a");
+        line.add("a");
+        assert_eq!(line.take(now), Next::Nothing, "one worker has it");
+        line.done(&"a");
+        assert_eq!(line.take(now), Next::Key("a"));
+        line.done(&"a");
+        assert_eq!(line.take(now), Next::Nothing);
+    }
+
+    #[test]
+    fn what_fails_waits_longer_and_longer() {
+        let (mut line, mut now) = line();
+        line.add("a");
+        for wait in [10, 20, 35, 35] {
+            assert_eq!(line.take(now), Next::Key("a"));
+            let wait = Duration::from_millis(wait);
+            assert_eq!(line.failed(&"a", now), wait);
+            assert_eq!(line.take(now), Next::At(now + wait));
+            now += wait;
+        }
+        assert_eq!(line.take(now), Next::Key("a"));
+        line.done(&"a");
+        line.add("a");
+        assert_eq!(line.take(now), Next::Key("a"));
+        assert_eq!(line.failed(&"a", now), Duration::from_millis(10), "success has wiped the slate");
+    }
+
+    #[test]
+    fn a_change_ends_the_wait() {
+        let (mut line, now) = line();
+        line.add("a");
+        assert_eq!(line.take(now), Next::Key("a"));
+        line.failed(&"a", now);
+        line.add("a");
+        assert_eq!(line.take(now), Next::Key("a"));
+        assert_eq!(line.take(now + Duration::from_secs(9)), Next::Nothing, "it is not there a second time");
+        line.add("a");
+        assert_eq!(line.failed(&"a", now), Duration::ZERO, "it has changed while it was worked on");
+        assert_eq!(line.take(now), Next::Key("a"));
+    }
+
+    #[test]
+    fn of_two_times_the_earlier_one_holds() {
+        let (mut line, now) = line();
+        let after = |ms| now + Duration::from_millis(ms);
+        for (ms, due) in [(30, 30), (20, 20), (25, 20)] {
+            line.add_at("a", after(ms));
+            assert_eq!(line.take(now), Next::At(after(due)));
+        }
+        line.add_at("b", after(5));
+        assert_eq!(line.take(after(5)), Next::Key("b"));
+        assert_eq!(line.take(after(20)), Next::Key("a"));
+        assert_eq!(line.take(after(90)), Next::Nothing);
+    }
+
+    #[test]
+    fn waits_are_bounded() {
+        let backoff = Backoff::default();
+        assert_eq!(backoff.after(1), Duration::from_millis(5));
+        assert_eq!(backoff.after(4), Duration::from_millis(40));
+        for failures in [20, 32, 33, 1000, u32::MAX] {
+            assert_eq!(backoff.after(failures), Duration::from_secs(60));
+        }
+    }
+
+    #[tokio::test]
+    async fn workers_share_and_are_woken() {
+        let queue = WorkQueue::new(Backoff { first: Duration::from_millis(1), max: Duration::from_millis(1) });
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move {
+                    let mut seen = Vec::new();
+                    loop {
+                        let key: u32 = queue.next().await;
+                        if key == u32::MAX {
+                            queue.done(&key);
+                            queue.add(key);
+                            return seen;
+                        }
+                        // Every third key fails once.
+                        if key.is_multiple_of(3) && key < 1000 && !seen.contains(&key) {
+                            seen.push(key);
+                            queue.failed(&key);
+                        } else {
+                            seen.push(key);
+                            queue.done(&key);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for key in 0..100 {
+            queue.add(key);
+            tokio::task::yield_now().await;
+        }
+        while !queue.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        queue.add(u32::MAX);
+        let mut seen = Vec::new();
+        for worker in workers {
+            seen.extend(worker.await.unwrap());
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    }
+}

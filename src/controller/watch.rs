@@ -1,0 +1,148 @@
+//! Follows one type and says which resources there is something to look at for, without end.
+//!
+//! Invariant: `after` is the last index that was seen, so that a watch that breaks goes on where it was; if that is gone,
+//! it begins anew with everything, and everything that was there and is no longer is told, too.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tracing::{debug, warn};
+
+use super::client::Client;
+use super::wire;
+use crate::pb::pbresource::watch_event::Event;
+use crate::pb::pbresource::{Resource, WatchEvent};
+use crate::types::resource::{ResourceId, Type};
+
+/// Pauses before a watch is tried again: after the first failure, and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// What is known of a type's resources.
+struct Follower<'a, F> {
+    tell: F,
+    type_: &'a Type,
+    after: Option<u64>,
+    /// Those that are there, by place; with what they looked like last, their owners are known when they go.
+    known: std::collections::BTreeMap<ResourceId, Resource>,
+    /// While a list comes: those that it has not named yet.
+    unseen: BTreeSet<ResourceId>,
+}
+
+/// Watches for ever. `tell` hears of each resource that came, changed or went, as it was last.
+pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resource)) {
+    let known = std::collections::BTreeMap::new();
+    let mut follower = Follower { tell, type_: &type_, after: None, known, unseen: BTreeSet::new() };
+    let mut pause = RETRY_FIRST;
+    loop {
+        let before = follower.after;
+        let status = match client.watch(&type_, before).await {
+            Ok(mut events) => loop {
+                match events.message().await {
+                    Ok(Some(event)) => follower.take(event),
+                    Ok(None) => break Status::unavailable("the stream ended"),
+                    Err(status) => break status,
+                }
+            },
+            Err(status) => status,
+        };
+        if follower.after != before {
+            pause = RETRY_FIRST;
+        }
+        follower.ended(&status);
+        client.go_on();
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+impl<F: FnMut(&Resource)> Follower<'_, F> {
+    fn take(&mut self, event: WatchEvent) {
+        match event.event {
+            Some(Event::Upsert(upsert)) => {
+                let Some(resource) = upsert.resource else { return };
+                let id = wire::place(resource.id.as_ref());
+                self.unseen.remove(&id);
+                (self.tell)(&resource);
+                self.known.insert(id, resource);
+            }
+            Some(Event::Delete(delete)) => {
+                let Some(resource) = delete.resource else { return };
+                self.known.remove(&wire::place(resource.id.as_ref()));
+                (self.tell)(&resource);
+            }
+            Some(Event::EndOfSnapshot(_)) => {
+                for id in std::mem::take(&mut self.unseen) {
+                    if let Some(gone) = self.known.remove(&id) {
+                        (self.tell)(&gone);
+                    }
+                }
+            }
+            None => {}
+        }
+        if event.headwater_index > 0 {
+            self.after = Some(event.headwater_index);
+        }
+    }
+
+    fn ended(&mut self, status: &Status) {
+        match status.code() {
+            // What happened since is no longer kept, or the state is another one.
+            Code::OutOfRange | Code::Aborted => self.after = None,
+            Code::InvalidArgument => {
+                warn!(type_ = %self.type_, error = status.message(), "a type cannot be watched; it is tried again");
+            }
+            _ => debug!(type_ = %self.type_, error = status.message(), "a watch broke and goes on"),
+        }
+        if self.after.is_none() {
+            self.unseen = self.known.keys().cloned().collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Upsert};
+
+    fn resource(name: &str) -> Resource {
+        let id = ResourceId { name: name.to_owned(), ..Default::default() };
+        Resource { id: Some(wire::id_to_pb(&id)), ..Default::default() }
+    }
+
+    fn event(event: Event, headwater_index: u64) -> WatchEvent {
+        WatchEvent { event: Some(event), headwater_index }
+    }
+
+    fn upsert(name: &str, index: u64) -> WatchEvent {
+        event(Event::Upsert(Upsert { resource: Some(resource(name)) }), index)
+    }
+
+    #[test]
+    fn what_went_unseen_is_told_after_the_next_list() {
+        let type_ = Type::default();
+        let mut told = Vec::new();
+        let tell = |resource: &Resource| told.push(resource.id.as_ref().unwrap().name.clone());
+        let known = std::collections::BTreeMap::new();
+        let mut follower = Follower { tell, type_: &type_, after: None, known, unseen: BTreeSet::new() };
+        follower.take(upsert("a", 0));
+        follower.take(upsert("b", 0));
+        follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
+        follower.take(event(Event::Delete(Delete { resource: Some(resource("b")) }), 8));
+        follower.take(upsert("c", 9));
+        assert_eq!(follower.after, Some(9));
+        // A break: it goes on behind what was seen.
+        follower.ended(&Status::unavailable("x"));
+        assert_eq!(follower.after, Some(9));
+        assert!(follower.unseen.is_empty());
+        // What is in between is gone: everything comes again, and "a" is no longer part of it.
+        follower.ended(&Status::out_of_range("x"));
+        assert_eq!(follower.after, None);
+        follower.take(upsert("c", 0));
+        follower.take(upsert("d", 0));
+        follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 20));
+        assert_eq!(follower.after, Some(20));
+        assert_eq!(told, ["a", "b", "b", "c", "c", "d", "a"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! The plainest check: what was acknowledged is in the past that every member tells in the end.
+//!
+//! The replay judges by all that was ever told, also by a member that has forgotten it since. This one asks only what is
+//! left.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, Findings};
+use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
+
+/// Judges acknowledged writes by what each member tells of the past, up to the revision `until`.
+pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64) -> Findings {
+    let mut findings = Findings::new("durable");
+    let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
+    for past in pasts {
+        let (from, told) = told(past);
+        let mut lost = 0;
+        let mut first = None;
+        for (record, revision) in acknowledged.iter().filter(|(_, revision)| (from..=until).contains(revision)) {
+            let there = told.get(revision).is_some_and(|pairs| written(record).iter().all(|pair| pairs.contains(pair)));
+            if !there {
+                lost += 1;
+                first.get_or_insert((*record, *revision));
+            }
+        }
+        if let Some((record, revision)) = first {
+            let detail = format!("{lost} of {}; the first: revision {revision}, {}", acknowledged.len(), past.name);
+            findings.add(Finding::of(record, "acknowledged writes are lost", detail));
+        }
+    }
+    findings.scope(format!("{} acknowledged writes, {} members", acknowledged.len(), pasts.len()))
+}
+
+/// The revision that an acknowledged write made, if it left a value behind.
+fn made(record: &Record) -> Option<i64> {
+    let Outcome::Ok(answer) = &record.outcome else { return None };
+    (!written(record).is_empty()).then_some(answer.revision)
+}
+
+/// Keys and values that a request has written, by its answer. No value is written twice.
+fn written(record: &Record) -> Vec<(&str, &str)> {
+    let branch = match (&record.request, &record.outcome) {
+        (Request::Put { key, value, .. }, _) => return vec![(key, value)],
+        (Request::Txn { then, or_else, .. }, Outcome::Ok(answer)) => match answer.body {
+            Body::Txn { succeeded: true, .. } => then,
+            _ => or_else,
+        },
+        _ => return Vec::new(),
+    };
+    let puts = branch.iter().filter_map(|step| match step {
+        Step::Put { key, value, .. } => Some((key.as_str(), value.as_str())),
+        Step::Delete { .. } | Step::Get { .. } => None,
+    });
+    puts.collect()
+}
+
+/// Key and value of each put, by revision.
+type Puts<'a> = BTreeMap<i64, Vec<(&'a str, &'a str)>>;
+
+/// Where the past begins that a member tells, and the puts in it.
+fn told(past: &WatchLog) -> (i64, Puts<'_>) {
+    let mut from = 0;
+    let mut told = Puts::new();
+    for delivery in &past.deliveries {
+        match delivery.note {
+            Note::Compacted { at } => from = at,
+            Note::Events | Note::Progress | Note::Opened { .. } => {}
+        }
+        for event in delivery.events.iter().filter(|event| !event.deleted) {
+            let pair = (event.pair.key.as_str(), event.pair.value.as_str());
+            told.entry(event.pair.modified).or_default().push(pair);
+        }
+    }
+    (from, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Answer, Delivery, Event, Pair, StepDone};
+
+    fn write(revision: i64, outcome: fn(Answer) -> Outcome) -> Record {
+        let request = Request::Put { key: "k".into(), value: format!("v{revision}"), lease: 0 };
+        let outcome = outcome(Answer { revision, index: 1, body: Body::Put });
+        Record { id: 1, workload: "w".into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
+    }
+
+    fn past(revisions: &[i64], compacted: Option<i64>) -> WatchLog {
+        let events = revisions.iter().map(|revision| {
+            let value = format!("v{revision}");
+            let pair = Pair { key: "k".into(), value, modified: *revision, ..Pair::default() };
+            Event { deleted: false, pair, before: None }
+        });
+        let delivery = |note, events| Delivery { at: 0, node: 0, revision: 9, events, note };
+        let mut deliveries: Vec<Delivery> =
+            compacted.map(|at| delivery(Note::Compacted { at }, vec![])).into_iter().collect();
+        deliveries.push(delivery(Note::Events, events.collect()));
+        WatchLog { name: "past".into(), key: String::new(), prefix: true, wants_before: false, deliveries }
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_is_gone_is_found() {
+        let records = [write(2, Outcome::Ok), write(3, Outcome::Ok), write(4, |_| Outcome::Unknown("?".into()))];
+        for (past, until, lost) in [
+            (past(&[2, 3], None), 3, 0),
+            (past(&[2], None), 3, 1),
+            (past(&[2], None), 2, 0),
+            (past(&[3], Some(3)), 3, 0),
+            (past(&[], Some(3)), 3, 1),
+        ] {
+            assert_eq!(check(&records, &[past], until).count, lost);
+        }
+        let mut other = past(&[2, 3], None);
+        other.deliveries[0].events[1].pair.value = "of somebody else".into();
+        assert_eq!(check(&records, &[other], 3).whats(), ["acknowledged writes are lost"]);
+    }
+
+    #[test]
+    fn of_a_transaction_the_branch_counts_that_was_taken() {
+        let put = |value: &str| Step::Put { key: "k".into(), value: value.into(), lease: 0 };
+        let request = Request::Txn { when: vec![], then: vec![put("v2")], or_else: vec![put("never")] };
+        let body = Body::Txn { succeeded: true, steps: vec![StepDone::Put] };
+        let outcome = Outcome::Ok(Answer { revision: 2, index: 1, body });
+        let record = Record { request, outcome, ..write(2, Outcome::Ok) };
+        assert_eq!(check(std::slice::from_ref(&record), &[past(&[2], None)], 2).count, 0);
+        assert_eq!(check(&[record], &[past(&[], None)], 2).count, 1);
+    }
+}

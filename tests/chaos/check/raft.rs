@@ -1,0 +1,172 @@
+//! The members' Raft logs, read from their disks after the run: they agree, and replayed through the model they make the
+//! very changes that watchers were told, at the very revisions (spec: etcd §8.4).
+//!
+//! This is the second witness for the log of changes, by which everything else is judged: that one comes from the server's
+//! watches, this one from what was on disk before anything was applied. Replay needs the log from its first entry on;
+//! where it was purged (`--whole-log` keeps it), only agreement is judged.
+
+use std::collections::BTreeMap;
+
+use super::model::{Model, deletion};
+use super::replay::Log;
+use super::{Finding, Findings};
+use crate::history::{Event, Record, Request, Step};
+use crate::raft_log::{Ask, Entry};
+
+/// The first entry of a cluster's log has this index or the one after it.
+const FIRST: u64 = 0;
+
+/// Judges the logs, which are by member.
+pub(crate) fn check(logs: &[(usize, Vec<Entry>)], records: &[Record], log: &Log) -> Findings {
+    let mut findings = Findings::new("raft log");
+    let entries = agree(logs, &mut findings);
+    let members = logs.len();
+    if !is_whole(&entries) {
+        return findings.scope(format!("the last {} entries of {members} members", entries.len()));
+    }
+    let mut replay =
+        Replay { model: Model::default(), leases: BTreeMap::new(), revision: 1, revisions: BTreeMap::new() };
+    for entry in entries.values() {
+        if !replay.step(entry, log, &mut findings) {
+            break;
+        }
+    }
+    if let Some((last, _)) = log.last_key_value().filter(|(last, _)| replay.revision < **last && findings.count == 0) {
+        let detail = format!("replay ends at revision {}, watchers were told of {last}", replay.revision);
+        findings.add(Finding::new("a change is in no member's log", detail));
+    }
+    replay.answers(records, &mut findings);
+    findings.scope(format!("all {} entries of {members} members", entries.len()))
+}
+
+/// One log out of all; members must not differ about any entry.
+fn agree<'a>(logs: &'a [(usize, Vec<Entry>)], findings: &mut Findings) -> BTreeMap<u64, &'a Entry> {
+    let mut merged: BTreeMap<u64, (usize, &Entry)> = BTreeMap::new();
+    for (member, entries) in logs {
+        for entry in entries {
+            let (other, known) = *merged.entry(entry.index).or_insert((*member, entry));
+            if known != entry {
+                let detail = format!(
+                    "entry {}: node {} has {:?} of term {}, node {} has {:?} of term {}",
+                    entry.index,
+                    other + 1,
+                    known.ask,
+                    known.term,
+                    member + 1,
+                    entry.ask,
+                    entry.term
+                );
+                findings.add(Finding::new("two members have different entries at one index", detail));
+            }
+        }
+    }
+    merged.into_iter().map(|(index, (_, entry))| (index, entry)).collect()
+}
+
+fn is_whole(entries: &BTreeMap<u64, &Entry>) -> bool {
+    let (Some((first, _)), Some((last, _))) = (entries.first_key_value(), entries.last_key_value()) else {
+        return false;
+    };
+    *first <= FIRST + 1 && last - first + 1 == entries.len() as u64
+}
+
+struct Replay {
+    model: Model,
+    /// Leases that exist, with the entry that granted them.
+    leases: BTreeMap<i64, u64>,
+    revision: i64,
+    /// The revision after each entry.
+    revisions: BTreeMap<u64, i64>,
+}
+
+impl Replay {
+    /// Applies one entry and compares; false if what comes after it cannot be judged.
+    fn step(&mut self, entry: &Entry, log: &Log, findings: &mut Findings) -> bool {
+        let next = self.revision + 1;
+        let events = match &entry.ask {
+            Ask::Client(request) if self.names_no_lease(request) => Vec::new(),
+            Ask::Client(request) => self.model.apply(request, next).events,
+            Ask::Grant { lease } => {
+                self.leases.entry(*lease).or_insert(entry.index);
+                Vec::new()
+            }
+            Ask::Revoke { lease } => self.end(*lease, next),
+            Ask::Expire { lease, granted, term } => match self.leases.get(lease) {
+                Some(made) if made == granted && *term == entry.term => self.end(*lease, next),
+                Some(_) | None => Vec::new(),
+            },
+            Ask::Other => Vec::new(),
+        };
+        if !events.is_empty() {
+            if log.last_key_value().is_none_or(|(last, _)| next > *last) {
+                // The end of the log: nobody was told of it, and perhaps it was never committed.
+                return false;
+            }
+            self.revision = next;
+            let told = log.get(&next).map_or(&[][..], Vec::as_slice);
+            let same = told.len() == events.len()
+                && told.iter().zip(&events).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair);
+            if !same {
+                let detail = format!(
+                    "entry {}, {:?}: makes {events:?} at revision {next}, watchers were told {told:?}",
+                    entry.index, entry.ask
+                );
+                findings.add(Finding::new("the Raft log makes another change than watchers were told", detail));
+                return false;
+            }
+        }
+        self.revisions.insert(entry.index, self.revision);
+        true
+    }
+
+    /// Whether a request attaches a key to a lease that does not exist, for which it is refused.
+    fn names_no_lease(&self, request: &Request) -> bool {
+        let missing = |lease: i64| lease != 0 && !self.leases.contains_key(&lease);
+        match request {
+            Request::Put { lease, .. } => missing(*lease),
+            Request::Txn { when, then, or_else } => {
+                let taken = if self.model.all_hold(when) { then } else { or_else };
+                taken.iter().any(|step| matches!(step, Step::Put { lease, .. } if missing(*lease)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends a lease with all its keys.
+    fn end(&mut self, lease: i64, revision: i64) -> Vec<Event> {
+        if self.leases.remove(&lease).is_none() {
+            return Vec::new();
+        }
+        let keys: Vec<String> =
+            self.model.pairs.values().filter(|pair| pair.lease == lease).map(|pair| pair.key.clone()).collect();
+        let gone = keys.into_iter().map(|key| {
+            let before = self.model.pairs.remove(&key);
+            deletion(&key, revision, before)
+        });
+        gone.collect()
+    }
+
+    /// Every answer names the log index that it was computed from: the revision in it must be the one of that entry.
+    fn answers(&self, records: &[Record], findings: &mut Findings) {
+        for record in records {
+            let Some(answer) = record.outcome.answer() else { continue };
+            // What is kept alive names no index.
+            let Some(revision) = self.revisions.get(&answer.index).filter(|_| answer.index > 0) else { continue };
+            let detail = || format!("revision {} from index {}, which makes {revision}", answer.revision, answer.index);
+            match record.request {
+                Request::Read { .. } if answer.revision != *revision => {
+                    findings.add(Finding::of(record, "an answer names another index than it comes from", detail()));
+                }
+                // What is told may have moved on since the request was carried out, never back.
+                _ if answer.revision > *revision => {
+                    findings.add(Finding::of(record, "an answer names an index before its revision", detail()));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "raft_tests.rs"]
+mod tests;

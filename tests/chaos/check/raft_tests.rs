@@ -1,0 +1,96 @@
+//! Every lie that the checker of Raft logs is for, planted once.
+
+use super::*;
+use crate::history::{Answer, Body, Freshness, Outcome, Pair};
+
+fn entry(index: u64, ask: Ask) -> Entry {
+    Entry { index, term: 1, payload: format!("{ask:?}").into(), ask }
+}
+
+fn put(key: &str, value: &str, lease: i64) -> Ask {
+    Ask::Client(Request::Put { key: key.into(), value: value.into(), lease })
+}
+
+fn told(key: &str, value: &str, lease: i64, revision: i64) -> Event {
+    let (key, value) = (key.into(), value.into());
+    let pair = Pair { key, value, created: revision, modified: revision, version: 1, lease };
+    Event { deleted: false, pair, before: None }
+}
+
+fn gone(key: &str, revision: i64) -> Event {
+    deletion(key, revision, None)
+}
+
+/// A key without a lease, one with a lease that runs out, and two requests that are refused.
+fn entries() -> Vec<Entry> {
+    let asks = [
+        Ask::Other,
+        put("a", "1", 0),
+        Ask::Grant { lease: 7 },
+        put("b", "2", 7),
+        put("c", "3", 8),
+        Ask::Expire { lease: 7, granted: 3, term: 2 },
+        Ask::Expire { lease: 7, granted: 3, term: 1 },
+        Ask::Client(Request::Delete { key: "a".into() }),
+    ];
+    asks.into_iter().zip(1..).map(|(ask, index)| entry(index, ask)).collect()
+}
+
+fn log() -> Log {
+    Log::from([
+        (2, vec![told("a", "1", 0, 2)]),
+        (3, vec![told("b", "2", 7, 3)]),
+        (4, vec![gone("b", 4)]),
+        (5, vec![gone("a", 5)]),
+    ])
+}
+
+fn read(revision: i64, index: u64) -> Record {
+    let request = Request::Read { key: "a".into(), prefix: false, freshness: Freshness::Serializable };
+    let outcome = Outcome::Ok(Answer { revision, index, body: Body::Pairs(vec![]) });
+    Record { id: 1, workload: "follower".into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
+}
+
+#[test]
+fn a_true_log_explains_everything() {
+    // The second member joined late and lost its beginning; an entry that nobody was told of ends the log.
+    let mut first = entries();
+    first.push(entry(9, put("d", "4", 0)));
+    let logs = [(0, first), (1, entries().split_off(4))];
+    let findings = check(&logs, &[read(2, 3), read(3, 6), read(5, 8)], &log());
+    assert_eq!(findings.whats(), [""; 0]);
+    assert_eq!(findings.scope, "all 9 entries of 2 members");
+}
+
+#[test]
+fn every_lie_is_found() {
+    let differs = "the Raft log makes another change than watchers were told";
+    let mut two_minds = entries();
+    two_minds[3] = entry(4, put("b", "other", 7));
+    let mut other_term = entries();
+    other_term[1].term = 2;
+    let mut never_told = log();
+    never_told.remove(&3);
+    let mut invented = log();
+    invented.insert(6, vec![told("x", "9", 0, 6)]);
+    let mut altered = log();
+    altered.insert(2, vec![told("a", "wrong", 0, 2)]);
+    for (logs, records, log, wanted) in [
+        (vec![entries(), two_minds], vec![], log(), "two members have different entries at one index"),
+        (vec![entries(), other_term], vec![], log(), "two members have different entries at one index"),
+        (vec![entries()], vec![], never_told, differs),
+        (vec![entries()], vec![], altered, differs),
+        (vec![entries()], vec![], invented, "a change is in no member's log"),
+        (vec![entries()], vec![read(3, 3)], log(), "an answer names another index than it comes from"),
+        (vec![entries()], vec![read(2, 4)], log(), "an answer names another index than it comes from"),
+    ] {
+        let logs: Vec<(usize, Vec<Entry>)> = logs.into_iter().enumerate().collect();
+        assert_eq!(check(&logs, &records, &log).whats().first().copied(), Some(wanted));
+    }
+}
+
+#[test]
+fn of_a_purged_log_only_agreement_is_judged() {
+    let findings = check(&[(0, entries().split_off(2))], &[], &Log::new());
+    assert_eq!((findings.count, findings.scope.as_str()), (0, "the last 6 entries of 1 members"));
+}

@@ -1,0 +1,138 @@
+//! Reads the Raft log of a node that has ended from its disk, in the words of the histories.
+//!
+//! The one place that knows how the server writes: everything else judges it from outside. It translates and judges nothing.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use headwater::codec::decode_proposal;
+use headwater::storage::log::{LogDb, LogOptions, RecordKind};
+use headwater::storage::stamp::DataDir;
+use headwater::types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
+use headwater::types::{KeyRange, LogIndex};
+
+use crate::history::{Condition, Request, Step};
+
+/// One entry of a member's Raft log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub index: u64,
+    pub term: u64,
+    /// As it was proposed.
+    pub payload: Bytes,
+    pub ask: Ask,
+}
+
+/// What an entry asks the store to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// What a client can ask for: a put, a deletion, a transaction.
+    Client(Request),
+    Grant {
+        lease: i64,
+    },
+    Revoke {
+        lease: i64,
+    },
+    /// Counts in the log of this term only, and for this grant.
+    Expire {
+        lease: i64,
+        granted: u64,
+        term: u64,
+    },
+    /// Nothing that keys, revisions or leases depend on.
+    Other,
+}
+
+/// Every entry that a node's disk holds. Nobody may use the data directory meanwhile, nor afterwards: it is opened as the
+/// server opens it.
+///
+/// # Errors
+///
+/// If the log does not open, or holds something that this harness never asks for.
+pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<Entry>> {
+    let owner = DataDir::owner(data)?.with_context(|| format!("{} has no owner", data.display()))?;
+    let dir = DataDir::open(data, owner)?;
+    let options = LogOptions { store_id: dir.store_id(), create: false, ..LogOptions::default() };
+    let log = LogDb::open(&dir.log_dir(), options)?;
+    let mut entries = Vec::new();
+    for record in log.read(LogIndex(0)..LogIndex(u64::MAX))? {
+        let ask = match record.kind {
+            RecordKind::Normal if record.payload.is_empty() => Ask::Other,
+            RecordKind::Normal => ask(record.payload.clone()).with_context(|| format!("entry {}", record.index))?,
+            RecordKind::Blank | RecordKind::Membership => Ask::Other,
+        };
+        let (index, term) = (record.index.get(), record.term.get());
+        entries.push(Entry { index, term, payload: record.payload, ask });
+    }
+    Ok(entries)
+}
+
+fn ask(payload: Bytes) -> anyhow::Result<Ask> {
+    let Some(proposal) = decode_proposal(payload)? else { return Ok(Ask::Other) };
+    Ok(match proposal.command {
+        Command::Put(asked) => {
+            let (key, value, lease) = put(asked)?;
+            Ask::Client(Request::Put { key, value, lease })
+        }
+        Command::DeleteRange(asked) => Ask::Client(Request::Delete { key: one(&asked.range)? }),
+        Command::Txn(asked) => Ask::Client(Request::Txn {
+            when: asked.compares.iter().map(condition).collect::<anyhow::Result<_>>()?,
+            then: asked.success.into_iter().map(step).collect::<anyhow::Result<_>>()?,
+            or_else: asked.failure.into_iter().map(step).collect::<anyhow::Result<_>>()?,
+        }),
+        Command::LeaseGrant(asked) => Ask::Grant { lease: asked.id.get() },
+        Command::LeaseRevoke(asked) => Ask::Revoke { lease: asked.id.get() },
+        Command::LeaseExpire(asked) => {
+            Ask::Expire { lease: asked.id.get(), granted: asked.granted.get(), term: asked.term.get() }
+        }
+        Command::Bootstrap(_)
+        | Command::Compact(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::SetAlarm(_)
+        | Command::SetQuota(_)
+        | Command::Resource(_) => Ask::Other,
+        Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
+    })
+}
+
+fn step(op: TxnOp) -> anyhow::Result<Step> {
+    Ok(match op {
+        TxnOp::Range(asked) => Step::Get { key: one(&asked.range)? },
+        TxnOp::Put(asked) => {
+            let (key, value, lease) = put(asked)?;
+            Step::Put { key, value, lease }
+        }
+        TxnOp::DeleteRange(asked) => Step::Delete { key: one(&asked.range)? },
+        TxnOp::Txn(_) => bail!("a transaction in a transaction, which nobody asked for"),
+    })
+}
+
+fn condition(compare: &Compare) -> anyhow::Result<Condition> {
+    let key = one(&compare.range)?;
+    Ok(match (compare.op, &compare.target) {
+        (CompareOp::Equal, CompareTarget::ModRevision(is)) => Condition::Modified { key, is: *is },
+        (CompareOp::Equal, CompareTarget::CreateRevision(is)) => Condition::Created { key, is: *is },
+        (CompareOp::Equal, CompareTarget::Value(is)) => Condition::Value { key, is: text(is) },
+        other => bail!("a comparison that nobody asked for: {other:?}"),
+    })
+}
+
+fn put(asked: Put) -> anyhow::Result<(String, String, i64)> {
+    match (asked.value, asked.lease) {
+        (ValueChoice::Set(value), LeaseChoice::Set(lease)) => Ok((text(&asked.key), text(&value), lease.get())),
+        other => bail!("a put that nobody asked for: {other:?}"),
+    }
+}
+
+fn one(range: &KeyRange) -> anyhow::Result<String> {
+    match range {
+        KeyRange::One(key) => Ok(text(key)),
+        KeyRange::Span { .. } => bail!("a range that nobody asked for: {range:?}"),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

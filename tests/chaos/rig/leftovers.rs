@@ -1,0 +1,78 @@
+//! What a run left behind that was killed before it could clear up: mounts, images of disks, a network.
+//!
+//! A run writes its process id into its folder and onto its bridge. What belongs to a process that is gone is nobody's.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{net, tool};
+
+/// The file in a run's folder that names its process.
+const OWNER: &str = "pid";
+
+/// Notes that the folder is this process's.
+pub(crate) fn claim(dir: &Path) -> anyhow::Result<()> {
+    fs::write(dir.join(OWNER), own_id()).context("a run's folder")
+}
+
+/// Removes what runs have left whose processes are gone. What cannot be removed is left for people, and said.
+pub(crate) async fn sweep() {
+    if !tool::is_root() {
+        return;
+    }
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    for disk in mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new) {
+        // DIR/node1/disk
+        let Some(home) = disk.parent().filter(|_| disk.ends_with("disk")) else { continue };
+        let Some(owner) = home.parent().and_then(|dir| fs::read_to_string(dir.join(OWNER)).ok()) else { continue };
+        if runs(&owner) {
+            continue;
+        }
+        eprintln!("removing {}, left behind by a run that was killed", disk.display());
+        for (program, argument) in [("fsfreeze", "-u"), ("umount", "-l")] {
+            // Only a frozen one can be thawed.
+            let done = tool::run(program, &[argument, &disk.to_string_lossy()]).await;
+            if let (Err(error), "umount") = (done, program) {
+                eprintln!("{error:#}");
+            }
+        }
+        if let Err(error) = fs::remove_file(home.join("disk.img")) {
+            eprintln!("{}: {error}", home.display());
+        }
+    }
+    net::sweep(runs).await;
+}
+
+/// What names this process for ever: its number, which others get later, and when it was started.
+pub(super) fn own_id() -> String {
+    let pid = std::process::id().to_string();
+    let started = started(&pid).unwrap_or_default();
+    format!("{pid} {started}")
+}
+
+/// Whether the process that an id names still runs.
+fn runs(id: &str) -> bool {
+    id.trim().split_once(' ').is_some_and(|(pid, start)| started(pid).is_some_and(|found| found == start))
+}
+
+/// When a process was started, in the kernel's ticks.
+fn started(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name, which may hold anything: field 22, the name being the second.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_runs_is_known_by_number_and_start() {
+        assert!(runs(&own_id()) && runs(&format!("{}\n", own_id())));
+        assert!(!runs(&format!("{} 1", std::process::id())), "somebody who had the number before");
+        assert!(!runs("4194999 1") && !runs("1") && !runs(""), "nobody");
+    }
+}

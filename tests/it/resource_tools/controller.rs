@@ -1,0 +1,103 @@
+//! The library's loop for controllers, against a cluster: two instances, one works, and the other takes over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use headwater::controller::{Action, Client, Controller, Error, Reconciler, wire};
+use headwater::pb::pbresource::Resource;
+use headwater::types::resource::{ResourceId, Tenancy, Type};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::good;
+use crate::cluster::{Cluster, wait_until, within};
+
+/// Gives every concept another one, `NAME-echo`, which it owns. Fails the first time it sees one.
+struct Echo {
+    looks: Arc<AtomicUsize>,
+    failed: parking_lot::Mutex<std::collections::BTreeSet<String>>,
+}
+
+fn concept() -> Type {
+    Type::new("demo", "v1", "Concept")
+}
+
+impl Reconciler for Echo {
+    async fn reconcile(&self, client: &Client, id: &ResourceId) -> Result<Action, Error> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        if id.name.ends_with("-echo") {
+            return Ok(Action::Done);
+        }
+        if self.failed.lock().insert(id.name.clone()) {
+            return Err(Error::Other("not the first time".to_owned()));
+        }
+        let Some(found) = client.read(id).await? else { return Ok(Action::Done) };
+        let echo = ResourceId { name: format!("{}-echo", id.name), ..id.clone() };
+        if client.read(&echo).await?.is_none() {
+            let echo = Resource { id: Some(wire::id_to_pb(&echo)), owner: found.id, ..Default::default() };
+            client.write(echo).await?;
+        }
+        Ok(Action::Again(Duration::from_secs(3600)))
+    }
+}
+
+fn start(cluster: &Cluster, looks: &Arc<AtomicUsize>) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let client = Client::new((0..3).map(|member| cluster.client_url(member))).unwrap();
+    let echo = Echo { looks: Arc::clone(looks), failed: Default::default() };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let controller = Controller::new("echo", concept()).owns(concept()).workers(2);
+    let running = tokio::spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        controller.run(client, echo, stopped).await
+    });
+    (stop, running)
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    let all = client.list(&concept(), &Tenancy::new("default", "default")).await.unwrap();
+    all.into_iter().filter_map(|it| it.id).map(|id| id.name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_instance_works_and_another_takes_over() {
+    let cluster = Cluster::three().await;
+    good(&cluster, &[0], &["apply", "-f", "examples/"]).await;
+    let client = Client::new((0..3).map(|member| cluster.client_url(member))).unwrap();
+    let (first_looks, second_looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+
+    let (stop_first, first) = start(&cluster, &first_looks);
+    wait_until("what was there is dealt with", async || names(&client).await == ["nu-metal", "nu-metal-echo"]).await;
+    let (stop_second, second) = start(&cluster, &second_looks);
+
+    let make = |name: &str| Resource {
+        id: Some(wire::id_to_pb(&ResourceId {
+            name: name.to_owned(),
+            type_: concept(),
+            tenancy: Tenancy::new("default", "default"),
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    client.write(make("a")).await.unwrap();
+    wait_until("what comes is dealt with", async || names(&client).await.contains(&"a-echo".to_owned())).await;
+    // What is owned is followed, too: it is made again when somebody removes it.
+    let echo = make("a-echo").id.unwrap();
+    client.delete(&echo, "").await.unwrap();
+    wait_until("it is made again", async || names(&client).await.contains(&"a-echo".to_owned())).await;
+    assert_eq!(second_looks.load(Ordering::Relaxed), 0, "the second one waits");
+
+    stop_first.send(()).unwrap();
+    within("the first one ends", first).await.unwrap();
+    let before = first_looks.load(Ordering::Relaxed);
+    client.write(make("b")).await.unwrap();
+    wait_until("the second one takes over", async || names(&client).await.contains(&"b-echo".to_owned())).await;
+    assert_eq!(first_looks.load(Ordering::Relaxed), before);
+    assert!(second_looks.load(Ordering::Relaxed) > 0);
+
+    // What goes takes its echo along, by ownership.
+    client.delete(&make("b").id.unwrap(), "").await.unwrap();
+    wait_until("both are gone", async || !names(&client).await.iter().any(|name| name.starts_with('b'))).await;
+    stop_second.send(()).unwrap();
+    within("the second one ends", second).await.unwrap();
+}

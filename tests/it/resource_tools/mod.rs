@@ -1,0 +1,51 @@
+//! Typed resources as people meet them: the command line, HTTP, a controller.
+
+mod cli;
+mod controller;
+mod page;
+
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use crate::cluster::{Cluster, within};
+
+/// What the program printed, and whether it was content.
+#[derive(Debug)]
+struct Ran {
+    is_good: bool,
+    out: String,
+    error: String,
+}
+
+/// Runs `headwater resource …` at some members, the first one first, in the folder of the project.
+async fn headwater(cluster: &Cluster, members: &[usize], args: &[&str], input: &str) -> Ran {
+    let endpoints: Vec<_> = members.iter().map(|member| cluster.client_url(*member)).collect();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_headwater"))
+        .arg("resource")
+        .args(args)
+        .args(["--endpoints", &endpoints.join(",")])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stdin, input.as_bytes()).await.unwrap();
+    drop(stdin);
+    let ran = within("a command ends", child.wait_with_output()).await.unwrap();
+    Ran {
+        is_good: ran.status.success(),
+        out: String::from_utf8(ran.stdout).unwrap(),
+        error: String::from_utf8(ran.stderr).unwrap(),
+    }
+}
+
+/// As [`headwater`] for what must succeed; what it printed.
+async fn good(cluster: &Cluster, members: &[usize], args: &[&str]) -> String {
+    let ran = headwater(cluster, members, args, "").await;
+    assert!(ran.is_good, "{args:?}: {ran:#?}");
+    ran.out
+}

@@ -1,0 +1,177 @@
+//! Clients: each writes and reads, one thing after the other, wherever it believes the leader to be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::ReadPolicy;
+use openraft::errors::{ClientWriteError, RaftError};
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use super::world::{Control, Phase, World};
+use super::{ms, us};
+use crate::fsm;
+use crate::types::{
+    Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseAttach,
+    LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Put, RangeQuery, Revision, Txn, TxnOp, ValueChoice,
+};
+
+/// Few, so that clients meet.
+const KEYS: [&str; 6] = ["a", "a/1", "a/2", "b", "b/1", "c"];
+/// How long a client waits for an answer.
+const PATIENCE: Duration = ms(1500);
+
+/// A write as its client saw it; times in simulated microseconds.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) client: u64,
+    pub(super) began_us: u64,
+    pub(super) ended_us: u64,
+    pub(super) command: Bytes,
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    Done(Applied),
+    /// It was not the leader: nothing happened, and nothing will.
+    NotDone,
+    InDoubt,
+}
+
+impl Op {
+    pub(super) fn acknowledged(&self) -> Option<&Applied> {
+        match &self.answer {
+            Answer::Done(applied) => Some(applied),
+            Answer::NotDone | Answer::InDoubt => None,
+        }
+    }
+
+    pub(super) fn is_in_doubt(&self) -> bool {
+        matches!(self.answer, Answer::InDoubt)
+    }
+}
+
+/// What a linearizable read saw.
+#[derive(Debug)]
+pub(super) struct ReadSeen {
+    pub(super) client: u64,
+    pub(super) began_us: u64,
+    pub(super) index: LogIndex,
+    pub(super) key: Bytes,
+    pub(super) found: Option<KeyValue>,
+}
+
+pub(super) fn plain_put() -> Put {
+    Put { key: Bytes::new(), value: ValueChoice::Keep, lease: LeaseChoice::Set(LeaseId::NONE), prev_kv: false }
+}
+
+pub(super) async fn run(world: Arc<World>, client: u64) {
+    let mut rng = SmallRng::seed_from_u64(world.options.seed * 1000 + client);
+    let (mut target, mut number) = (1, 0);
+    while *world.phase.borrow() == Phase::Living {
+        tokio::time::sleep(us(rng.random_range(500..40_000))).await;
+        number += 1;
+        let next = match rng.random_range(0..4) {
+            0 => read(&world, client, target, key(&mut rng)).await,
+            _ => {
+                let command = command(&mut rng, &world, &format!("{client}.{number}"));
+                write(&world, client, target, command).await
+            }
+        };
+        let running = world.running();
+        target = next.or_else(|| running.choose(&mut rng).copied()).unwrap_or(target);
+    }
+}
+
+fn key(rng: &mut SmallRng) -> Bytes {
+    Bytes::from_static(KEYS.choose(rng).unwrap().as_bytes())
+}
+
+fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
+    let lease = |rng: &mut SmallRng| LeaseId(rng.random_range(1..=3));
+    let put = |rng: &mut SmallRng| Put {
+        key: key(rng),
+        value: ValueChoice::Set(value.to_owned().into()),
+        lease: LeaseChoice::Set(if rng.random_range(0..5) == 0 { lease(rng) } else { LeaseId::NONE }),
+        prev_kv: rng.random(),
+    };
+    let delete = |rng: &mut SmallRng| {
+        let key = key(rng);
+        let range = if rng.random() { KeyRange::One(key) } else { KeyRange::prefix(key) };
+        DeleteRange { range, prev_kv: rng.random() }
+    };
+    match rng.random_range(0..20) {
+        0..=7 => Command::Put(put(rng)),
+        8..=9 => Command::DeleteRange(delete(rng)),
+        10..=13 => {
+            let compare = Compare {
+                range: KeyRange::One(key(rng)),
+                op: CompareOp::Greater,
+                target: CompareTarget::Version(rng.random_range(0..2)),
+            };
+            let other = TxnOp::Range(RangeQuery::new(KeyRange::prefix("a".into())));
+            Command::Txn(Txn {
+                compares: vec![compare],
+                success: vec![TxnOp::Put(put(rng)), other.clone()],
+                failure: vec![other, TxnOp::DeleteRange(delete(rng))],
+            })
+        }
+        14..=15 => Command::LeaseGrant(LeaseGrant { id: lease(rng), ttl_seconds: 60 }),
+        16 => Command::LeaseRevoke(LeaseRevoke { id: lease(rng) }),
+        17..=18 => Command::LeaseAttach(LeaseAttach { id: lease(rng), key: key(rng) }),
+        _ => {
+            let known = world.ops.lock().iter().rev().find_map(|op| Some(op.acknowledged()?.revision.get()));
+            let revision = known.unwrap_or(1) - rng.random_range(0..30);
+            Command::Compact(Compact { revision: Revision(revision) })
+        }
+    }
+}
+
+/// Writes; whom to ask next, if that is known.
+async fn write(world: &World, client: u64, target: u64, command: Command) -> Option<u64> {
+    let member = world.member(target)?;
+    let name = format!("{command:?}");
+    let encoded = world.encode(command);
+    let began_us = world.now_us();
+    let written = tokio::time::timeout(PATIENCE, member.raft.client_write(encoded.clone())).await;
+    let (answer, next) = match written {
+        Ok(Ok(written)) => (Answer::Done(written.data), Some(target)),
+        Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
+            (Answer::NotDone, forward.leader_id)
+        }
+        Ok(Err(_)) | Err(_) => (Answer::InDoubt, None),
+    };
+    match &answer {
+        Answer::Done(applied) => {
+            world.note(format_args!("client {client}: {name} on {target}: {} {:?}", applied.index, applied.outcome));
+        }
+        Answer::NotDone => {}
+        Answer::InDoubt => world.note(format_args!("client {client}: {name} on {target}: in doubt")),
+    }
+    let op = Op { client, began_us, ended_us: world.now_us(), command: encoded.0, answer };
+    world.ops.lock().push(op);
+    next
+}
+
+/// Reads what must be fresh; whom to ask next, if that is known.
+async fn read(world: &World, client: u64, target: u64, key: Bytes) -> Option<u64> {
+    let member = world.member(target)?;
+    let began_us = world.now_us();
+    if world.options.control != Some(Control::StaleReads) {
+        let linearizer = member.raft.get_read_linearizer(ReadPolicy::ReadIndex);
+        let linearizer = tokio::time::timeout(PATIENCE, linearizer).await.ok()?.ok()?;
+        let from = linearizer.read_log_id().index();
+        let mut applied = member.applied.clone();
+        let reached = applied.wait_for(|applied| applied.get() >= from);
+        let _seen = tokio::time::timeout(PATIENCE, reached).await.ok()?.ok()?;
+    }
+    let db = member.store.current();
+    let view = db.view().ok()?;
+    let found = fsm::range(&view, &RangeQuery::new(KeyRange::One(key.clone()))).ok()?.ok()?.kvs.pop();
+    let index = view.applied();
+    world.reads.lock().push(ReadSeen { client, began_us, index, key, found });
+    Some(target)
+}

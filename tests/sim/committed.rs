@@ -1,0 +1,53 @@
+//! The one history that all members must agree on: every entry that any of them has applied.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::raft::parts::{Entry, EntryPayload, term_of};
+use crate::types::Term;
+
+/// An entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) term: Term,
+    /// The encoded command; `None` for a blank entry or a membership.
+    pub(super) command: Option<Bytes>,
+}
+
+#[derive(Default)]
+pub(super) struct Committed {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    entries: BTreeMap<u64, Applied>,
+    /// What two members applied under one index.
+    conflicts: Vec<String>,
+}
+
+impl Committed {
+    /// Notes that a member has applied an entry.
+    pub(super) fn note(&self, member: u64, entry: &Entry) {
+        let command = match &entry.payload {
+            EntryPayload::Normal(command) if !command.0.is_empty() => Some(command.0.clone()),
+            EntryPayload::Normal(_) | EntryPayload::Blank | EntryPayload::Membership(_) => None,
+        };
+        let new = Applied { term: Term(term_of(&entry.log_id)), command };
+        let index = entry.log_id.index;
+        let mut seen = self.seen.lock();
+        let known = seen.entries.entry(index).or_insert_with(|| new.clone());
+        if *known != new {
+            let conflict = format!("entry {index} is {new:?} on member {member}, and was {known:?} before");
+            seen.conflicts.push(conflict);
+        }
+    }
+
+    /// Every entry, and every disagreement.
+    pub(super) fn take(&self) -> (BTreeMap<u64, Applied>, Vec<String>) {
+        let mut seen = self.seen.lock();
+        (std::mem::take(&mut seen.entries), std::mem::take(&mut seen.conflicts))
+    }
+}

@@ -1,0 +1,47 @@
+//! What must hold in every life; one file each. A finding begins with the name of its invariant.
+
+mod agreement;
+mod convergence;
+mod order;
+mod outcomes;
+mod reads;
+mod replay;
+mod watches;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::clients::{Op, ReadSeen};
+use super::committed::Applied;
+use super::watchers::Watched;
+use crate::storage::StateStore;
+use replay::Replay;
+
+/// Everything that is known of a life.
+pub(super) struct Evidence {
+    /// What was committed, by log index.
+    pub(super) entries: BTreeMap<u64, Applied>,
+    pub(super) conflicts: Vec<String>,
+    pub(super) ops: Vec<Op>,
+    pub(super) reads: Vec<ReadSeen>,
+    pub(super) watched: Vec<Watched>,
+    pub(super) members: Vec<(u64, Arc<StateStore>)>,
+}
+
+/// What does not hold.
+pub(super) fn check(evidence: &Evidence) -> Vec<String> {
+    let findings = agreement::check(evidence);
+    if !findings.is_empty() {
+        // There is no one history that anything else could be compared with.
+        return findings;
+    }
+    let replay = Replay::of(&evidence.entries);
+    [
+        outcomes::check(evidence, &replay),
+        order::check(evidence),
+        reads::check(evidence, &replay),
+        watches::check(evidence, &replay),
+        convergence::check(evidence, &replay),
+    ]
+    .concat()
+}

@@ -1,0 +1,45 @@
+//! What the committed log means, by the plain model of the rules.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::super::committed::Applied;
+use crate::codec;
+use crate::fsm::tests::model::Model;
+use crate::types::{KeyValue, LogIndex, Outcome};
+
+pub(super) struct Replay {
+    pub(super) model: Model,
+    /// By log index.
+    pub(super) outcomes: BTreeMap<u64, Outcome>,
+    /// The revision after each entry.
+    pub(super) revisions: BTreeMap<u64, i64>,
+}
+
+impl Replay {
+    pub(super) fn of(entries: &BTreeMap<u64, Applied>) -> Self {
+        let mut replay = Self { model: Model::new(), outcomes: BTreeMap::new(), revisions: BTreeMap::new() };
+        for (index, entry) in entries {
+            if let Some(bytes) = &entry.command {
+                let proposal = codec::decode_proposal(bytes.clone()).unwrap().unwrap();
+                let outcome = replay.model.apply_at(entry.term, LogIndex(*index), &proposal.command);
+                replay.outcomes.insert(*index, outcome);
+            }
+            replay.revisions.insert(*index, replay.model.revision);
+        }
+        replay
+    }
+
+    /// The pairs after a revision.
+    pub(super) fn at(&self, revision: i64) -> &BTreeMap<Bytes, KeyValue> {
+        let (_, pairs) =
+            self.model.past.range(..=revision).next_back().expect("invariant: the first revision is there");
+        pairs
+    }
+
+    /// The revision after an entry.
+    pub(super) fn revision_at(&self, index: LogIndex) -> i64 {
+        self.revisions.range(..=index.get()).next_back().map_or(1, |(_, revision)| *revision)
+    }
+}

@@ -1,0 +1,192 @@
+//! A member: openraft with our state machine, its store, and the publisher that subscribers read from.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::disk::Disk;
+use super::ms;
+use super::net::Net;
+use crate::node::StateHistory;
+use crate::raft::Timing;
+use crate::raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, Told, raft_config};
+use crate::storage::{StateOptions, StateStore};
+use crate::stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
+use crate::types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId};
+
+/// Entries after which a snapshot is made, and that are kept behind one: few, so that members that were away need one.
+const SNAPSHOT_ENTRIES: u64 = 60;
+const KEPT_ENTRIES: u64 = 20;
+
+/// A running member.
+pub(super) struct Member {
+    pub(super) raft: Raft,
+    pub(super) store: Arc<StateStore>,
+    pub(super) events: Arc<EventPublisher>,
+    pub(super) applied: watch::Receiver<LogIndex>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What stays of a member when its process is gone.
+pub(super) struct Machine {
+    pub(super) id: u64,
+    pub(super) disk: Arc<Disk>,
+    root: PathBuf,
+    starts: AtomicU64,
+    /// Some events never reach the publisher: a control.
+    loses_events: bool,
+}
+
+/// Hands commits on, but for those that a control lets fall.
+struct Outlet {
+    events: Arc<EventPublisher>,
+    dice: Option<Mutex<SmallRng>>,
+}
+
+impl Publisher for Outlet {
+    fn publish(&self, mut commits: Vec<CommitEvents>) {
+        if let Some(dice) = &self.dice {
+            let mut dice = dice.lock();
+            commits.retain(|_| dice.random_range(0..50) > 0);
+        }
+        self.events.publish(commits);
+    }
+
+    fn leases_changed(&self, _changes: &[LeaseChange]) {}
+
+    fn reset(&self, point: StatePoint) {
+        self.events.reset(point);
+    }
+}
+
+pub(super) fn first_members(count: u64) -> BTreeMap<u64, MemberInfo> {
+    (1..=count).map(|id| (id, MemberInfo { name: format!("m{id}"), ..MemberInfo::default() })).collect()
+}
+
+impl Machine {
+    pub(super) fn new(id: u64, root: PathBuf, disk: Arc<Disk>, loses_events: bool) -> Self {
+        Self { id, disk, root, starts: AtomicU64::new(0), loses_events }
+    }
+
+    fn state_dir(&self, start: u64) -> PathBuf {
+        self.root.join(format!("state-{start}"))
+    }
+
+    fn options(&self) -> ConsensusOptions {
+        ConsensusOptions {
+            cluster_id: ClusterId(1),
+            node_id: NodeId(self.id),
+            initial_members: BTreeMap::new(),
+            timing: Timing { heartbeat: ms(50), election_min: ms(150), election_max: ms(300) },
+            snapshot_every_entries: SNAPSHOT_ENTRIES,
+            snapshot_every_bytes: u64::MAX,
+            keep_entries: KEPT_ENTRIES,
+            keep_bytes: u64::MAX,
+            snapshot_dir: self.root.join("snapshots"),
+            incoming_dir: self.root.join("incoming"),
+            rejoining: self.root.join("REJOINING"),
+            removed: self.root.join("REMOVED"),
+            origin: 0,
+        }
+    }
+
+    /// Starts a process on what is there.
+    pub(super) async fn start(&self, net: &Net) -> Member {
+        let start = self.starts.load(Ordering::Relaxed);
+        let options = StateOptions {
+            block_cache_bytes: 1 << 20,
+            memtable_bytes: 1 << 20,
+            key_cache_bytes: 1 << 14,
+            open_files_max: 64,
+        };
+        let store = Arc::new(StateStore::open(&self.state_dir(start), &options).unwrap());
+        let head = store.current().head();
+        let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
+        // Small, so that readers fall behind.
+        let feed = FeedOptions {
+            window_items_max: 20,
+            scan: ScanLimits { commits_max: 7, ..FeedOptions::default().scan },
+            ..FeedOptions::default()
+        };
+        let events = Arc::new(EventPublisher::new(point, feed));
+        let dice = self.loses_events.then(|| Mutex::new(SmallRng::seed_from_u64(start)));
+        let outlet = Arc::new(Outlet { events: events.clone(), dice });
+        let log = self.disk.open();
+        let (applied_tx, applied) = watch::channel(head.applied_index());
+        let options = self.options();
+        let snapshots = options.snapshot_dir.clone();
+        let machine =
+            StateMachine::new(store.clone(), log.durable(), applied_tx, outlet, snapshots, Told::default()).unwrap();
+        let config = Arc::new(raft_config(&options).validate().unwrap());
+        let raft = Raft::new(self.id, config, net.of(self.id), log, machine).await.unwrap();
+        net.join(self.id, raft.clone());
+        let tasks = vec![
+            tokio::spawn(events.kv().wake_readers()),
+            tokio::spawn(events.kv().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.kv())))),
+        ];
+        Member { raft, store, events, applied, tasks }
+    }
+
+    /// The power goes: what neither log nor state had flushed is gone.
+    pub(super) async fn lose_power(&self, net: &Net, member: Arc<Member>) {
+        self.disk.lose_power();
+        net.leave(self.id);
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        // Closing the store would flush it, so what counts is a copy of the files as they are now.
+        copy_at_rest(&self.state_dir(start), &self.state_dir(start + 1)).unwrap();
+        member.events.close(CloseReason::Stopping);
+        member.tasks.iter().for_each(JoinHandle::abort);
+        // Whatever it still does it does for nobody.
+        drop(member.raft.shutdown().await);
+        drop(member);
+        drop(std::fs::remove_dir_all(self.state_dir(start)));
+    }
+}
+
+/// Copies a folder in which RocksDB may be removing files that it needs no more, as it is at one time.
+fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
+    loop {
+        let before = listing(from);
+        let copied = copy_files(from, to);
+        if before.is_ok() && before.ok() == listing(from).ok() {
+            return copied;
+        }
+        std::fs::remove_dir_all(to)?;
+    }
+}
+
+/// Names and sizes of all files.
+fn listing(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => files.extend(listing(&entry.path())?),
+            false => files.push((entry.path(), entry.metadata()?.len())),
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Copies a folder with all that is in it.
+pub(super) fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_files(&entry.path(), &target)?,
+            false => drop(std::fs::copy(entry.path(), target)?),
+        }
+    }
+    Ok(())
+}

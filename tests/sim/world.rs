@@ -1,0 +1,310 @@
+//! One life of a cluster, from its first election until all that went wrong has healed, and what is to be said about it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::AsyncRuntime;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::clients::{self, Op, ReadSeen};
+use super::committed::Committed;
+use super::disk::Disk;
+use super::faults;
+use super::invariants::{self, Evidence};
+use super::member::{Machine, Member, first_members};
+use super::ms;
+use super::net::Net;
+use super::watchers::{self, Watched};
+use crate::codec;
+use crate::raft::parts::{Command as Encoded, Runtime};
+use crate::types::{Applied, Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
+
+const MEMBERS: u64 = 3;
+const CLIENTS: u64 = 3;
+const WATCHERS: u64 = 3;
+/// How long a healed cluster may take to become one, and its watchers to come to the end.
+const HEALING_MAX: Duration = ms(30_000);
+
+/// What one life is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Everything random follows from it.
+    pub(crate) seed: u64,
+    /// Time until everything heals, simulated milliseconds.
+    pub(crate) life_ms: u64,
+    /// What is broken on purpose.
+    pub(crate) control: Option<Control>,
+}
+
+/// Something broken on purpose, to see that it is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// A disk that says that it has flushed before it has.
+    LyingDisk,
+    /// A publisher that does not get every event.
+    LostEvents,
+    /// Reads that ask nobody whether they are fresh.
+    StaleReads,
+}
+
+impl Control {
+    pub(crate) const ALL: [Self; 3] = [Self::LyingDisk, Self::LostEvents, Self::StaleReads];
+
+    /// The invariant that must notice.
+    pub(crate) fn noticed_by(self) -> &'static str {
+        match self {
+            Self::LyingDisk => "agreement",
+            Self::LostEvents => "watches",
+            Self::StaleReads => "reads",
+        }
+    }
+}
+
+/// What came of a life.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// What happened, in order.
+    pub(crate) history: Vec<String>,
+    /// What should not have: the name of the invariant, then what breaks it.
+    pub(crate) findings: Vec<String>,
+    /// Acknowledged writes.
+    pub(crate) acknowledged: u64,
+    /// Writes of which nobody knows what became of them.
+    pub(crate) unknown: u64,
+    /// Linearizable reads.
+    pub(crate) reads: u64,
+    /// Revisions that watchers were told.
+    pub(crate) events: u64,
+    /// Losses of power.
+    pub(crate) crashes: u64,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.acknowledged += other.acknowledged;
+        self.unknown += other.unknown;
+        self.reads += other.reads;
+        self.events += other.events;
+        self.crashes += other.crashes;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { acknowledged, unknown, reads, events, crashes, .. } = self;
+        write!(
+            f,
+            "{acknowledged} writes acknowledged, {unknown} in doubt, {reads} reads, {events} revisions watched, {crashes} \
+             losses of power"
+        )
+    }
+}
+
+/// How far a life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Living,
+    /// Clients have gone.
+    Healing,
+    /// Watchers go once they have seen everything up to here.
+    Ending(LogIndex),
+}
+
+/// Everything that the tasks of one life share.
+pub(super) struct World {
+    pub(super) options: Options,
+    pub(super) net: Net,
+    pub(super) machines: Vec<Machine>,
+    running: Mutex<BTreeMap<u64, Arc<Member>>>,
+    pub(super) phase: watch::Sender<Phase>,
+    began: Instant,
+    /// What happened when, in simulated microseconds.
+    history: Mutex<Vec<(u64, String)>>,
+    pub(super) ops: Mutex<Vec<Op>>,
+    pub(super) reads: Mutex<Vec<ReadSeen>>,
+    pub(super) crashes: Mutex<u64>,
+    /// Tells two proposals of the same command apart.
+    proposals: Mutex<u64>,
+}
+
+impl World {
+    /// Time since the beginning, simulated microseconds.
+    pub(super) fn now_us(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    pub(super) fn note(&self, what: impl fmt::Display) {
+        self.history.lock().push((self.now_us(), what.to_string()));
+    }
+
+    pub(super) fn machine(&self, id: u64) -> &Machine {
+        &self.machines[id as usize - 1]
+    }
+
+    pub(super) fn member(&self, id: u64) -> Option<Arc<Member>> {
+        self.running.lock().get(&id).cloned()
+    }
+
+    pub(super) fn running(&self) -> Vec<u64> {
+        self.running.lock().keys().copied().collect()
+    }
+
+    pub(super) async fn start(&self, id: u64) {
+        let member = self.machine(id).start(&self.net).await;
+        self.note(format_args!("member {id} starts at entry {}", member.applied.borrow().get()));
+        self.running.lock().insert(id, Arc::new(member));
+    }
+
+    pub(super) async fn lose_power(&self, id: u64) {
+        let Some(member) = self.running.lock().remove(&id) else { return };
+        *self.crashes.lock() += 1;
+        self.note(format_args!("member {id} loses power"));
+        self.machine(id).lose_power(&self.net, member).await;
+    }
+
+    /// A command as it is proposed, different from all others.
+    pub(super) fn encode(&self, command: Command) -> Encoded {
+        let mut proposals = self.proposals.lock();
+        *proposals += 1;
+        Encoded(codec::encode_proposal(&Proposal { command, unix_ms: *proposals }).unwrap())
+    }
+}
+
+/// Starts a task whose random numbers follow from those of the one that starts it.
+pub(super) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
+    <Runtime as AsyncRuntime>::spawn(task)
+}
+
+/// Lives one life.
+pub(crate) fn run(options: Options) -> Report {
+    super::RUNNING.set(true);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let report = runtime.block_on(Runtime::scope(options.seed, live(options)));
+    drop(runtime);
+    super::RUNNING.set(false);
+    report
+}
+
+async fn live(options: Options) -> Report {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let committed = Arc::new(Committed::default());
+    let has = |control| options.control == Some(control);
+    let machines = (1..=MEMBERS).map(|id| {
+        let disk = Disk::new(id, options.seed * 100 + id, has(Control::LyingDisk), Arc::clone(&committed));
+        Machine::new(id, dir.path().join(id.to_string()), disk, has(Control::LostEvents))
+    });
+    let world = Arc::new(World {
+        options,
+        net: Net::new(options.seed, dir.path().join("copies")),
+        machines: machines.collect(),
+        running: Mutex::default(),
+        phase: watch::Sender::new(Phase::Living),
+        began: Instant::now(),
+        history: Mutex::default(),
+        ops: Mutex::default(),
+        reads: Mutex::default(),
+        crashes: Mutex::default(),
+        proposals: Mutex::default(),
+    });
+    for id in 1..=MEMBERS {
+        world.start(id).await;
+    }
+    world.member(1).unwrap().raft.initialize(first_members(MEMBERS)).await.unwrap();
+    let epoch = StoreEpoch(options.seed + 1);
+    let mut findings = Vec::new();
+    if write_at_last(&world, || Command::Bootstrap(epoch)).await.is_none() {
+        findings.push("convergence: no leader at the beginning".to_owned());
+    }
+
+    let clients: Vec<_> = (1..=CLIENTS).map(|number| spawn(clients::run(Arc::clone(&world), number))).collect();
+    let watchers: Vec<_> = (1..=WATCHERS).map(|number| spawn(watchers::run(Arc::clone(&world), number))).collect();
+    faults::happen(&world).await;
+    world.phase.send_replace(Phase::Healing);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let watched = settle(&world, watchers, &mut findings).await;
+    let (entries, conflicts) = committed.take();
+    let evidence = Evidence {
+        entries,
+        conflicts,
+        ops: std::mem::take(&mut world.ops.lock()),
+        reads: std::mem::take(&mut world.reads.lock()),
+        watched,
+        members: world.running.lock().iter().map(|(id, member)| (*id, member.store.clone())).collect(),
+    };
+    findings.extend(invariants::check(&evidence));
+    report(&world, &evidence, findings)
+}
+
+/// Heals everything, and waits until all members and watchers have everything.
+async fn settle(
+    world: &Arc<World>,
+    watchers: Vec<tokio::task::JoinHandle<Watched>>,
+    findings: &mut Vec<String>,
+) -> Vec<Watched> {
+    let mut ending = LogIndex::ZERO;
+    let end = || Command::Put(Put { key: "end".into(), value: ValueChoice::Set("".into()), ..clients::plain_put() });
+    match write_at_last(world, end).await {
+        Some(applied) => ending = applied.index,
+        None => findings.push("convergence: no write succeeds after everything has healed".to_owned()),
+    }
+    for id in world.running() {
+        let Some(member) = world.member(id) else { continue };
+        let mut applied = member.applied.clone();
+        let reached = applied.wait_for(|applied| *applied >= ending);
+        if tokio::time::timeout(HEALING_MAX, reached).await.is_err() {
+            let at = member.applied.borrow().get();
+            findings.push(format!("convergence: member {id} stays at entry {at} of {ending}"));
+        }
+    }
+    world.note(format_args!("everything is at entry {ending}"));
+    world.phase.send_replace(Phase::Ending(ending));
+    let mut watched = Vec::new();
+    for (number, watcher) in watchers.into_iter().enumerate() {
+        match tokio::time::timeout(HEALING_MAX, watcher).await {
+            Ok(ended) => watched.push(ended.unwrap()),
+            Err(_) => findings.push(format!("watches: watcher {} does not come to the end", number + 1)),
+        }
+    }
+    watched
+}
+
+/// Writes through whoever leads, as soon as somebody does.
+async fn write_at_last(world: &World, command: impl Fn() -> Command) -> Option<Applied> {
+    let writing = async {
+        loop {
+            for id in world.running() {
+                let Some(member) = world.member(id) else { continue };
+                let encoded = world.encode(command());
+                let written = tokio::time::timeout(ms(1000), member.raft.client_write(encoded)).await;
+                if let Ok(Ok(written)) = written {
+                    return written.data;
+                }
+            }
+            tokio::time::sleep(ms(50)).await;
+        }
+    };
+    tokio::time::timeout(HEALING_MAX, writing).await.ok()
+}
+
+fn report(world: &World, evidence: &Evidence, findings: Vec<String>) -> Report {
+    let mut history = std::mem::take(&mut *world.history.lock());
+    // What happens at one time has no order.
+    history.sort_unstable();
+    let line = |(at, what): (u64, String)| format!("{:>6}.{:03} ms  {what}", at / 1000, at % 1000);
+    let acknowledged = evidence.ops.iter().filter(|op| op.acknowledged().is_some()).count() as u64;
+    Report {
+        history: history.into_iter().map(line).collect(),
+        findings,
+        acknowledged,
+        unknown: evidence.ops.iter().filter(|op| op.is_in_doubt()).count() as u64,
+        reads: evidence.reads.len() as u64,
+        events: evidence.watched.iter().map(|watched| watched.told.len() as u64).sum(),
+        crashes: *world.crashes.lock(),
+    }
+}
