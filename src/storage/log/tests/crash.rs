@@ -127,7 +127,7 @@ fn a_torn_tail_leaves_whole_batches_and_never_hides_a_loss() {
             torn();
             let error = refused(&cut, options());
             assert!(error.contains("acknowledged data is lost"), "{error}");
-            assert!(error.contains("remove it from the cluster"), "{error}");
+            assert!(error.contains("move this node's data directory away"), "{error}");
         }
         // Without the mark nothing proves that the tail was acknowledged.
         torn();
