@@ -82,8 +82,9 @@ fn takes(live: Option<&Live>, owner_lives: Option<bool>, op: (bool, Option<u64>,
                 (Some(stored), Some(given)) => stored.name == given.name,
                 (None, Some(_)) | (Some(_), None) => false,
             };
-            // The mark is carried by a blanket write alone; then only letting go changes anything.
-            let allowed = !live.marked || version.is_none() && live.held && !held;
+            // The mark is carried by a blanket write alone. It may let go, or, once all have, change what it likes; and it
+            // must change something.
+            let allowed = !live.marked || version.is_none() && live.held != held;
             same_life && same_version && owner_same && allowed
         }
     }
