@@ -90,6 +90,7 @@ struct Parts {
     members: Members,
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
+    reaper: Arc<resource::ReaperBell>,
     log: WeakLog,
     backups: Backups,
     data_dir: DataDir,
@@ -145,7 +146,8 @@ impl Node {
         let keeper = lease::keeper(options.lease_clock.clone(), &options.timing);
         keeper.metrics().count_after(point.index);
         keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone() });
+        let reaper = Arc::<resource::ReaperBell>::default();
+        let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone(), reaper: reaper.clone() });
         let consensus = raft::start(
             ConsensusOptions {
                 cluster_id: options.cluster_id,
@@ -172,12 +174,13 @@ impl Node {
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
         let members = Members::start(&consensus, options.hand_over_timeout, own);
-        let parts = Parts { consensus, proposer, leases, members, store, events, log: weak_log, backups, data_dir };
+        let log = weak_log;
+        let parts = Parts { consensus, proposer, leases, members, store, events, reaper, log, backups, data_dir };
         Ok(Self::assemble(identity, &options, parts))
     }
 
     fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
-        let Parts { consensus, proposer, leases, members, store, events, log, backups, data_dir } = parts;
+        let Parts { consensus, proposer, leases, members, store, events, reaper, log, backups, data_dir } = parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
         let node = Self {
@@ -211,7 +214,7 @@ impl Node {
         tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
         tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));
-        tokio::spawn(resource::reap(Arc::downgrade(&node.inner)));
+        tokio::spawn(resource::reap(consensus.clone(), Arc::downgrade(&node.inner), reaper));
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));

@@ -7,7 +7,7 @@ use crate::fsm::stop::Stop;
 use crate::storage::state::{StateReader, WriteTxn};
 use crate::types::LogIndex;
 use crate::types::resource::{
-    DELETION_TIMESTAMP, Resource, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceRefusal, Type, TypeName,
+    DELETION_TIMESTAMP, Resource, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceRefusal, TypeName,
 };
 
 pub(super) fn apply(
@@ -52,7 +52,7 @@ pub(super) fn delete_one(
         store(txn, index, marked, Some(&stored), None)?;
         return Ok(ResourceDeletion::Marked);
     }
-    if resource.id.type_ == Type::resource_type() {
+    if resource.id.type_.is_resource_type() {
         let name = TypeName(resource.id.name.clone());
         if txn.type_record(&name)?.count > 0 {
             return Err(ResourceRefusal::TypeInUse.into());

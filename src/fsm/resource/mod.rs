@@ -97,7 +97,7 @@ fn store(
     previous: Option<&Stored>,
     registers: Option<(Type, Scope)>,
 ) -> Result<std::sync::Arc<Resource>, Stop> {
-    let is_type = resource.id.type_ == Type::resource_type();
+    let is_type = resource.id.type_.is_resource_type();
     let name = is_type.then(|| TypeName(resource.id.name.clone()));
     let previous = previous.map(|stored| (&stored.version, &stored.resource));
     let stored = txn.put_resource(resource, previous)?;

@@ -1,9 +1,10 @@
 //! Where the state machine tells what commits did: changes of keys to the event publisher, changes of leases to their
-//! keeper.
+//! keeper, and what may have to be reaped to the reaper.
 
 use std::sync::Arc;
 
 use super::keeper::LeaseKeeper;
+use crate::node::resource::ReaperBell;
 use crate::stream::{EventPublisher, Publisher, StatePoint};
 use crate::types::{CommitEvents, LeaseChange};
 
@@ -11,10 +12,12 @@ use crate::types::{CommitEvents, LeaseChange};
 pub(in crate::node) struct Outlet {
     pub(in crate::node) events: Arc<EventPublisher>,
     pub(in crate::node) leases: Arc<LeaseKeeper>,
+    pub(in crate::node) reaper: Arc<ReaperBell>,
 }
 
 impl Publisher for Outlet {
     fn publish(&self, commits: Vec<CommitEvents>) {
+        self.reaper.tell(&commits);
         self.events.publish(commits);
     }
 

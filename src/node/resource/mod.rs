@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub use error::ResourceError;
 pub use prepare::Prepared;
 pub use reads::{Listed, PageToken, ResourceQuery};
-pub(super) use reaper::reap;
+pub(super) use reaper::{ReaperBell, reap};
 pub use registry::{KnownType, TypeMap};
 pub(super) use units::keep_tenancy;
 pub use watch::{ResourceWatch, Told, WatchStart};

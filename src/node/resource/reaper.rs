@@ -4,17 +4,18 @@
 //! remembered here, and a new leader goes on where the last one was. Each step is one command, and the state machine
 //! decides anew what it does; two reapers could not do harm.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use tokio::sync::Notify;
 
 use crate::node::{Inner, Node, NodeError, RequestContext};
+use crate::raft::Consensus;
 use crate::storage::state::tombstone_owner;
-use crate::stream::{Session, Start};
-use crate::types::Refusal;
-use crate::types::resource::{Resource, ResourceRefusal, Selector, Tenancy, Type, WILDCARD};
+use crate::types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
+use crate::types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
 
 use super::error::ResourceError;
 
@@ -27,31 +28,29 @@ const ROUND: usize = 256;
 /// Steps for different tombstones that are under way at once, count: few beside the proposals that may be pending.
 const AT_ONCE: usize = 16;
 
-pub(in crate::node) async fn reap(inner: Weak<Inner>) {
+/// Rings when a commit may have left something to do. What it is, is read from the state.
+#[derive(Default)]
+pub(in crate::node) struct ReaperBell(Notify);
+
+impl ReaperBell {
+    /// These were committed. Never waits.
+    pub(in crate::node) fn tell(&self, commits: &[CommitEvents]) {
+        // Tombstones and units are among the types that are always there, of which little is written.
+        let concerns =
+            |event: &ResourceEvent| event.kind == ChangeKind::Put && builtin_scope(&event.resource.id.type_).is_some();
+        if commits.iter().any(|commit| commit.resources.iter().any(concerns)) {
+            self.0.notify_one();
+        }
+    }
+}
+
+pub(in crate::node) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<ReaperBell>) {
     let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
     if serving.wait_for(|serving| *serving).await.is_err() {
         return;
     }
     drop(serving);
-    let session = Session::new();
-    // Woken by new tombstones and by changes of units; what they are is read from the state.
-    let subscriptions: Vec<_> = {
-        let Some(inner) = inner.upgrade() else { return };
-        [Type::tombstone(), Type::partition(), Type::namespace()]
-            .into_iter()
-            .enumerate()
-            .filter_map(|(token, type_)| {
-                let subject = Selector::everywhere(type_);
-                inner.events.resources().subscribe(subject, Start::Now, &session, token as u64).ok()
-            })
-            .collect()
-    };
-    let mut subscriptions = subscriptions;
     loop {
-        // Read to the end, so that the next change wakes.
-        for subscription in &mut subscriptions {
-            while let Ok(Some(_)) = subscription.try_next() {}
-        }
         let done = {
             let Some(inner) = inner.upgrade() else { return };
             let node = Node { inner };
@@ -61,12 +60,19 @@ pub(in crate::node) async fn reap(inner: Weak<Inner>) {
         match done {
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => {
-                // Whoever begins to lead is told by nobody, so it looks now and then.
-                let _woken = tokio::time::timeout(REST, session.raised()).await.is_ok();
+                tokio::select! {
+                    () = bell.0.notified() => {}
+                    // Whoever begins to lead is told by nobody, so it looks now and then.
+                    () = tokio::time::sleep(REST) => {}
+                    _ = consensus.ended() => return,
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, "reaping goes on later");
-                tokio::time::sleep(REST).await;
+                tokio::select! {
+                    () = tokio::time::sleep(REST) => {}
+                    _ = consensus.ended() => return,
+                }
             }
         }
     }

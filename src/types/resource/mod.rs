@@ -50,7 +50,12 @@ impl Type {
 
     /// Whether it is the type of tombstones.
     pub fn is_tombstone(&self) -> bool {
-        *self == Self::tombstone()
+        (self.group.as_str(), self.group_version.as_str(), self.kind.as_str()) == ("internal", "v1", "Tombstone")
+    }
+
+    /// Whether it is the type of registrations.
+    pub fn is_resource_type(&self) -> bool {
+        (self.group.as_str(), self.group_version.as_str(), self.kind.as_str()) == ("headwater", "v1", "ResourceType")
     }
 
     /// `internal.v1.Tombstone`.

@@ -121,6 +121,8 @@ mod tests {
     fn the_list_of_what_is_always_there_and_the_look_up_agree() {
         for (type_, scope, _) in builtin_types() {
             assert_eq!(builtin_scope(&type_), Some(scope), "{type_}");
+            assert_eq!(type_.is_tombstone(), type_ == Type::tombstone());
+            assert_eq!(type_.is_resource_type(), type_ == Type::resource_type());
         }
         assert_eq!(builtin_scope(&Type::new("tenancy", "v2beta1", "Cluster")), None);
         assert_eq!(builtin_scope(&Type::new("tenancy", "v1", "Partition")), None);
