@@ -186,7 +186,9 @@ pub(super) fn resource(
     let bad = |error: serde_json::Error| {
         Refusal::new(StatusCode::BAD_REQUEST, format!("the body is not {{metadata, data, owner}} as JSON: {error}"))
     };
-    let read: PutBody = serde_json::from_slice(body).map_err(bad)?;
+    // By way of a map: a list would pass for one whose members all have their defaults.
+    let members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).map_err(bad)?;
+    let read: PutBody = serde_json::from_value(members.into()).map_err(bad)?;
     let schema = target.served.schema()?;
     let data = read.data.map(|data| {
         let data = schema.read_data(data).map_err(|error| {

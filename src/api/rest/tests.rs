@@ -104,7 +104,7 @@ async fn bodies_say_metadata_owner_and_data() {
 
     for (body, wanted) in [
         ("", "EOF"),
-        ("[]", "expected struct"),
+        ("[]", "expected a map"),
         (
             "{\"data\": {\"nmae\": 1}}",
             "data is not what tenancy.v2beta1.Partition wants: unrecognized field name 'nmae'",
