@@ -111,16 +111,17 @@ impl Rules {
         let mut broken = Vec::new();
         let metered = meter::Metered::begin(&self.patterns);
         for rule in &self.rules {
-            let result = Value::resolve_val(&rule.code, &context);
+            let result = guarded(|| Value::resolve_val(&rule.code, &context));
             if metered.is_spent() {
                 return Err(Violation::TooCostly { expression: rule.expression.clone() });
             }
             let holds = match &result {
-                Ok(value) => value
+                Err(why) => Err(why.clone()),
+                Ok(Ok(value)) => value
                     .downcast_ref::<CelBool>()
                     .map(|holds| *holds.inner())
                     .ok_or_else(|| format!("it is of type {}, not bool", value.get_type().name())),
-                Err(error) => Err(why_undecided(error)),
+                Ok(Err(error)) => Err(why_undecided(error)),
             };
             match holds {
                 Ok(true) => {}
@@ -140,6 +141,13 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String>
         let running = thread.spawn_scoped(scope, work).map_err(|error| error.to_string())?;
         Ok(running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+/// Calls into the crate that reads and evaluates expressions. Whatever somebody writes must not take the node's thread
+/// along: where the crate panics, on an overflow of its own say, there is no answer. Nothing that it leaves half done is used
+/// afterwards.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "the interpreter gave up on it".to_owned())
 }
 
 /// What rules may know of a resource beside its data; [`check`] has the same list.
@@ -164,7 +172,7 @@ fn compile(expression: &str, message: &MessageDescriptor, patterns: &mut meter::
     if depth > TYPE_RULE_DEPTH_MAX {
         return Err(format!("it is nested {depth} deep, more than the {TYPE_RULE_DEPTH_MAX} that are allowed"));
     }
-    let parsed = ENV.parser().max_recursion_depth(RECURSION_MAX).parse(expression);
+    let parsed = guarded(|| ENV.parser().max_recursion_depth(RECURSION_MAX).parse(expression))?;
     let mut code = parsed.map_err(|errors| {
         let first = errors.errors.first();
         first.map_or_else(String::new, |error| format!("line {}, column {}: {}", error.pos.0, error.pos.1, error.msg))
