@@ -24,7 +24,7 @@ use crate::types::{LeaseId, LogIndex, Revision};
 pub enum Table {
     /// Keys of the KV face.
     Kv = 1,
-    /// Typed resources; their keys are those of [`resource_key`](crate::types::resource::resource_key).
+    /// Typed resources; their keys are those of [`resource_key`].
     Resource = 2,
 }
 
