@@ -397,16 +397,20 @@ impl Cluster {
     /// Waits until all running members have applied the same index, and returns their hashes.
     pub async fn hashes(&self) -> Vec<u64> {
         let running: Vec<_> = self.running().collect();
-        wait_until("all members have applied the same", async || {
-            let applied: Vec<_> = running.iter().map(|index| self.node(*index).status().unwrap().applied).collect();
-            applied.windows(2).all(|pair| pair[0] == pair[1])
+        let mut hashes = Vec::new();
+        // What the members do by themselves may go on meanwhile, so hashes count only if they are of one state.
+        wait_until("all members have hashed the same state", async || {
+            let ctx = headwater::node::RequestContext::within(PATIENCE);
+            let mut indexes = Vec::new();
+            hashes.clear();
+            for index in &running {
+                let read = self.node(*index).state_hash(&ctx).await.unwrap();
+                indexes.push(read.index);
+                hashes.push(read.value);
+            }
+            indexes.windows(2).all(|pair| pair[0] == pair[1])
         })
         .await;
-        let ctx = headwater::node::RequestContext::within(PATIENCE);
-        let mut hashes = Vec::new();
-        for index in running {
-            hashes.push(self.node(index).state_hash(&ctx).await.unwrap().value);
-        }
         hashes
     }
 }
