@@ -30,7 +30,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
-pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint};
+pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
@@ -41,7 +41,7 @@ pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;
 pub use resource::{
-    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, Told, TypeMap, WatchStart,
+    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap, WatchStart,
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
