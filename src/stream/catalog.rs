@@ -11,7 +11,9 @@ use bytes::Bytes;
 use super::commit::Commit;
 use super::topic::{SubjectIndex, Topic};
 use crate::types::CommitEvents;
-use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogTable, CatalogTopic, Check, CheckServiceNode, canonical};
+use crate::types::catalog::{
+    CatalogBody, CatalogEvent, CatalogTable, CatalogTopic, Check, CheckServiceNode, canonical,
+};
 
 /// Changes of the service catalog.
 #[derive(Debug)]

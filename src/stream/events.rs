@@ -22,11 +22,7 @@ pub struct EventPublisher {
 impl EventPublisher {
     /// A publisher for a state that is at `point`.
     pub fn new(point: StatePoint, options: FeedOptions) -> Self {
-        Self {
-            kv: Feed::new(point, options),
-            resources: Feed::new(point, options),
-            catalog: Feed::new(point, options),
-        }
+        Self { kv: Feed::new(point, options), resources: Feed::new(point, options), catalog: Feed::new(point, options) }
     }
 
     /// Changes of KV keys.
