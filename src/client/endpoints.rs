@@ -40,11 +40,8 @@ pub struct Opened {
 /// Where a view subscribes.
 pub trait EventSource: Send + Sync + 'static {
     /// Opens a subscription. `epoch` is the lineage of the request's index.
-    fn subscribe(
-        &self,
-        request: SubscribeRequest,
-        epoch: Option<String>,
-    ) -> BoxFuture<'static, Result<Opened, Status>>;
+    fn subscribe(&self, request: SubscribeRequest, epoch: Option<String>)
+    -> BoxFuture<'static, Result<Opened, Status>>;
 
     /// The last attempt failed: make the next one elsewhere.
     fn go_on(&self);

@@ -34,14 +34,11 @@ mod store;
 mod topic;
 mod view;
 
-pub(crate) use endpoints::channel;
 pub use backoff::Backoff;
+pub(crate) use endpoints::channel;
 pub use endpoints::{BadEndpoint, EPOCH, Endpoints, EventSource, Opened};
 pub use health::{InstanceKey, Instances, ServiceHealth};
 pub use list::{Names, ServiceList};
 pub use store::{StoreOptions, ViewStore};
 pub use topic::{Rejected, ViewTopic};
 pub use view::{MaterializedView, View, ViewError};
-
-#[cfg(test)]
-mod tests;

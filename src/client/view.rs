@@ -89,14 +89,8 @@ impl<T: ViewTopic> Clone for MaterializedView<T> {
 impl<T: ViewTopic> MaterializedView<T> {
     /// Begins to follow. Needs a Tokio runtime around it.
     pub fn start(topic: T, source: impl EventSource) -> Self {
-        let visible = Visible {
-            index: 0,
-            state: Arc::default(),
-            is_stale: true,
-            setbacks: 0,
-            failures: 0,
-            failure: None,
-        };
+        let visible =
+            Visible { index: 0, state: Arc::default(), is_stale: true, setbacks: 0, failures: 0, failure: None };
         let (sender, receiver) = watch::channel(visible);
         let task = tokio::spawn(Follower::new(topic, source, sender).run()).abort_handle();
         Self { inner: Arc::new(Inner { visible: receiver, task }) }
