@@ -17,8 +17,6 @@ pub(super) enum Failure {
     Metadata(InvalidMetadata),
     /// The node cannot serve it now.
     Node(NodeError),
-    /// What another datacenter says.
-    Elsewhere(Status),
 }
 
 impl From<Invalid> for Failure {
@@ -48,7 +46,6 @@ impl From<Failure> for Status {
                 Self::new(code, text)
             }
             Failure::Node(error) => node(&error),
-            Failure::Elsewhere(status) => status,
         }
     }
 }

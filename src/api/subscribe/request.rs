@@ -38,8 +38,8 @@ pub(super) enum Invalid {
     /// Another cluster's.
     #[error("no cluster is peered under the name {0:?}")]
     Peer(String),
-    /// A datacenter that nobody has named.
-    #[error("no path to datacenter: {asked:?} is neither {here:?}, which is this one, nor configured")]
+    /// Another datacenter.
+    #[error("no path to datacenter: {asked:?} is not {here:?}, which is the only one here")]
     Datacenter {
         /// The one that was asked for.
         asked: String,
