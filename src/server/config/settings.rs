@@ -285,7 +285,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "consul.remote-datacenters",
         form: "NAME=HOST:PORT+…,…",
-        default: "",
+        default: "none are known",
         help: "Other clusters, to which subscriptions that name their datacenter are forwarded",
         put: Put::Text(|d, v| d.consul_remote_datacenters = Some(v)),
     },
