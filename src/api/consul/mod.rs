@@ -14,6 +14,7 @@ mod blocking;
 mod call;
 mod decode;
 mod duration;
+mod filter;
 mod routes;
 mod status;
 
