@@ -9,6 +9,7 @@
 
 pub mod alarm;
 pub mod backup;
+pub mod catalog;
 pub mod command;
 pub mod event;
 pub mod ids;
