@@ -14,9 +14,7 @@ use super::lookup::{Narrow, Reach, instances, look_up};
 use super::registration::{check_tenancy, health_check, locality, service as read_service};
 use super::shapes;
 use crate::node::CatalogSubject;
-use crate::types::catalog::{
-    self, CatalogTable, CheckServiceNode, Deregistered, Deregistration, Registration,
-};
+use crate::types::catalog::{self, CatalogTable, CheckServiceNode, Deregistered, Deregistration, Registration};
 
 /// Registers a node, an instance on it and checks, in one log entry.
 pub(super) async fn register(call: Call) -> Result<Answer, Refusal> {
@@ -42,7 +40,13 @@ fn read_registration(call: &Call, body: &Object<'_>) -> Result<Registration, Ref
     if let Some(check) = body.object("Check")? {
         checks.push(health_check(&check)?);
     }
-    Ok(Registration { node, skip_node_update: body.flag("SkipNodeUpdate")?, service, checks, ..Registration::default() })
+    Ok(Registration {
+        node,
+        skip_node_update: body.flag("SkipNodeUpdate")?,
+        service,
+        checks,
+        ..Registration::default()
+    })
 }
 
 /// Removes an instance with its checks, or a check, or a node with everything on it. What is not there is removed.
@@ -131,7 +135,8 @@ pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
     let mut subjects = vec![CatalogSubject::Table(CatalogTable::Services)];
     if filter.takes_all() && !narrow.has_meta() {
         let look_up =
-            look_up(&call, subjects, async |node, ctx, consistency| node.service_names(&ctx, consistency).await).await?;
+            look_up(&call, subjects, async |node, ctx, consistency| node.service_names(&ctx, consistency).await)
+                .await?;
         let names: BTreeMap<&str, &BTreeSet<String>> =
             look_up.found.value.iter().map(|service| (service.name.as_str(), &service.tags)).collect();
         return Ok(look_up.answer(&call, &names));

@@ -109,10 +109,9 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     check_kind(kind)?;
     let subjects = vec![CatalogSubject::Table(CatalogTable::Config)];
     if name.is_empty() {
-        let look_up = look_up(&call, subjects, |node, ctx, consistency| async move {
-            node.gateways(&ctx, consistency).await
-        })
-        .await?;
+        let look_up =
+            look_up(&call, subjects, |node, ctx, consistency| async move { node.gateways(&ctx, consistency).await })
+                .await?;
         let entries: Vec<Entry<'_>> = look_up.found.value.iter().map(|it| show(it)).collect();
         return Ok(look_up.answer(&call, &entries));
     }

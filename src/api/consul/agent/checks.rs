@@ -28,7 +28,8 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
     check_tenancy(&body)?;
-    let mut check = agent_check(&body)?.filter(|check| !check.name.is_empty()).ok_or_else(|| Refusal::bad("Missing check name"))?;
+    let mut check =
+        agent_check(&body)?.filter(|check| !check.name.is_empty()).ok_or_else(|| Refusal::bad("Missing check name"))?;
     check_runnable(&check)?;
     if check.id.is_empty() {
         check.id.clone_from(&check.name);

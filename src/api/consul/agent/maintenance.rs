@@ -40,7 +40,11 @@ async fn set(call: &Call, mut check: Check, of: &str) -> Result<Answer, Refusal>
     if is_enabled(call)? {
         let reason = call.query.get("reason").filter(|reason| !reason.is_empty());
         check.notes = reason.map_or_else(
-            || format!("Maintenance mode is enabled for this {of}, but no reason was provided. This is a default message."),
+            || {
+                format!(
+                    "Maintenance mode is enabled for this {of}, but no reason was provided. This is a default message."
+                )
+            },
             str::to_owned,
         );
         check.status = CheckStatus::Critical;

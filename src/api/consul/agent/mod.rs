@@ -37,12 +37,20 @@ impl Local {
 
     pub(super) fn service(&self, id: &str) -> Result<&Arc<Service>, Refusal> {
         let found = self.services.iter().find(|service| service.id == id);
-        found.ok_or_else(|| Refusal::not_found(format!("Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name.")))
+        found.ok_or_else(|| {
+            Refusal::not_found(format!(
+                "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
+            ))
+        })
     }
 
     pub(super) fn check(&self, id: &str) -> Result<&Arc<Check>, Refusal> {
         let found = self.checks.iter().find(|check| check.id == id);
-        found.ok_or_else(|| Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name.")))
+        found.ok_or_else(|| {
+            Refusal::not_found(format!(
+                "Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."
+            ))
+        })
     }
 
     /// The checks that decide about an instance: its own and those of the node.
@@ -61,8 +69,7 @@ fn on_this_node(node: &Node, address: String) -> Registration {
 async fn register(call: &Call, registration: Registration) -> Result<(), Refusal> {
     let address = about::own_address(call).await?;
     let Registration { service, checks, replace_checks, guard, .. } = registration;
-    let registration =
-        Registration { service, checks, replace_checks, guard, ..on_this_node(call.node(), address) };
+    let registration = Registration { service, checks, replace_checks, guard, ..on_this_node(call.node(), address) };
     call.node().register(&call.context()?, registration).await?;
     Ok(())
 }

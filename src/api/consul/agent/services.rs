@@ -60,7 +60,9 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     if let Some(connect) = body.object("Connect")?
         && connect.get("SidecarService").is_some()
     {
-        return Err(Refusal::bad("Connect.SidecarService is not supported: register the sidecar as a service of kind connect-proxy"));
+        return Err(Refusal::bad(
+            "Connect.SidecarService is not supported: register the sidecar as a service of kind connect-proxy",
+        ));
     }
     let mut checks = Vec::new();
     let listed = body.objects("Checks")?;
