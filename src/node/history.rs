@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt};
 use crate::raft::off_thread;
 use crate::storage::state::{CommandHistory, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
+use crate::stream::{Catalog, Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
 use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
@@ -43,6 +43,19 @@ impl Recorded for Resources {
         let resources = records.map(event).collect::<Result<_, StorageError>>()?;
         Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources, catalog: [].into() })
     }
+}
+
+impl Recorded for Catalog {
+    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let catalog = catalog_events(&command)?;
+        let CommandHistory { index, head, .. } = command;
+        Ok(CommitEvents { index, revision: head.revision, kv: [].into(), resources: [].into(), catalog })
+    }
+}
+
+/// What a command about the catalog means to subscribers, as its history tells.
+fn catalog_events(_command: &CommandHistory) -> Result<Arc<[crate::types::catalog::CatalogEvent]>, StorageError> {
+    Ok([].into())
 }
 
 /// History as one feed reads it.
