@@ -1,7 +1,8 @@
 //! The command line: `headwater serve`, the client commands, loading and checking data, and the load generator.
 //!
-//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, and for
-//! `resource` the resource service, for the service catalog Consul's HTTP API), so that every client command works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
+//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, for
+//! `resource` the resource service, for the service catalog Consul's HTTP API and `Subscribe`), so that every client command
+//! works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
 //! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
 //! certainly not carried out or is idempotent by nature.
 
@@ -22,6 +23,7 @@ mod resource;
 mod serve;
 mod snapshot;
 mod status;
+mod subscribe;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -135,6 +137,7 @@ enum Command {
     Nodes(catalog::NodesArgs),
     Services(catalog::ServicesArgs),
     Health(catalog::HealthArgs),
+    Subscribe(subscribe::SubscribeArgs),
     /// Write every line of a file as a key
     Load(data::load::LoadArgs),
     /// Read what `load` wrote and compare it with the file
@@ -170,6 +173,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Nodes(args) => on_cluster(client, async |c| catalog::nodes(args, c, client).await),
         Command::Services(args) => on_cluster(client, async |c| catalog::services(args, c, client).await),
         Command::Health(args) => on_cluster(client, async |c| catalog::health(args, c, client).await),
+        Command::Subscribe(args) => on_cluster(client, async |_| subscribe::run(args, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
         Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
     }

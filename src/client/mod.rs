@@ -42,3 +42,6 @@ pub use list::{Names, ServiceList};
 pub use store::{StoreOptions, ViewStore};
 pub use topic::{Rejected, ViewTopic};
 pub use view::{MaterializedView, View, ViewError};
+
+#[cfg(test)]
+mod tests;

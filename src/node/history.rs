@@ -15,12 +15,12 @@ const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes can be told from history.
 pub(super) trait Recorded: Topic {
-    /// What a command changed, as far as the topic wants to know.
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError>;
+    /// What a command changed, as far as the topic wants to know. The command comes from the history of `view`.
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
 }
 
 impl Recorded for Kv {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
         Ok(CommitEvents {
@@ -34,7 +34,7 @@ impl Recorded for Kv {
 }
 
 impl Recorded for Resources {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let index = command.index;
         let records = command.records.iter().filter(|record| record.table == Table::Resource);
         let event = |record: &crate::storage::state::HistoryRecord| {
@@ -46,16 +46,11 @@ impl Recorded for Resources {
 }
 
 impl Recorded for Catalog {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
-        let catalog = catalog_events(&command)?;
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let catalog = view.catalog_events(&command)?;
         let CommandHistory { index, head, .. } = command;
         Ok(CommitEvents { index, revision: head.revision, kv: [].into(), resources: [].into(), catalog })
     }
-}
-
-/// What a command about the catalog means to subscribers, as its history tells.
-fn catalog_events(_command: &CommandHistory) -> Result<Arc<[crate::types::catalog::CatalogEvent]>, StorageError> {
-    Ok([].into())
 }
 
 /// History as one feed reads it.
@@ -114,7 +109,7 @@ fn scan<T: Recorded>(
     let mut failed = None;
     view.history(after.next(), |command| {
         let index = command.index;
-        match T::events_of(command) {
+        match T::events_of(view, command) {
             Ok(events) => {
                 if let Some(commit) = Commit::new(&events) {
                     bytes += commit.bytes();

@@ -19,5 +19,6 @@ mod real_clients;
 mod recovery;
 mod resource_tools;
 mod resources;
+mod subscribe;
 mod url_authority;
 mod watch;

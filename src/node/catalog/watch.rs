@@ -14,7 +14,7 @@ use crate::node::{Consistency, Inner, Node, NodeError, RequestContext};
 use crate::storage::state::{CatalogReader, StateHead};
 use crate::storage::{ReadView, StorageError};
 use crate::stream::{
-    self, CatalogSubject, CloseReason, Entries, EventPublisher, Listing, Session, SnapshotCache, Start,
+    self, CatalogSubject, CloseReason, Entries, EventPublisher, FeedStats, Listing, Session, SnapshotCache, Start,
 };
 use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use crate::types::limits::CATALOG_MERGED_CHANGES_MAX;
@@ -105,6 +105,11 @@ impl Node {
         }
         let listing = self.list_catalog(ctx, subject, session, encode).await?;
         Ok(CatalogWatch { listing, starts_over: matches!(start, CatalogStart::After(..)) })
+    }
+
+    /// What the feed of the catalog counts.
+    pub fn catalog_stats(&self) -> FeedStats {
+        self.inner.events.catalog().stats()
     }
 
     async fn list_catalog(
