@@ -1,5 +1,5 @@
 //! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 and of spec
-//! consul §5.6 to §5.10 live. One command, one file.
+//! consul §5.6 to §5.10 and §8.3 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
@@ -13,6 +13,7 @@
 mod alarm;
 mod bootstrap;
 mod compact;
+mod consul;
 mod delete_range;
 mod lease_attach;
 mod lease_checkpoint;
@@ -102,7 +103,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         }
         Command::LeaseExpire(expire) => {
             let mut writer = Writer::new(txn);
-            let done = lease_end::expire(&mut writer, term, expire)?;
+            let done = lease_end::expire(&mut writer, (term, index), expire)?;
             writer.finish();
             Ok(done)
         }
@@ -124,6 +125,12 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             Ok(Outcome::QuotaSet)
         }
         Command::Resource(command) => resource::apply(txn, index, command, want),
+        Command::Consul(command) => {
+            let mut writer = Writer::new(txn);
+            let done = consul::apply(&mut writer, index, command)?;
+            writer.finish();
+            Ok(Outcome::Consul(done))
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! always taken.
 
 use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::consul::{ConsulCommand, KvOp, TxnOp as ConsulTxnOp};
 use crate::types::resource::{Condition, ResourceCommand};
 use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
@@ -43,6 +44,7 @@ fn cost_bytes(command: &Command) -> u64 {
             txn_bytes(&request.txn) + attaches(&request.success).max(attaches(&request.failure))
         }
         Command::Resource(command) => resource_bytes(command),
+        Command::Consul(command) => consul_bytes(command),
         Command::Bootstrap(_)
         | Command::DeleteRange(_)
         | Command::Compact(_)
@@ -84,6 +86,20 @@ fn resource_bytes(command: &ResourceCommand) -> u64 {
     }
 }
 
+/// Ending a session writes keys anew, but adds nothing to them.
+fn consul_bytes(command: &ConsulCommand) -> u64 {
+    let op_bytes = |op: &KvOp| match op.verb.is_write() {
+        true => PUT_OVERHEAD_BYTES + (op.path.len() + op.value.len()) as u64,
+        false => 0,
+    };
+    match command {
+        ConsulCommand::Kv(op) => op_bytes(op),
+        ConsulCommand::Txn(ops) => ops.iter().map(|ConsulTxnOp::Kv(op)| op_bytes(op)).sum(),
+        ConsulCommand::SessionCreate(_) => PUT_OVERHEAD_BYTES,
+        ConsulCommand::SessionDestroy(_) => 0,
+    }
+}
+
 /// The dearer list, whichever will run.
 fn txn_bytes(txn: &Txn) -> u64 {
     let ops = |ops: &[TxnOp]| {
@@ -109,7 +125,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseRevoke(_)
         | Command::LeaseAttach(_)
         | Command::LeaseTxn(_)
-        | Command::Resource(_) => true,
+        | Command::Resource(_)
+        | Command::Consul(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)

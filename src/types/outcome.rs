@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::consul::{ConsulOutcome, SessionRefusal};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 
@@ -55,6 +56,8 @@ pub enum Outcome {
     QuotaSet,
     /// Of [`Command::Resource`](super::Command::Resource).
     Resource(ResourceOutcome),
+    /// Of [`Command::Consul`](super::Command::Consul).
+    Consul(ConsulOutcome),
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -152,4 +155,7 @@ pub enum Refusal {
     /// A rule of resources forbids it.
     #[error(transparent)]
     Resource(#[from] ResourceRefusal),
+    /// A rule of sessions forbids it.
+    #[error(transparent)]
+    Session(#[from] SessionRefusal),
 }

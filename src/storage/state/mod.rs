@@ -6,6 +6,7 @@
 //! applied position inside it.
 
 mod cache;
+mod consul;
 mod db;
 mod files;
 mod filter;
@@ -26,6 +27,7 @@ mod txn;
 mod type_record;
 mod view;
 
+pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_tree, sessions};
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;
 pub use options::StateOptions;

@@ -51,6 +51,13 @@ pub trait StateReader {
     /// If the disk failed, or a record is not where it must be.
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
 
+    /// What follows `prefix` in the entries of `index` that begin with it, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn index_entries(&self, prefix: &[u8]) -> Result<Vec<Bytes>, StorageError>;
+
     /// The keys of what one life of a resource owns: the first `limit` after `after`, in order.
     ///
     /// # Errors

@@ -53,6 +53,8 @@ struct Command {
     count: u32,
     /// The revision that it began with.
     revision: Revision,
+    /// Deadlines that it has begun.
+    deadlines: u64,
 }
 
 /// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves nothing.
@@ -110,7 +112,7 @@ impl<'db> WriteTxn<'db> {
         let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
         assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
         assert!(self.command.is_none(), "invariant: the command before {index} was ended");
-        self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision });
+        self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision, deadlines: 0 });
     }
 
     /// Ends the command: writes the head of its history if it changed anything.
@@ -187,6 +189,23 @@ impl<'db> WriteTxn<'db> {
         let place = keys::history(version.index, version.position);
         self.batch.put_cf(self.families.history, place, &self.scratch);
         self.overlay.push(version, table, kind, kv, resource);
+    }
+
+    /// Log index of the command that is being applied.
+    pub(super) fn command_index(&self) -> LogIndex {
+        self.command.as_ref().expect("invariant: a command was begun").index
+    }
+
+    /// The revision that the command began with.
+    pub fn revision_before(&self) -> Revision {
+        self.command.as_ref().expect("invariant: a command was begun").revision
+    }
+
+    /// Counts one more deadline of the command.
+    pub(super) fn next_deadline(&mut self) -> (LogIndex, u64) {
+        let command = self.command.as_mut().expect("invariant: a command was begun");
+        command.deadlines += 1;
+        (command.index, command.deadlines - 1)
     }
 
     fn move_lease(&mut self, key: &[u8], from: LeaseId, to: LeaseId) {
@@ -283,11 +302,11 @@ impl<'db> WriteTxn<'db> {
     ///
     /// If the disk failed.
     pub fn lease_keys(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
-        self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
+        self.some_index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
     /// What follows `prefix` in the entries of `index` that begin with it: the first `limit` after `after`, in order.
-    pub(super) fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+    fn some_index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         let start = entries_start(prefix, after);
         let pending: BTreeMap<&[u8], bool> = self
             .index
@@ -435,10 +454,15 @@ fn events(changes: Vec<Change>) -> Vec<CommitEvents> {
     let mut events = Vec::new();
     let mut changes = changes.into_iter().peekable();
     let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
-    while let Some(Change { index, kind, kv, resource, .. }) = changes.next() {
-        match resource {
-            Some(resource) => resources.push(ResourceEvent { kind, resource }),
-            None => keys.push(KvEvent { kind, kv }),
+    while let Some(Change { index, table, kind, kv, resource, .. }) = changes.next() {
+        match (table, resource) {
+            (Table::Kv, _) => keys.push(KvEvent { kind, kv }),
+            (Table::Resource, resource) => {
+                let resource = resource.expect("invariant: a change of a resource says what it is");
+                resources.push(ResourceEvent { kind, resource });
+            }
+            // Who follows keys learns of it by the key; nobody follows sessions from history.
+            (Table::ConsulSide | Table::Session, _) => {}
         }
         if changes.peek().is_none_or(|next| next.index != index) {
             let revision = keys.last().map(|event| event.kv.mod_revision);
@@ -454,8 +478,12 @@ impl StateReader for WriteTxn<'_> {
         &self.head
     }
 
+    fn index_entries(&self, prefix: &[u8]) -> Result<Vec<Bytes>, StorageError> {
+        self.some_index_entries(prefix, &[], usize::MAX)
+    }
+
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
-        self.index_entries(&keys::owned_prefix(owner), after, limit)
+        self.some_index_entries(&keys::owned_prefix(owner), after, limit)
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

@@ -209,6 +209,10 @@ impl StateReader for ReadView<'_> {
         &self.head
     }
 
+    fn index_entries(&self, prefix: &[u8]) -> Result<Vec<Bytes>, StorageError> {
+        stored_entries(self.db, self.options(), prefix, &[], usize::MAX)
+    }
+
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         stored_entries(self.db, self.options(), &keys::owned_prefix(owner), after, limit)
     }
