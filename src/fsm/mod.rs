@@ -12,6 +12,7 @@
 
 mod alarm;
 mod bootstrap;
+mod catalog;
 mod compact;
 mod consul;
 mod delete_range;
@@ -131,6 +132,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             writer.finish();
             Ok(Outcome::Consul(done))
         }
+        Command::Catalog(command) => catalog::apply(txn, index, command),
     }
 }
 

@@ -23,7 +23,13 @@ impl Recorded for Kv {
     fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
-        Ok(CommitEvents { index: command.index, revision: command.head.revision, kv, resources: [].into() })
+        Ok(CommitEvents {
+            index: command.index,
+            revision: command.head.revision,
+            kv,
+            resources: [].into(),
+            catalog: [].into(),
+        })
     }
 }
 
@@ -35,7 +41,7 @@ impl Recorded for Resources {
             Ok(ResourceEvent { kind: record.kind, resource: record.resource(index)?.into() })
         };
         let resources = records.map(event).collect::<Result<_, StorageError>>()?;
-        Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources })
+        Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources, catalog: [].into() })
     }
 }
 

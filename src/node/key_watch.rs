@@ -254,6 +254,7 @@ mod tests {
             revision: None,
             kv: [event.clone()].into(),
             resources: [].into(),
+            catalog: [].into(),
         };
         feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
         std::iter::from_fn(|| reader.try_next().unwrap()).collect()

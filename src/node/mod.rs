@@ -7,6 +7,7 @@
 mod alarms;
 mod backup;
 mod barrier;
+mod catalog;
 mod contest;
 mod context;
 mod error;
@@ -33,6 +34,7 @@ pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_t
 pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
+pub use catalog::CatalogError;
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::consul::ConsulCommand;
+use super::catalog::CatalogCommand;
 use super::resource::ResourceCommand;
 use super::{
     KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,
@@ -53,6 +54,8 @@ pub enum Command {
     Resource(ResourceCommand),
     /// Changes Consul's keys and sessions.
     Consul(ConsulCommand),
+    /// Changes the service catalog.
+    Catalog(CatalogCommand),
 }
 
 /// Writes one key (spec: etcd §1.4).

@@ -110,6 +110,12 @@ pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
 /// What all rules of a type may cost together for one resource, in nodes of expressions that are evaluated; 16 bytes of a
 /// text that is looked at or copied count as much. Bounds both time and memory.
 pub const TYPE_RULE_COST_MAX: u64 = 1_000_000;
+/// Longest name or id of a node, a service or a check, bytes.
+pub const CATALOG_NAME_BYTES_MAX: usize = 512;
+/// Checks in one registration, count.
+pub const CATALOG_CHECKS_MAX: usize = 1024;
+/// Services that a terminating gateway stands for, count.
+pub const GATEWAY_SERVICES_MAX: usize = 1024;
 /// Largest compiled pattern of `matches()` in a rule, bytes.
 pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
 /// Largest value that one request of Consul's KV API writes, bytes (Consul's `kv_max_value_size`; spec: consul §8.3).

@@ -9,6 +9,7 @@
 
 pub mod alarm;
 pub mod backup;
+pub mod catalog;
 pub mod command;
 pub mod consul;
 pub mod event;

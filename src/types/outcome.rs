@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::consul::{ConsulOutcome, SessionRefusal};
+use super::catalog::{CatalogDone, CatalogRefusal};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 
@@ -58,6 +59,8 @@ pub enum Outcome {
     Resource(ResourceOutcome),
     /// Of [`Command::Consul`](super::Command::Consul).
     Consul(ConsulOutcome),
+    /// Of [`Command::Catalog`](super::Command::Catalog).
+    Catalog(CatalogDone),
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -158,4 +161,7 @@ pub enum Refusal {
     /// A rule of sessions forbids it.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
+    /// A rule of the catalog forbids it.
+    #[error(transparent)]
+    Catalog(#[from] CatalogRefusal),
 }

@@ -203,6 +203,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         // No request of this face is about resources.
         Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
         Refusal::Session(_) => (Code::Internal, "etcdserver: refused by a rule of sessions"),
+        Refusal::Catalog(_) => (Code::Internal, "etcdserver: refused by a rule of the catalog"),
     }
 }
 

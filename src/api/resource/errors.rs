@@ -123,7 +123,8 @@ fn node(error: &NodeError) -> Status {
             | Refusal::LeaseTtlTooLarge
             | Refusal::LeaseStale
             | Refusal::Session(_)
-            | Refusal::Resource(_) => Code::Internal,
+            | Refusal::Resource(_)
+            | Refusal::Catalog(_) => Code::Internal,
         },
         NodeError::RequestTooLarge => Code::InvalidArgument,
         NodeError::TooManyRequests => Code::ResourceExhausted,

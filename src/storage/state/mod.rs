@@ -7,6 +7,7 @@
 
 mod cache;
 mod consul;
+mod catalog;
 mod db;
 mod files;
 mod filter;
@@ -28,6 +29,7 @@ mod type_record;
 mod view;
 
 pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_tree, sessions};
+pub use catalog::CatalogReader;
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;
 pub use options::StateOptions;

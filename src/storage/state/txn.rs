@@ -467,7 +467,7 @@ fn events(changes: Vec<Change>) -> Vec<CommitEvents> {
         if changes.peek().is_none_or(|next| next.index != index) {
             let revision = keys.last().map(|event| event.kv.mod_revision);
             let (kv, resources) = (keys.drain(..).collect(), resources.drain(..).collect());
-            events.push(CommitEvents { index, revision, kv, resources });
+            events.push(CommitEvents { index, revision, kv, resources, catalog: [].into() });
         }
     }
     events
