@@ -1,0 +1,91 @@
+//! Which path takes which method, and what serves it.
+//!
+//! A path that ends in `/` stands for everything below it; of several that fit, the longest counts. To add an endpoint, add a
+//! row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
+
+use futures::future::BoxFuture;
+use http::Method;
+
+use super::answer::{Answer, Refusal};
+use super::call::Call;
+use super::status;
+use crate::types::limits::CONSUL_BODY_BYTES_MAX;
+
+/// Serves one method of one path.
+pub(super) type Handler = fn(Call) -> BoxFuture<'static, Result<Answer, Refusal>>;
+
+/// One path and what it takes.
+pub(super) struct Endpoint {
+    pub(super) path: &'static str,
+    pub(super) methods: &'static [(Method, Handler)],
+    /// Largest body, bytes.
+    pub(super) body_bytes_max: usize,
+}
+
+macro_rules! endpoint {
+    ($path:literal, $($method:ident => $handler:path),+) => {
+        endpoint!($path, CONSUL_BODY_BYTES_MAX, $($method => $handler),+)
+    };
+    ($path:literal, $body_bytes_max:expr, $($method:ident => $handler:path),+) => {
+        Endpoint {
+            path: $path,
+            methods: &[$((Method::$method, |call| Box::pin($handler(call)))),+],
+            body_bytes_max: $body_bytes_max,
+        }
+    };
+}
+
+/// Every endpoint.
+pub(super) const ENDPOINTS: &[Endpoint] =
+    &[endpoint!("/v1/status/leader", GET => status::leader), endpoint!("/v1/status/peers", GET => status::peers)];
+
+/// The endpoint of a path, and what follows it in the path.
+pub(super) fn find(path: &str) -> Option<(&'static Endpoint, &str)> {
+    if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| endpoint.path == path) {
+        return Some((endpoint, ""));
+    }
+    let below = |endpoint: &'static Endpoint| {
+        let head = endpoint.path.strip_suffix('/')?;
+        let rest = path.strip_prefix(head)?;
+        // `/v1/kv` is `/v1/kv/` of nothing.
+        let rest = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
+        Some((endpoint, rest))
+    };
+    ENDPOINTS.iter().filter_map(below).max_by_key(|(endpoint, _)| endpoint.path.len())
+}
+
+impl Endpoint {
+    pub(super) fn handler(&self, method: &Method) -> Option<Handler> {
+        self.methods.iter().find(|(known, _)| known == method).map(|(_, handler)| *handler)
+    }
+
+    /// The methods, as the header `Allow` lists them.
+    pub(super) fn allow(&self) -> String {
+        let names: Vec<&str> =
+            std::iter::once("OPTIONS").chain(self.methods.iter().map(|(method, _)| method.as_str())).collect();
+        names.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_listed_once_and_begin_alike() {
+        let paths: BTreeSet<&str> = ENDPOINTS.iter().map(|endpoint| endpoint.path).collect();
+        assert_eq!(paths.len(), ENDPOINTS.len());
+        assert!(paths.iter().all(|path| path.starts_with("/v1/")));
+    }
+
+    #[test]
+    fn unknown_paths_and_methods_are_found_out() {
+        assert!(find("/v1").is_none() && find("/v1/").is_none() && find("/v1/nothing").is_none());
+        assert!(find("/v1/status/leader/x").is_none());
+        let (leader, rest) = find("/v1/status/leader").unwrap();
+        assert_eq!((leader.path, rest, leader.allow().as_str()), ("/v1/status/leader", "", "OPTIONS,GET"));
+        assert!(leader.handler(&Method::GET).is_some() && leader.handler(&Method::PUT).is_none());
+    }
+}
