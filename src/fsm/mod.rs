@@ -31,6 +31,7 @@ mod txn;
 mod validate;
 mod writer;
 
+pub use consul::read_txn as read_consul_txn;
 pub use range::range;
 pub use range_cursor::{RangeCursor, RangePart};
 pub use resource::unit_is_marked;

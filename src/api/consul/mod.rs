@@ -15,8 +15,11 @@ mod call;
 mod decode;
 mod duration;
 mod filter;
+mod kv;
 mod routes;
+mod session;
 mod status;
+mod txn;
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ pub(in crate::fsm) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: Leas
     writer.txn.end_deadline(&about)?;
     match about {
         Deadline::Session(session) => {
-            let mut draft = Draft::new(writer.txn, index);
+            let mut draft = Draft::new(&*writer.txn, index);
             draft.end_session(&session)?;
             draft.into_changes().write(writer)
         }

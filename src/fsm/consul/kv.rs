@@ -7,7 +7,7 @@ use crate::fsm::stop::Stop;
 use crate::storage::StorageError;
 use crate::storage::state::StateReader;
 use crate::types::LogIndex;
-use crate::types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
+use crate::types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFaultReason};
 
 /// What an operation has to tell, or why it does not hold.
 type Done = Result<Vec<KvEntry>, TxnFaultReason>;
@@ -141,24 +141,4 @@ fn write<S: StateReader>(
 
 fn without_value(entry: KvEntry) -> KvEntry {
     KvEntry { value: Bytes::new(), ..entry }
-}
-
-/// Evaluates operations that change nothing ([`KvVerb::is_read`]) on a state.
-///
-/// # Errors
-///
-/// If the disk failed.
-pub fn read_ops(state: &impl StateReader, ops: &[KvOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
-    let mut draft = Draft::new(state, LogIndex::ZERO);
-    let (mut items, mut faults) = (Vec::new(), Vec::new());
-    for (place, op) in (0u32..).zip(ops) {
-        debug_assert!(op.verb.is_read(), "invariant: checked by the caller");
-        match run(&mut draft, op) {
-            Ok(Ok(entries)) => items.extend(entries.into_iter().map(TxnItem::Kv)),
-            Ok(Err(reason)) => faults.push(TxnFault { op: place, reason }),
-            Err(Stop::Failed(error)) => return Err(error),
-            Err(Stop::Refused(refusal)) => unreachable!("invariant: reading refuses nothing, but: {refusal}"),
-        }
-    }
-    Ok(if faults.is_empty() { Ok(items) } else { Err(faults) })
 }

@@ -10,7 +10,7 @@ mod session;
 mod txn;
 
 pub(super) use deadline::due;
-pub use kv::read_ops;
+pub use txn::read_txn;
 
 use super::stop::Stop;
 use super::writer::Writer;
@@ -27,7 +27,7 @@ pub(super) fn apply(
 ) -> Result<ConsulOutcome, Stop> {
     match command {
         ConsulCommand::Kv(op) => {
-            let mut draft = Draft::new(writer.txn, index);
+            let mut draft = Draft::new(&*writer.txn, index);
             let done = match kv::run(&mut draft, op)? {
                 Ok(_) => true,
                 Err(TxnFaultReason::Session(refusal)) => return Err(refusal.into()),
@@ -39,7 +39,7 @@ pub(super) fn apply(
         ConsulCommand::Txn(ops) => txn::apply(writer, index, ops),
         ConsulCommand::SessionCreate(create) => session::create(writer, index, create),
         ConsulCommand::SessionDestroy(id) => {
-            let mut draft = Draft::new(writer.txn, index);
+            let mut draft = Draft::new(&*writer.txn, index);
             draft.end_session(id)?;
             draft.into_changes().write(writer)?;
             Ok(ConsulOutcome::SessionDestroyed)

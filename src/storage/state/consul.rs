@@ -158,7 +158,17 @@ pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTr
     Ok(tree)
 }
 
-/// The entries of `versions`, in their order; with `values` false without their values.
+/// Log index of the newest change of a path, a removal that is still known of included; zero if none is known.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn consul_newest(view: &super::ReadView<'_>, path: &[u8]) -> Result<LogIndex, StorageError> {
+    let mut scan = view.scan(Table::Kv, &KeyRange::One(consul_key(path)), NEWEST)?.with_tombstones();
+    Ok(scan.next()?.map_or(LogIndex::ZERO, |(_, version)| version.index))
+}
+
+/// The entries of `versions`, in their order.
 ///
 /// # Errors
 ///
@@ -166,7 +176,6 @@ pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTr
 pub fn consul_entries(
     state: &impl StateReader,
     versions: &[(Bytes, Version)],
-    values: bool,
 ) -> Result<Vec<KvEntry>, StorageError> {
     let mut sides = Vec::with_capacity(versions.len());
     for (path, _) in versions {
@@ -174,21 +183,15 @@ pub fn consul_entries(
     }
     let stored: Vec<Version> = sides.iter().flatten().copied().collect();
     let mut stored = state.load(&stored)?.into_iter();
-    let mut found = if values {
-        let versions: Vec<Version> = versions.iter().map(|(_, version)| *version).collect();
-        state.load(&versions)?.into_iter().map(|record| record.kv.value).collect()
-    } else {
-        vec![Bytes::new(); versions.len()]
-    }
-    .into_iter();
+    let live: Vec<Version> = versions.iter().map(|(_, version)| *version).collect();
+    let records = state.load(&live)?;
     let mut entries = Vec::with_capacity(versions.len());
-    for ((path, version), side) in versions.iter().zip(&sides) {
+    for (((path, version), side), record) in versions.iter().zip(&sides).zip(records) {
         let side = match side {
             Some(_) => decode_side(&stored.next().expect("invariant: one record per version").kv)?,
             None => state.foreign_side(version)?,
         };
-        let value = found.next().expect("invariant: one value per version");
-        entries.push(KvEntry { path: path.clone(), value, side, modified: version.index });
+        entries.push(KvEntry { path: path.clone(), value: record.kv.value, side, modified: version.index });
     }
     Ok(entries)
 }

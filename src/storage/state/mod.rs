@@ -28,7 +28,7 @@ mod txn;
 mod type_record;
 mod view;
 
-pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_tree, sessions};
+pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use catalog::CatalogReader;
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;

@@ -108,6 +108,15 @@ pub enum TxnOp {
     Kv(KvOp),
 }
 
+impl TxnOp {
+    /// Whether it changes nothing.
+    pub const fn is_read(&self) -> bool {
+        match self {
+            Self::Kv(op) => op.verb.is_read(),
+        }
+    }
+}
+
 /// What a command came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulOutcome {
