@@ -148,12 +148,7 @@ fn write_side(side: &KvSide) -> pb::ConsulSide {
 }
 
 fn read_side(side: pb::ConsulSide) -> KvSide {
-    KvSide {
-        flags: side.flags,
-        session: side.session,
-        lock_index: side.lock_index,
-        created: LogIndex(side.created),
-    }
+    KvSide { flags: side.flags, session: side.session, lock_index: side.lock_index, created: LogIndex(side.created) }
 }
 
 fn write_session(session: &Session) -> pb::ConsulSession {

@@ -15,11 +15,7 @@ pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Resul
 }
 
 /// `at` is where the log entry is.
-pub(super) fn expire(
-    writer: &mut Writer<'_, '_>,
-    at: (Term, LogIndex),
-    expire: &LeaseExpire,
-) -> Result<Outcome, Stop> {
+pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: &LeaseExpire) -> Result<Outcome, Stop> {
     let (term, index) = at;
     let Some(lease) = writer.txn.lease(expire.id)? else {
         return Err(Refusal::LeaseNotFound.into());

@@ -4,8 +4,8 @@
 //! always taken.
 
 use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::consul::{ConsulCommand, KvOp, TxnOp as ConsulTxnOp};
 use crate::types::catalog::{CatalogCommand, Check, Service};
+use crate::types::consul::{ConsulCommand, KvOp, TxnOp as ConsulTxnOp};
 use crate::types::resource::{Condition, ResourceCommand};
 use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
@@ -99,6 +99,9 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
         ConsulCommand::Txn(ops) => ops.iter().map(|ConsulTxnOp::Kv(op)| op_bytes(op)).sum(),
         ConsulCommand::SessionCreate(_) => PUT_OVERHEAD_BYTES,
         ConsulCommand::SessionDestroy(_) => 0,
+    }
+}
+
 /// About what a registration takes: texts that may be long are counted, the rest is in the overhead of a row.
 fn catalog_bytes(command: &CatalogCommand) -> u64 {
     let service = |service: &Service| {
@@ -152,7 +155,7 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseAttach(_)
         | Command::LeaseTxn(_)
         | Command::Resource(_)
-        | Command::Consul(_) => true,
+        | Command::Consul(_)
         | Command::Catalog(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)

@@ -147,14 +147,6 @@ impl Node {
         Ok(())
     }
 
-    /// Reads on the spot: for little.
-    pub(super) fn look<T>(
-        &self,
-        work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError>,
-    ) -> Result<Read<T>, NodeError> {
-        read_now(&self.inner, work)
-    }
-
     pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 
-use super::consul::ConsulCommand;
 use super::catalog::CatalogCommand;
+use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
 use super::{
     KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,

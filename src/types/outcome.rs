@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use super::consul::{ConsulOutcome, SessionRefusal};
 use super::catalog::{CatalogDone, CatalogRefusal};
+use super::consul::{ConsulOutcome, SessionRefusal};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 

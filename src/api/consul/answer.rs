@@ -219,8 +219,8 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
-        // Consul's servers say it, and its agents pass it on as their own failure.
-        Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        // Consul's servers say so, and its agents pass it on as their own failure.
+        Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

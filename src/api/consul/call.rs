@@ -202,7 +202,7 @@ impl Query {
 
     /// The first value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Every value of a parameter.

@@ -68,7 +68,8 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
         }
     };
     let subject = ConsulSubject::Key(path.clone());
-    let found = blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let found =
+        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     let Some(entry) = found.value else { return Ok(nothing(freshness, found.index)) };
     if call.query.is_there("raw") {
         let meta = Meta { index: found.index, consistency: freshness.name };
@@ -89,7 +90,8 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());
-    let found = blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let found =
+        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     if found.value.is_empty() {
         return Ok(nothing(freshness, found.index));
     }
@@ -109,7 +111,8 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());
-    let found = blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let found =
+        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     if found.value.is_empty() && !prefix.is_empty() {
         return Ok(nothing(freshness, found.index));
     }

@@ -219,7 +219,10 @@ mod tests {
         .unwrap();
         let session = &create.session;
         assert!(!create.default_check && create.node_required);
-        assert_eq!((&session.node_checks[..], &session.service_checks[..]), (&["a".into(), "b".into()][..], &["c".into()][..]));
+        assert_eq!(
+            (&session.node_checks[..], &session.service_checks[..]),
+            (&["a".into(), "b".into()][..], &["c".into()][..])
+        );
         assert_eq!((session.ttl_ms, session.ttl.as_str(), session.lock_delay_ms), (10_000, "10s", 60_000));
         assert!(!created(&json!({"NodeChecks": []})).unwrap().default_check);
     }
@@ -248,7 +251,10 @@ mod tests {
             (json!({"LockDelay": "x"}), "is no duration"),
             (json!({"LockDelay": -1}), "wanted a duration"),
             (json!({"Checks": "a"}), "wanted a list of texts"),
-            (json!({"NodeChecks": vec!["x"; 65].iter().enumerate().map(|(n, _)| n.to_string()).collect::<Vec<_>>()}), "at most 64"),
+            (
+                json!({"NodeChecks": vec!["x"; 65].iter().enumerate().map(|(n, _)| n.to_string()).collect::<Vec<_>>()}),
+                "at most 64",
+            ),
         ] {
             let refused = created(&body).unwrap_err();
             assert!(refused.contains(wanted), "{body}: {refused}");

@@ -83,7 +83,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
 fn describe(op: &TxnOp) -> String {
     match op {
         TxnOp::Kv(op) => {
-            let (name, _) = KV_VERBS.iter().find(|(_, verb)| *verb == op.verb).expect("invariant: every verb is listed");
+            let (name, _) =
+                KV_VERBS.iter().find(|(_, verb)| *verb == op.verb).expect("invariant: every verb is listed");
             format!("failed to {name} key {:?}", String::from_utf8_lossy(&op.path))
         }
     }
@@ -116,12 +117,14 @@ fn read_kv(place: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
     }
     let value = match op.text("Value")?.as_str() {
         "" => Bytes::new(),
-        text => {
-            STANDARD.decode(text).map_err(|_| failed(&format!("[{place}].KV.Value is not base64")))?.into()
-        }
+        text => STANDARD.decode(text).map_err(|_| failed(&format!("[{place}].KV.Value is not base64")))?.into(),
     };
     if value.len() > CONSUL_VALUE_BYTES_MAX {
-        let text = format!("Value for key {:?} is too large ({} > {CONSUL_VALUE_BYTES_MAX} bytes)", op.text("Key")?, value.len());
+        let text = format!(
+            "Value for key {:?} is too large ({} > {CONSUL_VALUE_BYTES_MAX} bytes)",
+            op.text("Key")?,
+            value.len()
+        );
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
     }
     Ok(KvOp {
@@ -159,7 +162,10 @@ mod tests {
         ]))
         .unwrap();
         let TxnOp::Kv(set) = &ops[0];
-        assert_eq!((set.verb, &set.path[..], &set.value[..], set.flags), (KvVerb::Set, &b"a"[..], &b"hi"[..], u64::MAX));
+        assert_eq!(
+            (set.verb, &set.path[..], &set.value[..], set.flags),
+            (KvVerb::Set, &b"a"[..], &b"hi"[..], u64::MAX)
+        );
         let TxnOp::Kv(cas) = &ops[1];
         assert_eq!((cas.verb, cas.index), (KvVerb::Cas, LogIndex(7)));
         assert_eq!(describe(&ops[2]), "failed to get-tree key \"\"");

@@ -129,12 +129,7 @@ fn write<S: StateReader>(
     let side = KvSide { flags: op.flags, ..side };
     let written = match existing {
         Some(entry) if entry.value == op.value && entry.side == side => entry,
-        _ => draft.write(KvEntry {
-            path: op.path.clone(),
-            value: op.value.clone(),
-            side,
-            modified: LogIndex::ZERO,
-        })?,
+        _ => draft.write(KvEntry { path: op.path.clone(), value: op.value.clone(), side, modified: LogIndex::ZERO })?,
     };
     Ok(vec![without_value(written)])
 }

@@ -28,10 +28,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, index: LogIndex, ops: &[TxnOp])
 /// # Errors
 ///
 /// If the disk failed.
-pub fn read_txn(
-    state: &impl StateReader,
-    ops: &[TxnOp],
-) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
+pub fn read_txn(state: &impl StateReader, ops: &[TxnOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
     debug_assert!(ops.iter().all(TxnOp::is_read), "invariant: checked by the caller");
     let worked = settle(work(state, LogIndex::ZERO, ops))?.expect("invariant: nothing is refused");
     Ok(worked.map(|(items, _)| items))

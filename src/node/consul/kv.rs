@@ -6,7 +6,7 @@ use super::other;
 use crate::fsm;
 use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
 use crate::storage::ReadView;
-use crate::storage::state::{ConsulReader, StateReader, consul_entries, consul_newest, consul_tree};
+use crate::storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
 use crate::types::catalog::Indexed;
 use crate::types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
 
@@ -157,10 +157,9 @@ mod tests {
     #[test]
     fn paths_are_cut_at_the_separator() {
         let all = ["a", "a/1", "a/2/x", "a/2/y", "b/1"];
-        for (prefix, separator, wanted) in [
-            ("", "", vec!["a", "a/1", "a/2/x", "a/2/y", "b/1"]),
-            ("", "/", vec!["a", "a/", "b/"]),
-        ] {
+        for (prefix, separator, wanted) in
+            [("", "", vec!["a", "a/1", "a/2/x", "a/2/y", "b/1"]), ("", "/", vec!["a", "a/", "b/"])]
+        {
             assert_eq!(folded(&all, prefix, separator), wanted, "{prefix} {separator}");
         }
         assert_eq!(folded(&all[1..4], "a/", "/"), ["a/1", "a/2/"]);

@@ -2,11 +2,10 @@
 
 use super::other;
 use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::storage::ReadView;
-use crate::storage::state::{ConsulReader, StateReader, sessions};
+use crate::storage::state::{ConsulReader, sessions};
 use crate::types::catalog::Indexed;
 use crate::types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, SessionCreate, SessionRefusal};
-use crate::types::{LeaseQuestion, Refusal};
+use crate::types::{LeaseId, LeaseQuestion, Refusal};
 
 impl Node {
     /// Makes a session under an id of its own choice; the id.
@@ -52,16 +51,10 @@ impl Node {
     ///
     /// As [`Node::lease_keep_alive`]; asking again is safe.
     pub async fn session_renew(&self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
-        let look = |view: &ReadView<'_>| {
-            let session = view.session(&id)?;
-            Ok(Ok((session, view.deadline(&Deadline::Session(id.clone()))?)))
-        };
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
-        let mut found = self.look(look)?;
+        let mut found = self.session_and_deadline(ctx, Consistency::Serializable, id.clone()).await?;
         if found.value.0.is_none() {
             // It may have been made elsewhere a moment ago.
-            self.ready_to_read(ctx, Consistency::Linearizable).await?;
-            found = self.look(look)?;
+            found = self.session_and_deadline(ctx, Consistency::Linearizable, id).await?;
         }
         let Read { index, revision, value: (session, deadline) } = found;
         let value = match (session, deadline) {
@@ -72,6 +65,19 @@ impl Node {
             (session, _) => session,
         };
         Ok(Read { index, revision, value })
+    }
+
+    async fn session_and_deadline(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        id: String,
+    ) -> Result<Read<(Option<Session>, Option<LeaseId>)>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(true, ctx.deadline, move |view| {
+            Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?)))
+        })
+        .await
     }
 
     /// A session, with the query index of sessions.
@@ -103,7 +109,8 @@ impl Node {
         consistency: Consistency,
         node: Option<String>,
     ) -> Result<Read<Indexed<Vec<Session>>>, NodeError> {
-        self.read_sessions(ctx, consistency, move |session| node.as_ref().is_none_or(|node| session.node == *node)).await
+        self.read_sessions(ctx, consistency, move |session| node.as_ref().is_none_or(|node| session.node == *node))
+            .await
     }
 
     async fn read_sessions(

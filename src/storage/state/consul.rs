@@ -173,10 +173,7 @@ pub fn consul_newest(view: &super::ReadView<'_>, path: &[u8]) -> Result<LogIndex
 /// # Errors
 ///
 /// If the disk failed, or what is stored cannot be decoded.
-pub fn consul_entries(
-    state: &impl StateReader,
-    versions: &[(Bytes, Version)],
-) -> Result<Vec<KvEntry>, StorageError> {
+pub fn consul_entries(state: &impl StateReader, versions: &[(Bytes, Version)]) -> Result<Vec<KvEntry>, StorageError> {
     let mut sides = Vec::with_capacity(versions.len());
     for (path, _) in versions {
         sides.push(state.lookup(Table::ConsulSide, path, NEWEST)?);

@@ -6,8 +6,8 @@
 //! applied position inside it.
 
 mod cache;
-mod consul;
 mod catalog;
+mod consul;
 mod db;
 mod files;
 mod filter;
@@ -28,8 +28,8 @@ mod txn;
 mod type_record;
 mod view;
 
-pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use catalog::CatalogReader;
+pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;
 pub use options::StateOptions;
