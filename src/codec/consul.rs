@@ -3,13 +3,15 @@
 use bytes::Bytes;
 
 use super::CodecError;
+use super::catalog;
 use super::command::{decode_message, encode_message};
 use super::kv::{required, unknown};
 use crate::pb::internal as pb;
 use crate::types::LogIndex;
+use crate::types::catalog::{Check, Node, Service};
 use crate::types::consul::{
-    ConsulCommand, ConsulOutcome, KvEntry, KvOp, KvSide, KvVerb, Session, SessionBehavior, SessionCreate,
-    SessionRefusal, TxnFault, TxnFaultReason, TxnItem, TxnOp,
+    CatalogVerb, ConsulCommand, ConsulOutcome, KvEntry, KvOp, KvSide, KvVerb, Session, SessionBehavior, SessionCreate,
+    SessionRefusal, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow,
 };
 
 /// The only format of stored records so far.
@@ -49,9 +51,10 @@ pub(super) fn write_command(command: &ConsulCommand) -> pb::ConsulCommand {
         ConsulCommand::Kv(op) => Command::Kv(write_op(op)),
         ConsulCommand::Txn(ops) => {
             let op = |op: &TxnOp| match op {
-                TxnOp::Kv(op) => pb::ConsulTxnOp { op: Some(pb::consul_txn_op::Op::Kv(write_op(op))) },
+                TxnOp::Kv(op) => pb::consul_txn_op::Op::Kv(write_op(op)),
+                TxnOp::Catalog(verb, row) => pb::consul_txn_op::Op::Catalog(write_catalog_op(*verb, row)),
             };
-            Command::Txn(pb::ConsulTxn { ops: ops.iter().map(op).collect() })
+            Command::Txn(pb::ConsulTxn { ops: ops.iter().map(|it| pb::ConsulTxnOp { op: Some(op(it)) }).collect() })
         }
         ConsulCommand::SessionCreate(create) => Command::SessionCreate(pb::ConsulSessionCreate {
             session: Some(write_session(&create.session)),
@@ -71,6 +74,7 @@ pub(super) fn read_command(command: pb::ConsulCommand) -> Result<ConsulCommand, 
             let op = |op: pb::ConsulTxnOp| {
                 Ok(match required(op.op, "ConsulTxnOp.op")? {
                     pb::consul_txn_op::Op::Kv(op) => TxnOp::Kv(read_op(op)?),
+                    pb::consul_txn_op::Op::Catalog(op) => read_catalog_op(op)?,
                 })
             };
             ConsulCommand::Txn(txn.ops.into_iter().map(op).collect::<Result<_, CodecError>>()?)
@@ -90,11 +94,11 @@ pub(super) fn write_outcome(outcome: &ConsulOutcome) -> pb::ConsulOutcome {
         ConsulOutcome::Kv(done) => Outcome::Kv(*done),
         ConsulOutcome::Txn(items) => {
             let item = |item: &TxnItem| match item {
-                TxnItem::Kv(entry) => {
-                    pb::ConsulTxnItem { item: Some(pb::consul_txn_item::Item::Kv(write_entry(entry))) }
-                }
+                TxnItem::Kv(entry) => pb::consul_txn_item::Item::Kv(write_entry(entry)),
+                TxnItem::Catalog(row) => pb::consul_txn_item::Item::Catalog(write_row(row)),
             };
-            Outcome::Txn(pb::ConsulTxnDone { items: items.iter().map(item).collect() })
+            let items = items.iter().map(|it| pb::ConsulTxnItem { item: Some(item(it)) });
+            Outcome::Txn(pb::ConsulTxnDone { items: items.collect() })
         }
         ConsulOutcome::TxnFailed(faults) => {
             Outcome::TxnFailed(pb::ConsulTxnFailed { faults: faults.iter().map(write_fault).collect() })
@@ -113,6 +117,7 @@ pub(super) fn read_outcome(outcome: pb::ConsulOutcome) -> Result<ConsulOutcome, 
             let item = |item: pb::ConsulTxnItem| {
                 Ok(match required(item.item, "ConsulTxnItem.item")? {
                     pb::consul_txn_item::Item::Kv(entry) => TxnItem::Kv(read_entry(entry)?),
+                    pb::consul_txn_item::Item::Catalog(row) => TxnItem::Catalog(read_row(row)?),
                 })
             };
             ConsulOutcome::Txn(done.items.into_iter().map(item).collect::<Result<_, CodecError>>()?)
@@ -206,6 +211,37 @@ fn read_op(op: pb::ConsulKvOp) -> Result<KvOp, CodecError> {
     })
 }
 
+fn write_catalog_op(verb: CatalogVerb, row: &TxnRow) -> pb::ConsulCatalogOp {
+    let place = CatalogVerb::ALL.iter().position(|known| *known == verb).expect("invariant: every verb is listed");
+    let verb = i32::try_from(place + 1).expect("invariant: there are few");
+    pb::ConsulCatalogOp { verb, row: Some(write_row(row)) }
+}
+
+fn read_catalog_op(op: pb::ConsulCatalogOp) -> Result<TxnOp, CodecError> {
+    let verb = listed(&CatalogVerb::ALL, op.verb).ok_or_else(|| unknown("ConsulCatalogOp.verb", op.verb))?;
+    Ok(TxnOp::Catalog(verb, read_row(required(op.row, "ConsulCatalogOp.row")?)?))
+}
+
+fn write_row(row: &TxnRow) -> pb::ConsulCatalogRow {
+    use pb::consul_catalog_row::Row;
+    let (message, created, modified) = match row {
+        TxnRow::Node(row) => (Row::Node(catalog::write_node(row)), row.created, row.modified),
+        TxnRow::Service(row) => (Row::Service(catalog::write_service(row)), row.created, row.modified),
+        TxnRow::Check(row) => (Row::Check(catalog::write_check(row)), row.created, row.modified),
+    };
+    pb::ConsulCatalogRow { row: Some(message), created: created.get(), modified: modified.get() }
+}
+
+fn read_row(row: pb::ConsulCatalogRow) -> Result<TxnRow, CodecError> {
+    use pb::consul_catalog_row::Row;
+    let (created, modified) = (LogIndex(row.created), LogIndex(row.modified));
+    Ok(match required(row.row, "ConsulCatalogRow.row")? {
+        Row::Node(row) => TxnRow::Node(Box::new(Node { created, modified, ..catalog::read_node(row) })),
+        Row::Service(row) => TxnRow::Service(Box::new(Service { created, modified, ..catalog::read_service(row)? })),
+        Row::Check(row) => TxnRow::Check(Box::new(Check { created, modified, ..catalog::read_check(row)? })),
+    })
+}
+
 fn write_entry(entry: &KvEntry) -> pb::ConsulKvEntry {
     pb::ConsulKvEntry {
         path: entry.path.clone(),
@@ -234,6 +270,8 @@ fn write_fault(fault: &TxnFault) -> pb::ConsulTxnFault {
         TxnFaultReason::Absent => Reason::Absent(pb::Unit {}),
         TxnFaultReason::Present => Reason::Present(pb::Unit {}),
         TxnFaultReason::Session(refusal) => Reason::Session(write_refusal(refusal)),
+        TxnFaultReason::RowAbsent => Reason::RowAbsent(pb::Unit {}),
+        TxnFaultReason::Catalog(refusal) => Reason::Catalog(refusal as i32),
     };
     pb::ConsulTxnFault { op: fault.op, reason: Some(reason) }
 }
@@ -248,6 +286,8 @@ fn read_fault(fault: pb::ConsulTxnFault) -> Result<TxnFault, CodecError> {
         Reason::Absent(pb::Unit {}) => TxnFaultReason::Absent,
         Reason::Present(pb::Unit {}) => TxnFaultReason::Present,
         Reason::Session(number) => TxnFaultReason::Session(read_refusal(number)?),
+        Reason::RowAbsent(pb::Unit {}) => TxnFaultReason::RowAbsent,
+        Reason::Catalog(number) => TxnFaultReason::Catalog(catalog::read_refusal(number)?),
     };
     Ok(TxnFault { op: fault.op, reason })
 }

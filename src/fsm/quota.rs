@@ -4,8 +4,8 @@
 //! always taken.
 
 use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::catalog::{CatalogCommand, Check, Service};
-use crate::types::consul::{ConsulCommand, KvOp, TxnOp as ConsulTxnOp};
+use crate::types::catalog::{CatalogCommand, Check, Node, Registration, Service};
+use crate::types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow};
 use crate::types::resource::{Condition, ResourceCommand};
 use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
@@ -96,10 +96,28 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
     };
     match command {
         ConsulCommand::Kv(op) => op_bytes(op),
-        ConsulCommand::Txn(ops) => ops.iter().map(|ConsulTxnOp::Kv(op)| op_bytes(op)).sum(),
+        ConsulCommand::Txn(ops) => {
+            let bytes = |op: &ConsulTxnOp| match op {
+                ConsulTxnOp::Kv(op) => op_bytes(op),
+                ConsulTxnOp::Catalog(CatalogVerb::Set | CatalogVerb::Cas, row) => row_bytes(row),
+                ConsulTxnOp::Catalog(CatalogVerb::Get | CatalogVerb::Delete | CatalogVerb::DeleteCas, _) => 0,
+            };
+            ops.iter().map(bytes).sum()
+        }
         ConsulCommand::SessionCreate(_) => PUT_OVERHEAD_BYTES,
         ConsulCommand::SessionDestroy(_) => 0,
     }
+}
+
+/// As [`catalog_bytes`] counts it.
+fn row_bytes(row: &TxnRow) -> u64 {
+    let mut registration = Registration::default();
+    match row {
+        TxnRow::Node(row) => registration.node = Node::clone(row),
+        TxnRow::Service(row) => registration.service = Some(Service::clone(row)),
+        TxnRow::Check(row) => registration.checks.push(Check::clone(row)),
+    }
+    catalog_bytes(&CatalogCommand::Register(Box::new(registration)))
 }
 
 /// About what a registration takes: texts that may be long are counted, the rest is in the overhead of a row.

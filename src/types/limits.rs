@@ -146,6 +146,8 @@ pub const SESSION_TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 pub const LOCK_DELAY_MS_DEFAULT: u64 = 15_000;
 /// Longest lock delay, milliseconds (Consul's).
 pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
+/// Shortest time for which a check is critical before its service is deregistered, seconds (Consul's).
+pub const CRITICAL_SERVICE_SECONDS_MIN: i64 = 60;
 /// Checks that one session stands on, count.
 pub const SESSION_CHECKS_MAX: usize = 64;
 

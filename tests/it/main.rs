@@ -8,6 +8,7 @@ mod alarms;
 mod availability;
 mod backup;
 mod cluster;
+mod consul_kv;
 mod contests;
 mod forwarding;
 mod gateway;

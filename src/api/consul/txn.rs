@@ -55,13 +55,14 @@ struct FaultBody {
 /// Does operations, all or none; those that only read are not replicated.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
-    let read_only = ops.iter().all(TxnOp::is_read);
     let names: Vec<String> = ops.iter().map(describe).collect();
-    let done = if read_only {
-        let freshness = call.freshness()?;
-        call.node().read_consul_txn(&call.context()?, freshness.consistency, ops).await?
-    } else {
-        call.node().consul_txn(&call.context()?, ops).await?
+    let reads: Option<Vec<KvOp>> = ops.iter().map(|op| op.as_read().cloned()).collect();
+    let done = match reads {
+        Some(reads) => {
+            let freshness = call.freshness()?;
+            call.node().read_consul_txn(&call.context()?, freshness.consistency, reads).await?
+        }
+        None => call.node().consul_txn(&call.context()?, ops).await?,
     };
     Ok(match done.value {
         Ok(items) => {

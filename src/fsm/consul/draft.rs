@@ -33,6 +33,7 @@ struct Slot {
 }
 
 /// What has to be written.
+#[derive(Default)]
 pub(super) struct Changes {
     slots: BTreeMap<Bytes, Slot>,
     ended: BTreeMap<String, Session>,
@@ -55,6 +56,12 @@ impl<'a, S: StateReader> Draft<'a, S> {
             self.slots.insert(path.clone(), slot);
         }
         Ok(self.slots.get_mut(path).expect("invariant: it was put there"))
+    }
+
+    /// Goes on with what operations have done so far, on the same state.
+    pub(super) fn resume(changes: Changes, state: &'a S, index: LogIndex) -> Self {
+        let Changes { slots, ended, delayed } = changes;
+        Self { state, index, slots, ended, delayed }
     }
 
     /// A key as of now.
@@ -134,6 +141,18 @@ impl<'a, S: StateReader> Draft<'a, S> {
         }
         self.ended.insert(session.id.clone(), session);
         Ok(())
+    }
+
+    /// Ends the sessions that stand on a check.
+    pub(super) fn end_sessions_of_check(&mut self, node: &str, check: &str) -> Result<(), StorageError> {
+        let ids = self.state.check_sessions(node, check)?;
+        ids.iter().try_for_each(|id| self.end_session(id))
+    }
+
+    /// Ends the sessions of a node.
+    pub(super) fn end_sessions_of_node(&mut self, node: &str) -> Result<(), StorageError> {
+        let ids = self.state.node_sessions(node)?;
+        ids.iter().try_for_each(|id| self.end_session(id))
     }
 
     /// What has to be written.

@@ -5,11 +5,14 @@
 
 mod deadline;
 mod draft;
+mod follow;
 mod kv;
+mod rows;
 mod session;
 mod txn;
 
 pub(super) use deadline::due;
+pub(super) use follow::follow;
 pub use txn::read_txn;
 
 use super::stop::Stop;

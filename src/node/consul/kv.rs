@@ -117,7 +117,7 @@ impl Node {
         &self,
         ctx: &RequestContext,
         consistency: Consistency,
-        ops: Vec<TxnOp>,
+        ops: Vec<KvOp>,
     ) -> Result<Read<ConsulTxnDone>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
         self.read(false, ctx.deadline, move |view: &ReadView<'_>| fsm::read_consul_txn(view, &ops).map(Ok)).await

@@ -74,10 +74,8 @@ impl Node {
         id: String,
     ) -> Result<Read<(Option<Session>, Option<LeaseId>)>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        self.read(true, ctx.deadline, move |view| {
-            Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?)))
-        })
-        .await
+        self.read(true, ctx.deadline, move |view| Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?))))
+            .await
     }
 
     /// A session, with the query index of sessions.

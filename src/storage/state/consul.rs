@@ -14,6 +14,7 @@ use super::record::Version;
 use super::txn::WriteTxn;
 use crate::codec;
 use crate::storage::StorageError;
+use crate::types::catalog::canonical;
 use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
 use crate::types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
 
@@ -82,22 +83,22 @@ pub trait ConsulReader: StateReader + Sized {
         self.index_entries(&keys::session_paths_prefix(session))
     }
 
-    /// The ids of a node's sessions, in order.
+    /// The ids of the sessions of a node, which is named in any case, in order.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     fn node_sessions(&self, node: &str) -> Result<Vec<String>, StorageError> {
-        texts(self.index_entries(&keys::node_sessions_prefix(node))?)
+        texts(self.index_entries(&keys::node_sessions_prefix(&canonical(node)))?)
     }
 
-    /// The ids of the sessions that stand on a check, in order.
+    /// The ids of the sessions that stand on a check of a node, which is named in any case, in order.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     fn check_sessions(&self, node: &str, check: &str) -> Result<Vec<String>, StorageError> {
-        texts(self.index_entries(&keys::check_sessions_prefix(node, check))?)
+        texts(self.index_entries(&keys::check_sessions_prefix(&canonical(node), check))?)
     }
 
     /// The deadline about something, if one runs.
@@ -267,10 +268,10 @@ impl WriteTxn<'_> {
     }
 
     fn index_session(&mut self, session: &Session, present: bool) {
-        let id = session.id.as_bytes();
-        self.index.insert([&keys::node_sessions_prefix(&session.node)[..], id].concat(), present);
+        let (id, node) = (session.id.as_bytes(), canonical(&session.node));
+        self.index.insert([&keys::node_sessions_prefix(&node)[..], id].concat(), present);
         for check in session.checks() {
-            self.index.insert([&keys::check_sessions_prefix(&session.node, check)[..], id].concat(), present);
+            self.index.insert([&keys::check_sessions_prefix(&node, check)[..], id].concat(), present);
         }
     }
 

@@ -10,7 +10,9 @@ mod session;
 use bytes::Bytes;
 
 pub use deadline::Deadline;
-pub use op::{ConsulCommand, ConsulOutcome, KvOp, KvVerb, TxnFault, TxnFaultReason, TxnItem, TxnOp};
+pub use op::{
+    CatalogVerb, ConsulCommand, ConsulOutcome, KvOp, KvVerb, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow,
+};
 pub use session::{Session, SessionBehavior, SessionCreate, SessionRefusal};
 
 use super::LogIndex;

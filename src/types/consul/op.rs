@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::{KvEntry, SessionCreate, SessionRefusal};
 use crate::types::LogIndex;
+use crate::types::catalog::{CatalogRefusal, Check, Node, Service};
 
 /// A command of Consul's KV and session API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,15 +107,51 @@ impl KvVerb {
 pub enum TxnOp {
     /// On a path.
     Kv(KvOp),
+    /// On a row of the catalog.
+    Catalog(CatalogVerb, TxnRow),
 }
 
 impl TxnOp {
-    /// Whether it changes nothing.
-    pub const fn is_read(&self) -> bool {
+    /// The operation on a path that it is, if it changes nothing and need not be replicated. Operations on the catalog are
+    /// replicated, whatever they do.
+    pub fn as_read(&self) -> Option<&KvOp> {
         match self {
-            Self::Kv(op) => op.verb.is_read(),
+            Self::Kv(op) => op.verb.is_read().then_some(op),
+            Self::Catalog(..) => None,
         }
     }
+}
+
+/// What is done to a row of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogVerb {
+    /// Reads it; it must be there.
+    Get,
+    /// Writes it.
+    Set,
+    /// Writes it if the index is that of the stored one; 0 means that it must not be there.
+    Cas,
+    /// Removes it, with what is on it.
+    Delete,
+    /// Removes it if the index is its own. One that is not there is removed.
+    DeleteCas,
+}
+
+impl CatalogVerb {
+    /// Every verb; the place is its number on the wire, from 1.
+    pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Cas, Self::Delete, Self::DeleteCas];
+}
+
+/// A row of the catalog. In an operation `modified` is the index that is expected, and where nothing is written the names alone
+/// count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnRow {
+    /// A node.
+    Node(Box<Node>),
+    /// An instance of a service on a node.
+    Service(Box<Service>),
+    /// A check on a node.
+    Check(Box<Check>),
 }
 
 /// What a command came to.
@@ -137,6 +174,8 @@ pub enum ConsulOutcome {
 pub enum TxnItem {
     /// A key; without its value after a write.
     Kv(KvEntry),
+    /// A row of the catalog.
+    Catalog(TxnRow),
 }
 
 /// Why an operation stopped its transaction.
@@ -172,4 +211,10 @@ pub enum TxnFaultReason {
     /// What is wrong with the session.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
+    /// There is no such row in the catalog.
+    #[error("it doesn't exist")]
+    RowAbsent,
+    /// A rule of the catalog.
+    #[error(transparent)]
+    Catalog(#[from] CatalogRefusal),
 }
