@@ -10,9 +10,9 @@ use super::kv::{required, unknown};
 use crate::pb::internal as pb;
 use crate::types::LogIndex;
 use crate::types::catalog::{
-    CatalogCommand, CatalogDone, CatalogRefusal, Check, CheckDefinition, CheckGuard, CheckStatus, Deregistered,
-    Deregistration, LinkedService, Locality, Node, Proxy, Registration, Service, ServiceAddress, ServiceConnect,
-    ServiceKind, TerminatingGateway, Weights,
+    CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogOp, CatalogRefusal, CatalogTable, CatalogTopic,
+    Check, CheckDefinition, CheckGuard, CheckStatus, Deregistered, Deregistration, LinkedService, Locality, Node,
+    Proxy, Registration, Service, ServiceAddress, ServiceConnect, ServiceKind, TerminatingGateway, Weights,
 };
 
 /// The only format of stored rows so far.
@@ -405,4 +405,112 @@ fn read_gateway(gateway: pb::TerminatingGateway) -> TerminatingGateway {
         created: LogIndex(gateway.created),
         modified: LogIndex(gateway.modified),
     }
+}
+
+/// An event as history keeps it: rows that are still there after its command are named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedEvent {
+    /// What sort of event it is.
+    pub topic: CatalogTopic,
+    /// Whether something came or changed, or went.
+    pub op: CatalogOp,
+    /// The subject.
+    pub key: String,
+    /// What it is about.
+    pub body: RecordedBody,
+}
+
+/// What a recorded event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordedBody {
+    /// An instance, to be read with these checks.
+    Instance {
+        /// Name of the node.
+        node: String,
+        /// Id of the instance.
+        service_id: String,
+        /// Ids of the checks, in order.
+        check_ids: Vec<String>,
+    },
+    /// An instance that went.
+    Gone {
+        /// Name of the node.
+        node: String,
+        /// The instance, as it was last.
+        service: Box<Service>,
+    },
+    /// The name of a service.
+    Name(String),
+    /// The name of a node, to be read unless it went.
+    Node(String),
+    /// A table.
+    Table(CatalogTable),
+}
+
+/// The bytes of what a command meant to subscribers.
+pub fn encode_events(events: &[CatalogEvent]) -> Bytes {
+    let events = events.iter().map(write_event).collect();
+    encode_message(FORMAT, &pb::CatalogEvents { events })
+}
+
+fn write_event(event: &CatalogEvent) -> pb::CatalogEvent {
+    use pb::catalog_event::Body as Wire;
+    let body = match (&event.body, event.op) {
+        (CatalogBody::Instance(gone), CatalogOp::Deregister) => Wire::GoneInstance(pb::GoneInstance {
+            node: gone.node.name.clone(),
+            service: Some(write_service(&gone.service)),
+        }),
+        (CatalogBody::Instance(instance), CatalogOp::Register) => Wire::Instance(pb::InstanceRef {
+            node: instance.node.name.clone(),
+            service_id: instance.service.id.clone(),
+            check_ids: instance.checks.iter().map(|check| check.id.clone()).collect(),
+        }),
+        (CatalogBody::Name(name), _) => Wire::Name(name.to_string()),
+        (CatalogBody::Node(node), _) => Wire::Node(node.name.clone()),
+        (CatalogBody::Table(table), _) => Wire::Table(*table as i32),
+    };
+    pb::CatalogEvent {
+        topic: event.topic as i32,
+        deregister: event.op == CatalogOp::Deregister,
+        key: event.key.to_string(),
+        body: Some(body),
+    }
+}
+
+/// Reads [`encode_events`].
+///
+/// # Errors
+///
+/// Anything that this version does not fully understand.
+pub fn decode_events(bytes: Bytes) -> Result<Vec<RecordedEvent>, CodecError> {
+    let message: pb::CatalogEvents = decode_message("events of the catalog", FORMAT, bytes)?;
+    message.events.into_iter().map(read_event).collect()
+}
+
+fn read_event(event: pb::CatalogEvent) -> Result<RecordedEvent, CodecError> {
+    use pb::catalog_event::Body as Wire;
+    let topic = CatalogTopic::ALL.into_iter().find(|topic| *topic as i32 == event.topic);
+    let body = match required(event.body, "CatalogEvent.body")? {
+        Wire::Instance(instance) => RecordedBody::Instance {
+            node: instance.node,
+            service_id: instance.service_id,
+            check_ids: instance.check_ids,
+        },
+        Wire::GoneInstance(gone) => RecordedBody::Gone {
+            node: gone.node,
+            service: Box::new(read_service(required(gone.service, "GoneInstance.service")?)?),
+        },
+        Wire::Name(name) => RecordedBody::Name(name),
+        Wire::Node(name) => RecordedBody::Node(name),
+        Wire::Table(number) => {
+            let table = CatalogTable::ALL.into_iter().find(|table| *table as i32 == number);
+            RecordedBody::Table(table.ok_or_else(|| unknown("CatalogEvent.table", number))?)
+        }
+    };
+    Ok(RecordedEvent {
+        topic: topic.ok_or_else(|| unknown("CatalogEvent.topic", event.topic))?,
+        op: if event.deregister { CatalogOp::Deregister } else { CatalogOp::Register },
+        key: event.key,
+        body,
+    })
 }

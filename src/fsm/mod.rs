@@ -43,6 +43,7 @@ use writer::Writer;
 
 use crate::storage::StorageError;
 use crate::storage::state::WriteTxn;
+use crate::types::catalog::CatalogDone;
 use crate::types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
@@ -133,7 +134,13 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             writer.finish();
             Ok(Outcome::Consul(done))
         }
-        Command::Catalog(command) => catalog::apply(txn, index, command),
+        Command::Catalog(command) => {
+            let mut writer = Writer::new(txn);
+            let finished = catalog::apply(writer.txn, index, command)?;
+            consul::follow(&mut writer, index, &finished)?;
+            writer.finish();
+            Ok(Outcome::Catalog(CatalogDone { changed: finished.changed }))
+        }
     }
 }
 

@@ -15,12 +15,12 @@ const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes can be told from history.
 pub(super) trait Recorded: Topic {
-    /// What a command changed, as far as the topic wants to know.
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError>;
+    /// What a command changed, as far as the topic wants to know. The command comes from the history of `view`.
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
 }
 
 impl Recorded for Kv {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
         Ok(CommitEvents {
@@ -34,7 +34,7 @@ impl Recorded for Kv {
 }
 
 impl Recorded for Resources {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let index = command.index;
         let records = command.records.iter().filter(|record| record.table == Table::Resource);
         let event = |record: &crate::storage::state::HistoryRecord| {
@@ -43,6 +43,19 @@ impl Recorded for Resources {
         let resources = records.map(event).collect::<Result<_, StorageError>>()?;
         Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources, catalog: [].into() })
     }
+}
+
+/// What a command meant to subscribers of the catalog, for a topic of it.
+#[allow(dead_code, reason = "the topics of the catalog are read by it")]
+pub(super) fn catalog_events(view: &ReadView<'_>, command: &CommandHistory) -> Result<CommitEvents, StorageError> {
+    let catalog = view.catalog_events(command)?;
+    Ok(CommitEvents {
+        index: command.index,
+        revision: command.head.revision,
+        kv: [].into(),
+        resources: [].into(),
+        catalog,
+    })
 }
 
 /// History as one feed reads it.
@@ -101,7 +114,7 @@ fn scan<T: Recorded>(
     let mut failed = None;
     view.history(after.next(), |command| {
         let index = command.index;
-        match T::events_of(command) {
+        match T::events_of(view, command) {
             Ok(events) => {
                 if let Some(commit) = Commit::new(&events) {
                     bytes += commit.bytes();

@@ -66,7 +66,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     };
     Ok(match done.value {
         Ok(items) => {
-            let results = items.iter().map(|TxnItem::Kv(entry)| ItemBody::Kv(EntryBody::of(entry))).collect();
+            let results = items.iter().map(item_body).collect();
             call.answer(&Done { results: Some(results), errors: None })
         }
         Err(faults) => {
@@ -80,6 +80,13 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     })
 }
 
+fn item_body(item: &TxnItem) -> ItemBody {
+    match item {
+        TxnItem::Kv(entry) => ItemBody::Kv(EntryBody::of(entry)),
+        TxnItem::Catalog(_) => unreachable!("merged next"),
+    }
+}
+
 /// What the operation is, for whoever reads why it failed.
 fn describe(op: &TxnOp) -> String {
     match op {
@@ -88,6 +95,7 @@ fn describe(op: &TxnOp) -> String {
                 KV_VERBS.iter().find(|(_, verb)| *verb == op.verb).expect("invariant: every verb is listed");
             format!("failed to {name} key {:?}", String::from_utf8_lossy(&op.path))
         }
+        TxnOp::Catalog(..) => unreachable!("merged next"),
     }
 }
 
@@ -162,12 +170,12 @@ mod tests {
             {"KV": {"Verb": "get-tree", "Key": ""}},
         ]))
         .unwrap();
-        let TxnOp::Kv(set) = &ops[0];
+        let TxnOp::Kv(set) = &ops[0] else { panic!() };
         assert_eq!(
             (set.verb, &set.path[..], &set.value[..], set.flags),
             (KvVerb::Set, &b"a"[..], &b"hi"[..], u64::MAX)
         );
-        let TxnOp::Kv(cas) = &ops[1];
+        let TxnOp::Kv(cas) = &ops[1] else { panic!() };
         assert_eq!((cas.verb, cas.index), (KvVerb::Cas, LogIndex(7)));
         assert_eq!(describe(&ops[2]), "failed to get-tree key \"\"");
         assert!(KvVerb::ALL.iter().all(|verb| KV_VERBS.iter().any(|(_, known)| known == verb)));

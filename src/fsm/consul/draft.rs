@@ -182,6 +182,9 @@ impl Changes {
                 (None, None) => {}
             }
         }
+        if !self.ended.is_empty() {
+            writer.txn.tell_sessions();
+        }
         for (id, session) in self.ended {
             writer.txn.delete_session(&session)?;
             writer.txn.end_deadline(&Deadline::Session(id))?;

@@ -119,10 +119,9 @@ impl Node {
     ) -> Result<Read<Indexed<Vec<Session>>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
         self.read(false, ctx.deadline, move |view| {
-            let (mut found, newest) = sessions(view)?;
-            found.retain(|session| wants(session));
-            // Removals below the compaction point may be forgotten here and remembered elsewhere.
-            Ok(Ok(Indexed { index: newest.max(view.head().compacted_index()), value: found }))
+            let mut found = sessions(view)?;
+            found.value.retain(|session| wants(session));
+            Ok(Ok(found))
         })
         .await
     }

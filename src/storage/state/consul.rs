@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use super::catalog::CatalogReader;
 use super::db::corrupt;
 use super::keys::{self, Table};
 use super::options::{HISTORY, INDEX};
@@ -14,7 +15,9 @@ use super::record::Version;
 use super::txn::WriteTxn;
 use crate::codec;
 use crate::storage::StorageError;
-use crate::types::catalog::canonical;
+use crate::types::catalog::{
+    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, Indexed, canonical,
+};
 use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
 use crate::types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
 
@@ -80,7 +83,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// If the disk failed.
     fn session_paths(&self, session: &str) -> Result<Vec<Bytes>, StorageError> {
-        self.index_entries(&keys::session_paths_prefix(session))
+        self.index_keys(&keys::session_paths_prefix(session), &[], usize::MAX)
     }
 
     /// The ids of the sessions of a node, which is named in any case, in order.
@@ -89,7 +92,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// If the disk failed.
     fn node_sessions(&self, node: &str) -> Result<Vec<String>, StorageError> {
-        texts(self.index_entries(&keys::node_sessions_prefix(&canonical(node)))?)
+        texts(self.index_keys(&keys::node_sessions_prefix(&canonical(node)), &[], usize::MAX)?)
     }
 
     /// The ids of the sessions that stand on a check of a node, which is named in any case, in order.
@@ -98,7 +101,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// If the disk failed.
     fn check_sessions(&self, node: &str, check: &str) -> Result<Vec<String>, StorageError> {
-        texts(self.index_entries(&keys::check_sessions_prefix(&canonical(node), check))?)
+        texts(self.index_keys(&keys::check_sessions_prefix(&canonical(node), check), &[], usize::MAX)?)
     }
 
     /// The deadline about something, if one runs.
@@ -108,7 +111,7 @@ pub trait ConsulReader: StateReader + Sized {
     /// If the disk failed.
     fn deadline(&self, about: &Deadline) -> Result<Option<LeaseId>, StorageError> {
         let prefix = keys::deadline_prefix(about);
-        let Some(id) = self.index_entries(&prefix)?.pop() else { return Ok(None) };
+        let Some(id) = self.index_keys(&prefix, &[], usize::MAX)?.pop() else { return Ok(None) };
         match <[u8; 8]>::try_from(&*id) {
             Ok(id) => Ok(Some(LeaseId(i64::from_be_bytes(id)))),
             Err(_) => Err(corrupt(INDEX, &prefix, "not the id of a deadline")),
@@ -122,7 +125,7 @@ pub trait ConsulReader: StateReader + Sized {
     /// If the disk failed.
     fn about_deadline(&self, id: LeaseId) -> Result<Option<Deadline>, StorageError> {
         let prefix = keys::deadline_about_prefix(id);
-        let Some(about) = self.index_entries(&prefix)?.pop() else { return Ok(None) };
+        let Some(about) = self.index_keys(&prefix, &[], usize::MAX)?.pop() else { return Ok(None) };
         let about = keys::parse_about_deadline(&about);
         about.map(Some).ok_or_else(|| corrupt(INDEX, &prefix, "not what a deadline is about"))
     }
@@ -194,25 +197,23 @@ pub fn consul_entries(state: &impl StateReader, versions: &[(Bytes, Version)]) -
     Ok(entries)
 }
 
-/// Every session, by id, and the newest change of any, removals that are still known of included.
+/// Every session, by id, with the query index of sessions.
 ///
 /// # Errors
 ///
 /// If the disk failed, or what is stored cannot be decoded.
-pub fn sessions(view: &super::ReadView<'_>) -> Result<(Vec<Session>, LogIndex), StorageError> {
-    let (mut found, mut newest) = (Vec::new(), LogIndex::ZERO);
+pub fn sessions(view: &super::ReadView<'_>) -> Result<Indexed<Vec<Session>>, StorageError> {
+    let index = view.catalog_mark(&CatalogMark::Table(CatalogTable::Sessions))?;
+    let mut value = Vec::new();
     let mut versions = Vec::new();
-    let mut scan = view.scan(Table::Session, &KeyRange::all(), NEWEST)?.with_tombstones();
+    let mut scan = view.scan(Table::Session, &KeyRange::all(), NEWEST)?;
     while let Some((_, version)) = scan.next()? {
-        newest = newest.max(version.index);
-        if !version.deleted {
-            versions.push(version);
-        }
+        versions.push(version);
     }
     for (version, record) in versions.iter().zip(view.load(&versions)?) {
-        found.push(decode_session(version, &record.kv)?);
+        value.push(decode_session(version, &record.kv)?);
     }
-    Ok((found, newest))
+    Ok(Indexed { index, value })
 }
 
 impl WriteTxn<'_> {
@@ -265,6 +266,18 @@ impl WriteTxn<'_> {
             self.index_session(session, false);
         }
         Ok(())
+    }
+
+    /// Moves the query index of sessions, and tells those who wait for it: once in a command that has changed any.
+    pub fn tell_sessions(&mut self) {
+        let table = CatalogTable::Sessions;
+        self.set_catalog_mark(&CatalogMark::Table(table), Some(self.command_index()));
+        self.tell_catalog_events(vec![CatalogEvent {
+            topic: CatalogTopic::Table,
+            op: CatalogOp::Register,
+            key: "".into(),
+            body: CatalogBody::Table(table),
+        }]);
     }
 
     fn index_session(&mut self, session: &Session, present: bool) {

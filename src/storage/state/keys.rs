@@ -27,15 +27,40 @@ pub enum Table {
     Kv = 1,
     /// Typed resources; their keys are those of [`resource_key`].
     Resource = 2,
+    /// Nodes of the catalog.
+    CatalogNode = 3,
+    /// Service instances of the catalog.
+    CatalogService = 4,
+    /// Checks of the catalog.
+    CatalogCheck = 5,
+    /// Terminating gateways of the catalog.
+    CatalogGateway = 6,
+    /// What commands meant to subscribers of the catalog. These records have no key and no versions: only history has them.
+    CatalogEvents = 7,
     /// What lies beside Consul's keys, by path.
-    ConsulSide = 3,
+    ConsulSide = 8,
     /// Sessions, by id.
-    Session = 4,
+    Session = 9,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 4] = [Self::Kv, Self::Resource, Self::ConsulSide, Self::Session];
+    pub const ALL: [Self; 9] = [
+        Self::Kv,
+        Self::Resource,
+        Self::CatalogNode,
+        Self::CatalogService,
+        Self::CatalogCheck,
+        Self::CatalogGateway,
+        Self::CatalogEvents,
+        Self::ConsulSide,
+        Self::Session,
+    ];
+
+    /// Whether its records are of history alone.
+    pub(super) fn is_only_history(self) -> bool {
+        self == Self::CatalogEvents
+    }
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|table| *table as u8 == byte)
@@ -75,11 +100,11 @@ pub(super) fn revision(revision: Revision) -> [u8; 8] {
 /// Appends `table ‖ escaped key ‖ terminator`: what all versions of a key begin with.
 pub fn push_version_prefix(out: &mut Vec<u8>, table: Table, key: &[u8]) {
     out.push(table as u8);
-    push_escaped(out, key);
+    push_terminated(out, key);
 }
 
 /// Appends `escaped key ‖ terminator`.
-fn push_escaped(out: &mut Vec<u8>, key: &[u8]) {
+pub(super) fn push_terminated(out: &mut Vec<u8>, key: &[u8]) {
     let mut rest = key;
     // Most keys have no zero byte, and a whole look for one is far quicker than byte by byte.
     if !key.contains(&0) {
@@ -94,6 +119,22 @@ fn push_escaped(out: &mut Vec<u8>, key: &[u8]) {
     }
     out.extend_from_slice(rest);
     out.extend_from_slice(&TERMINATOR);
+}
+
+/// Reads back [`push_terminated`], with what follows it.
+pub(super) fn unescape_terminated(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    loop {
+        let zero = rest.iter().position(|&byte| byte == 0)?;
+        out.extend_from_slice(&rest[..zero]);
+        match rest.get(zero + 1)? {
+            0x01 => return Some((out, &rest[zero + 2..])),
+            0xff => out.push(0),
+            _ => return None,
+        }
+        rest = &rest[zero + 2..];
+    }
 }
 
 /// Appends the inverted log index that ends a version key.
@@ -159,7 +200,7 @@ pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
     out.into()
 }
 
-/// Kinds of entries in `index`. The numbers are on disk.
+/// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on disk.
 const INDEX_LEASE_KEY: u8 = 1;
 const INDEX_OWNED: u8 = 2;
 const INDEX_SESSION_PATH: u8 = 16;
@@ -199,7 +240,7 @@ pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
 fn index_entry(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![kind];
     for part in parts {
-        push_escaped(&mut out, part);
+        push_terminated(&mut out, part);
     }
     out
 }
@@ -288,7 +329,7 @@ pub(super) const META_ALARMS: &[u8] = &[6];
 
 /// First byte of what is known of a type of resources.
 const META_TYPE: u8 = 7;
-/// First byte of a count of resources in a unit of tenancy.
+/// First byte of a count of resources in a unit of tenancy; 9 is that of the catalog's query indexes (`catalog::keys`).
 const META_UNIT: u8 = 8;
 
 /// The `meta` entry of a type of resources.
@@ -396,9 +437,10 @@ mod tests {
         assert_eq!(parse_history(&[0; 13]), None);
         assert_eq!(Table::from_byte(1), Some(Table::Kv));
         assert_eq!(Table::from_byte(2), Some(Table::Resource));
-        assert_eq!(Table::from_byte(3), Some(Table::ConsulSide));
-        assert_eq!(Table::from_byte(4), Some(Table::Session));
-        assert_eq!(Table::from_byte(5), None);
+        assert_eq!(Table::from_byte(7), Some(Table::CatalogEvents));
+        assert_eq!(Table::from_byte(8), Some(Table::ConsulSide));
+        assert_eq!(Table::from_byte(9), Some(Table::Session));
+        assert_eq!(Table::from_byte(10), None);
         assert_eq!(Table::from_byte(0), None);
     }
 
@@ -465,6 +507,7 @@ mod tests {
             let (prefix, read) = split_version(&encoded).expect("a version key");
             prop_assert_eq!(read, LogIndex(index));
             prop_assert_eq!(unescaped(prefix), key.clone());
+            prop_assert_eq!(unescape_terminated(&encoded[1..]), Some((key.clone(), &encoded[encoded.len() - INDEX_LEN..])));
             prop_assert_eq!(version_prefix_of(&encoded), prefix);
             prop_assert!(in_prefix_domain(&encoded));
         }

@@ -28,7 +28,7 @@ mod txn;
 mod type_record;
 mod view;
 
-pub use catalog::CatalogReader;
+pub use catalog::{CatalogReader, CatalogRow, StoredRow, mesh_name, node_key, on_node_key};
 pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;

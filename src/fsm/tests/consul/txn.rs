@@ -6,7 +6,11 @@ use crate::types::consul::{SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
 fn done(outcome: Outcome) -> Vec<String> {
     match outcome {
         Outcome::Consul(ConsulOutcome::Txn(items)) => {
-            items.iter().map(|TxnItem::Kv(entry)| show_entry(entry)).collect()
+            let shown = |item: &TxnItem| match item {
+                TxnItem::Kv(entry) => show_entry(entry),
+                TxnItem::Catalog(row) => format!("{row:?}"),
+            };
+            items.iter().map(shown).collect()
         }
         other => panic!("{other:?}"),
     }
