@@ -9,6 +9,7 @@ mod availability;
 mod backup;
 mod cluster;
 mod consul_http;
+mod consul_kv;
 mod contests;
 mod forwarding;
 mod gateway;

@@ -234,8 +234,9 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseExists
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale
-        | Refused::Resource(_)
-        | Refused::Catalog(_) => StatusCode::BAD_REQUEST,
+        | Refused::Resource(_) => StatusCode::BAD_REQUEST,
+        // Consul's servers say so, and its agents pass it on as their own failure.
+        Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

@@ -19,11 +19,14 @@ mod decode;
 mod duration;
 mod filter;
 mod health;
+mod kv;
 mod lookup;
 mod registration;
 mod routes;
+mod session;
 mod shapes;
 mod status;
+mod txn;
 
 use std::sync::Arc;
 

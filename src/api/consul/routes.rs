@@ -9,8 +9,8 @@ use http::Method;
 use super::agent::{self, about, checks, maintenance, services};
 use super::answer::{Answer, Refusal};
 use super::call::Call;
-use super::{catalog, config, health, status};
-use crate::types::limits::CONSUL_BODY_BYTES_MAX;
+use super::{catalog, config, health, kv, session, status, txn};
+use crate::types::limits::{CONSUL_BODY_BYTES_MAX, CONSUL_TXN_BODY_BYTES_MAX, CONSUL_VALUE_BYTES_MAX};
 
 /// Serves one method of one path.
 pub(super) type Handler = fn(Call) -> BoxFuture<'static, Result<Answer, Refusal>>;
@@ -73,6 +73,14 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     endpoint!("/v1/health/node/", GET => health::node),
     endpoint!("/v1/health/service/", GET => health::service),
     endpoint!("/v1/health/state/", GET => health::state),
+    endpoint!("/v1/kv/", CONSUL_VALUE_BYTES_MAX, GET => kv::get, PUT => kv::put, DELETE => kv::delete),
+    endpoint!("/v1/session/create", PUT => session::create),
+    endpoint!("/v1/session/destroy/", PUT => session::destroy),
+    endpoint!("/v1/session/renew/", PUT => session::renew),
+    endpoint!("/v1/session/info/", GET => session::info),
+    endpoint!("/v1/session/list", GET => session::list),
+    endpoint!("/v1/session/node/", GET => session::of_node),
+    endpoint!("/v1/txn", CONSUL_TXN_BODY_BYTES_MAX, PUT => txn::put),
     endpoint!("/v1/status/leader", GET => status::leader),
     endpoint!("/v1/status/peers", GET => status::peers),
 ];
