@@ -1,8 +1,8 @@
 //! TTL checks: a sign of life that changes nothing writes nothing.
 
-use crate::node::lease::LeaseQuestion;
 use crate::node::{Consistency, Node, NodeError, RequestContext};
 use crate::storage::state::ConsulReader;
+use crate::types::LeaseQuestion;
 use crate::types::catalog::canonical;
 use crate::types::consul::Deadline;
 
