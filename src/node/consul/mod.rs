@@ -3,6 +3,7 @@
 //! Owns the query indexes of keys and prefixes, waiting for them, the ids of sessions, and renewing them. What a lock is, and
 //! what ends with a session, is the state machine's.
 
+mod check;
 mod kv;
 mod session;
 mod wait;
