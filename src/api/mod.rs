@@ -18,9 +18,11 @@ mod health;
 mod http;
 mod keep_alive;
 mod metrics;
+mod patience;
 mod resource;
 mod rest;
 mod service;
+mod subscribe;
 mod watch_metrics;
 mod watch_service;
 

@@ -39,6 +39,7 @@ use super::http::{self as plain, cors};
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::resource::ResourceService;
 use super::rest::Rest;
+use super::subscribe::SubscribeService;
 use super::watch_metrics::WatchMetrics;
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
@@ -69,7 +70,8 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let inner = Inner {
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
-        resource: ResourceService::new(node.clone(), options, watch_metrics),
+        resource: ResourceService::new(node.clone(), options, watch_metrics.clone()),
+        subscribe: SubscribeService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
         consul: Consul::new(node.clone(), options, &registry)?,
@@ -121,6 +123,7 @@ struct Inner {
     watch: WatchService,
     early_watch: EarlyWatchService,
     resource: ResourceService,
+    subscribe: SubscribeService,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
     reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -146,13 +149,14 @@ enum Face {
     Lock,
     Election,
     Resource,
+    Subscribe,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -163,6 +167,7 @@ impl Face {
         Self::Lock,
         Self::Election,
         Self::Resource,
+        Self::Subscribe,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -181,6 +186,7 @@ impl Face {
             Self::Lock => "v3lockpb.Lock",
             Self::Election => "v3electionpb.Election",
             Self::Resource => "hashicorp.consul.resource.ResourceService",
+            Self::Subscribe => "subscribe.StateChangeSubscription",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -276,6 +282,7 @@ impl Inner {
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),
             Face::Resource => self.resource.call(request),
+            Face::Subscribe => self.subscribe.call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),

@@ -107,6 +107,9 @@ pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
 /// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
 pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
+/// Changes since a kept snapshot of the catalog that are merged into it for one stream, count: beyond that they are sent one
+/// by one.
+pub const CATALOG_MERGED_CHANGES_MAX: usize = 1024;
 /// Largest set of descriptors of one type, bytes.
 pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
 /// Longest defaults of one type, bytes of JSON.

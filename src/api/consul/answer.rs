@@ -12,7 +12,8 @@ use serde::Serialize;
 use tonic::body::Body;
 
 use crate::api::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use crate::node::{Node, NodeError};
+use crate::node::{CatalogError, Node, NodeError};
+use crate::types::catalog::CatalogRefusal;
 use crate::types::{LogIndex, Refusal as Refused};
 
 const X_CONSUL_INDEX: HeaderName = HeaderName::from_static("x-consul-index");
@@ -135,13 +136,15 @@ impl Answer {
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) text: String,
+    /// Whether what it was based on has changed since, so that it may be tried again.
+    pub(super) is_stale: bool,
     is_indeterminate: bool,
     allow: Option<String>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: text.into(), is_indeterminate: false, allow: None }
+        Self { status, text: text.into(), is_stale: false, is_indeterminate: false, allow: None }
     }
 
     /// The request makes no sense.
@@ -204,6 +207,19 @@ impl From<NodeError> for Refusal {
         };
         let is_indeterminate = matches!(error, NodeError::Indeterminate(_));
         Self { is_indeterminate, ..Self::new(status, text) }
+    }
+}
+
+impl From<CatalogError> for Refusal {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            // Consul says 500 to some of these, in earlier versions; clients look at 200 alone (spec: consul §8.1).
+            CatalogError::Invalid(problem) => Self::bad(problem.to_string()),
+            CatalogError::Refused(refusal) => {
+                Self { is_stale: refusal == CatalogRefusal::Stale, ..Self::bad(refusal.to_string()) }
+            }
+            CatalogError::Node(error) => error.into(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use http::StatusCode;
 
 use super::answer::{Answer, Meta, Refusal};
 use super::call::{Call, Freshness};
-use crate::node::{Consistency, RequestContext};
+use crate::node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
 use crate::types::LogIndex;
 
 /// What a read found.
@@ -74,6 +74,20 @@ where
         if found.index > wait.after || found.seen < before {
             return Ok(found);
         }
+    }
+}
+
+/// Waits for a change of one of the subjects.
+pub(super) async fn catalog_changed(
+    node: &Node,
+    subjects: &[CatalogSubject],
+    after: LogIndex,
+    deadline: Instant,
+) -> Result<Woken, Refusal> {
+    match node.wait_catalog(subjects, after, deadline).await {
+        Ok(true) => Ok(Woken::Changed),
+        Ok(false) | Err(NodeError::Stopped) => Ok(Woken::Over),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -9,15 +9,22 @@
 //! GET /v1/health/service/web?index=17&wait=60s            the same as soon as it has changed
 //! ```
 
+mod agent;
 mod answer;
 mod blocking;
 mod call;
+mod catalog;
+mod config;
 mod decode;
 mod duration;
 mod filter;
+mod health;
 mod kv;
+mod lookup;
+mod registration;
 mod routes;
 mod session;
+mod shapes;
 mod status;
 mod txn;
 

@@ -6,9 +6,10 @@
 use futures::future::BoxFuture;
 use http::Method;
 
+use super::agent::{self, about, checks, maintenance, services};
 use super::answer::{Answer, Refusal};
 use super::call::Call;
-use super::{kv, session, status, txn};
+use super::{catalog, config, health, kv, session, status, txn};
 use crate::types::limits::{CONSUL_BODY_BYTES_MAX, CONSUL_TXN_BODY_BYTES_MAX, CONSUL_VALUE_BYTES_MAX};
 
 /// Serves one method of one path.
@@ -37,6 +38,41 @@ macro_rules! endpoint {
 
 /// Every endpoint.
 pub(super) const ENDPOINTS: &[Endpoint] = &[
+    endpoint!("/v1/agent/check/deregister/", PUT => checks::remove),
+    endpoint!("/v1/agent/check/fail/", PUT => checks::fail),
+    endpoint!("/v1/agent/check/pass/", PUT => checks::pass),
+    endpoint!("/v1/agent/check/register", PUT => checks::add),
+    endpoint!("/v1/agent/check/update/", PUT => checks::update),
+    endpoint!("/v1/agent/check/warn/", PUT => checks::warn),
+    endpoint!("/v1/agent/checks", GET => checks::list),
+    endpoint!("/v1/agent/health/service/id/", GET => agent::health::by_id),
+    endpoint!("/v1/agent/health/service/name/", GET => agent::health::by_name),
+    endpoint!("/v1/agent/maintenance", PUT => maintenance::node),
+    endpoint!("/v1/agent/members", GET => about::list_members),
+    endpoint!("/v1/agent/self", GET => about::own),
+    endpoint!("/v1/agent/service/", GET => services::one),
+    endpoint!("/v1/agent/service/deregister/", PUT => services::remove),
+    endpoint!("/v1/agent/service/maintenance/", PUT => maintenance::service),
+    endpoint!("/v1/agent/service/register", PUT => services::add),
+    endpoint!("/v1/agent/services", GET => services::list),
+    endpoint!("/v1/agent/version", GET => about::version),
+    endpoint!("/v1/catalog/connect/", GET => catalog::connect),
+    endpoint!("/v1/catalog/datacenters", GET => catalog::datacenters),
+    endpoint!("/v1/catalog/deregister", PUT => catalog::deregister),
+    endpoint!("/v1/catalog/gateway-services/", GET => catalog::gateway_services),
+    endpoint!("/v1/catalog/node-services/", GET => catalog::node_services),
+    endpoint!("/v1/catalog/node/", GET => catalog::node),
+    endpoint!("/v1/catalog/nodes", GET => catalog::nodes),
+    endpoint!("/v1/catalog/register", PUT => catalog::register),
+    endpoint!("/v1/catalog/service/", GET => catalog::service),
+    endpoint!("/v1/catalog/services", GET => catalog::services),
+    endpoint!("/v1/config", PUT => config::put),
+    endpoint!("/v1/config/", GET => config::get, DELETE => config::delete),
+    endpoint!("/v1/health/checks/", GET => health::service_checks),
+    endpoint!("/v1/health/connect/", GET => health::connect),
+    endpoint!("/v1/health/node/", GET => health::node),
+    endpoint!("/v1/health/service/", GET => health::service),
+    endpoint!("/v1/health/state/", GET => health::state),
     endpoint!("/v1/kv/", CONSUL_VALUE_BYTES_MAX, GET => kv::get, PUT => kv::put, DELETE => kv::delete),
     endpoint!("/v1/session/create", PUT => session::create),
     endpoint!("/v1/session/destroy/", PUT => session::destroy),

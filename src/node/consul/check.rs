@@ -13,7 +13,7 @@ impl Node {
     /// # Errors
     ///
     /// As [`Node::lease_keep_alive`]; asking again is safe.
-    pub async fn refresh_check(&self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
+    pub async fn check_keep_alive(&self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let (node, id, modified) = (check.node.clone(), check.id.clone(), check.modified);
         let found = self.read(true, ctx.deadline, move |view| {

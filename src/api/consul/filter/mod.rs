@@ -55,14 +55,25 @@ impl Filter {
         Ok(Self(all))
     }
 
+    /// Whether it lets everything pass, because nothing was asked for.
+    pub(super) fn takes_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether the expression is true of an element.
+    pub(super) fn takes(&self, element: &Value) -> bool {
+        self.0.as_ref().is_none_or(|expression| expression.is_true_of(element))
+    }
+
+    /// The same of an element that is not JSON yet.
+    pub(super) fn takes_element(&self, element: &impl Serialize) -> bool {
+        self.takes_all() || self.takes(&serde_json::to_value(element).expect("what is answered has texts for keys"))
+    }
+
     /// The elements that the expression is true of.
-    pub(super) fn keep<T: Serialize>(&self, elements: Vec<T>) -> Vec<T> {
-        let Some(expression) = &self.0 else { return elements };
-        let is_kept = |element: &T| {
-            let json = serde_json::to_value(element).expect("what is answered has texts for keys");
-            expression.is_true_of(&json)
-        };
-        elements.into_iter().filter(is_kept).collect()
+    pub(super) fn keep<T: Serialize>(&self, mut elements: Vec<T>) -> Vec<T> {
+        elements.retain(|element| self.takes_element(element));
+        elements
     }
 }
 

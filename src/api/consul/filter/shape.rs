@@ -147,11 +147,9 @@ pub(in crate::api::consul) const GATEWAY_SERVICE: Shape = Struct(&[
     ("CertFile", Text),
     ("KeyFile", Text),
     ("SNI", Text),
-    ("FromWildcard", Flag),
+    ("CreateIndex", Number),
+    ("ModifyIndex", Number),
 ]);
-
-/// A name and its tags, as `/v1/catalog/services` knows them.
-pub(in crate::api::consul) const SERVICE_NAME: Shape = Struct(&[("ServiceName", Text), ("ServiceTags", Texts)]);
 
 impl Shape {
     /// What a name leads to from here.
