@@ -8,7 +8,6 @@ use super::command::{decode_message, encode_message};
 use super::kv::{required, unknown};
 use crate::pb::internal as pb;
 use crate::types::LogIndex;
-use crate::types::catalog::{Check, Node, Service};
 use crate::types::consul::{
     CatalogVerb, ConsulCommand, ConsulOutcome, KvEntry, KvOp, KvSide, KvVerb, Session, SessionBehavior, SessionCreate,
     SessionRefusal, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow,
@@ -224,21 +223,20 @@ fn read_catalog_op(op: pb::ConsulCatalogOp) -> Result<TxnOp, CodecError> {
 
 fn write_row(row: &TxnRow) -> pb::ConsulCatalogRow {
     use pb::consul_catalog_row::Row;
-    let (message, created, modified) = match row {
-        TxnRow::Node(row) => (Row::Node(catalog::write_node(row)), row.created, row.modified),
-        TxnRow::Service(row) => (Row::Service(catalog::write_service(row)), row.created, row.modified),
-        TxnRow::Check(row) => (Row::Check(catalog::write_check(row)), row.created, row.modified),
+    let row = match row {
+        TxnRow::Node(row) => Row::Node(catalog::write_node(row)),
+        TxnRow::Service(row) => Row::Service(catalog::write_service(row)),
+        TxnRow::Check(row) => Row::Check(catalog::write_check(row)),
     };
-    pb::ConsulCatalogRow { row: Some(message), created: created.get(), modified: modified.get() }
+    pb::ConsulCatalogRow { row: Some(row) }
 }
 
 fn read_row(row: pb::ConsulCatalogRow) -> Result<TxnRow, CodecError> {
     use pb::consul_catalog_row::Row;
-    let (created, modified) = (LogIndex(row.created), LogIndex(row.modified));
     Ok(match required(row.row, "ConsulCatalogRow.row")? {
-        Row::Node(row) => TxnRow::Node(Box::new(Node { created, modified, ..catalog::read_node(row) })),
-        Row::Service(row) => TxnRow::Service(Box::new(Service { created, modified, ..catalog::read_service(row)? })),
-        Row::Check(row) => TxnRow::Check(Box::new(Check { created, modified, ..catalog::read_check(row)? })),
+        Row::Node(row) => TxnRow::Node(Box::new(catalog::read_node(row))),
+        Row::Service(row) => TxnRow::Service(Box::new(catalog::read_service(row)?)),
+        Row::Check(row) => TxnRow::Check(Box::new(catalog::read_check(row)?)),
     })
 }
 
@@ -291,3 +289,7 @@ fn read_fault(fault: pb::ConsulTxnFault) -> Result<TxnFault, CodecError> {
     };
     Ok(TxnFault { op: fault.op, reason })
 }
+
+#[cfg(test)]
+#[path = "consul_tests.rs"]
+mod tests;

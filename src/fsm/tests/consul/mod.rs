@@ -1,5 +1,6 @@
 //! Consul's keys, locks, sessions and transactions (spec: consul §8.3).
 
+mod follow;
 mod kv;
 mod model;
 mod session;
