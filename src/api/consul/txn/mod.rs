@@ -142,7 +142,7 @@ fn read_kv(place: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
     let verb = KV_VERBS.iter().find(|(known, _)| *known == name).map(|(_, verb)| *verb);
     let verb = verb.ok_or_else(|| Refusal::bad(format!("operation {place} has the unknown KV verb {name:?}")))?;
     let path = Bytes::from(op.text("Key")?.into_bytes());
-    if !matches!(verb, KvVerb::GetTree | KvVerb::DeleteTree) {
+    if !verb.is_about_prefix() {
         check_path(&path)?;
     }
     let value = match op.text("Value")?.as_str() {
