@@ -7,16 +7,20 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::{Answer, Refusal};
-use super::blocking;
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::duration;
+use super::lookup::look_up;
+use crate::node::CatalogSubject;
+use crate::types::catalog::CatalogTable;
 use crate::types::consul::{Session, SessionBehavior, SessionCreate};
 use crate::types::limits::{
     LOCK_DELAY_MS_DEFAULT, LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN,
 };
 
 const MISSING_SESSION: &str = "Missing session";
+/// What those wait for who wait for a change of sessions.
+const SESSIONS: CatalogSubject = CatalogSubject::Table(CatalogTable::Sessions);
 /// Numbers below this are seconds in a lock delay, others nanoseconds: what clients of both kinds mean.
 const SECONDS_BELOW: f64 = 1000.0;
 
@@ -171,10 +175,12 @@ pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
 /// A session, in a list that is empty if there is none.
 pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
-    let freshness = call.freshness()?;
-    let read = call.node().session_info(&call.context()?, freshness.consistency, id).await?;
-    let sessions: Vec<SessionBody<'_>> = read.value.value.iter().map(SessionBody::of).collect();
-    Ok(blocking::answer(&call, &freshness, read.value.index, &sessions))
+    let found = look_up(&call, vec![SESSIONS], |node, ctx, consistency| {
+        let id = id.clone();
+        async move { node.session_info(&ctx, consistency, id).await }
+    });
+    let found = found.await?;
+    Ok(found.answer(&call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 
 /// Every session.
@@ -188,11 +194,13 @@ pub(super) async fn of_node(call: Call) -> Result<Answer, Refusal> {
     some(&call, Some(node)).await
 }
 
-async fn some(call: &Call, node: Option<String>) -> Result<Answer, Refusal> {
-    let freshness = call.freshness()?;
-    let read = call.node().session_list(&call.context()?, freshness.consistency, node).await?;
-    let sessions: Vec<SessionBody<'_>> = read.value.value.iter().map(SessionBody::of).collect();
-    Ok(blocking::answer(call, &freshness, read.value.index, &sessions))
+async fn some(call: &Call, of: Option<String>) -> Result<Answer, Refusal> {
+    let found = look_up(call, vec![SESSIONS], |node, ctx, consistency| {
+        let of = of.clone();
+        async move { node.session_list(&ctx, consistency, of).await }
+    });
+    let found = found.await?;
+    Ok(found.answer(call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

@@ -14,10 +14,7 @@ type Done = Result<Vec<KvEntry>, TxnFaultReason>;
 
 /// Carries an operation out on a draft; if it does not hold, the draft is as before.
 pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp) -> Result<Done, Stop> {
-    let existing = match op.verb {
-        KvVerb::DeleteTree | KvVerb::GetTree => None,
-        _ => draft.entry(&op.path)?,
-    };
+    let existing = if op.verb.is_about_prefix() { None } else { draft.entry(&op.path)? };
     Ok(match op.verb {
         KvVerb::Set => Ok(set(draft, op, existing)?),
         KvVerb::Cas => match (op.index, &existing) {

@@ -96,6 +96,11 @@ impl KvVerb {
         }
     }
 
+    /// Whether it is about all paths that begin with the given one.
+    pub const fn is_about_prefix(self) -> bool {
+        matches!(self, Self::DeleteTree | Self::GetTree)
+    }
+
     /// Whether it may leave more behind than there was.
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Set | Self::Cas | Self::Lock | Self::Unlock)

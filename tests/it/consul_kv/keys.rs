@@ -171,3 +171,45 @@ async fn transactions_do_all_or_nothing() {
     assert_eq!(read["Results"][0]["KV"]["Key"], "a");
     assert_eq!(cluster.node(follower).status().unwrap().committed, before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_registers_and_writes_at_once() {
+    let cluster = Cluster::three().await;
+    let ops = json!([
+        {"Node": {"Verb": "set", "Node": {"Node": "edge", "Address": "10.0.0.9"}}},
+        {"Service": {"Verb": "set", "Node": "edge", "Service": {"Service": "web", "Port": 80}}},
+        {"Check": {"Verb": "set", "Check": {"Node": "edge", "CheckID": "alive", "Status": "passing", "ServiceID": "web"}}},
+        {"KV": {"Verb": "set", "Key": "deployed", "Value": "MQ=="}},
+    ]);
+    let done = put(&cluster, 1, "txn", ops.to_string()).await;
+    let results = done["Results"].as_array().unwrap();
+    let index = results[3]["KV"]["ModifyIndex"].clone();
+    assert_eq!((&results[0]["Node"]["Node"], &results[0]["Node"]["ModifyIndex"]), (&json!("edge"), &index));
+    assert_eq!((&results[1]["Service"]["ID"], &results[1]["Service"]["CreateIndex"]), (&json!("web"), &index));
+    assert_eq!(
+        (&results[2]["Check"]["ServiceName"], &results[2]["Check"]["Status"]),
+        (&json!("web"), &json!("passing"))
+    );
+    let health = get(&cluster, 2, "health/service/web?passing").await.json();
+    assert_eq!((&health[0]["Node"]["Node"], &health[0]["Service"]["Port"]), (&json!("edge"), &json!(80)));
+
+    // Nothing of this happens: the node is newer than that.
+    let refused = json!([
+        {"KV": {"Verb": "delete", "Key": "deployed"}},
+        {"Node": {"Verb": "delete-cas", "Node": {"Node": "edge", "ModifyIndex": 1}}},
+        {"Service": {"Verb": "get", "Node": "edge", "Service": {"ID": "none"}}},
+    ]);
+    let answer = call(&cluster, 0, "PUT", "txn", refused.to_string()).await;
+    assert_eq!(answer.status, 409, "{}", answer.text());
+    let errors = answer.json()["Errors"].clone();
+    let what = |at: usize| errors[at]["What"].as_str().unwrap().to_owned();
+    assert_eq!(what(0), "failed to delete-cas node \"edge\": index is stale");
+    assert_eq!(what(1), "failed to get service \"none\" on node \"edge\": it doesn't exist");
+    assert_eq!(get(&cluster, 2, "kv/deployed?raw").await.text(), "1");
+    let gone = json!([
+        {"Node": {"Verb": "delete-cas", "Node": {"Node": "edge", "ModifyIndex": index}}},
+        {"KV": {"Verb": "delete", "Key": "deployed"}},
+    ]);
+    assert_eq!(put(&cluster, 2, "txn", gone.to_string()).await["Results"], json!([]));
+    assert_eq!(get(&cluster, 0, "catalog/node/edge").await.json(), json!(null));
+}

@@ -7,20 +7,20 @@ use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use serde_json::json;
 
-use super::{call, get, put, session};
-use crate::cluster::{Cluster, Settings, wait_until};
+use super::{call, call_url, get, put, session};
+use crate::cluster::{Cluster, Settings, wait_until, within};
 
-async fn cluster() -> (Cluster, HandClock) {
+pub(super) async fn cluster() -> (Cluster, HandClock) {
     let (clock, hand) = LeaseClock::by_hand();
     (Cluster::start_with_clock(Settings::default(), clock).await, hand)
 }
 
-async fn is_alive(cluster: &Cluster, member: usize, id: &str) -> bool {
+pub(super) async fn is_alive(cluster: &Cluster, member: usize, id: &str) -> bool {
     !get(cluster, member, &format!("session/info/{id}")).await.json().as_array().unwrap().is_empty()
 }
 
 /// Lets time pass in steps, so that what happens now and then happens.
-async fn pass(clock: &HandClock, seconds: u64) {
+pub(super) async fn pass(clock: &HandClock, seconds: u64) {
     for _ in 0..2 * seconds {
         clock.advance(Duration::from_millis(500));
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -30,7 +30,15 @@ async fn pass(clock: &HandClock, seconds: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_made_looked_at_renewed_and_destroyed_on_any_member() {
     let (cluster, _clock) = cluster().await;
+    let before = get(&cluster, 2, "session/list").await.index();
+    let url = format!("session/list?index={before}&wait=60s");
+    let waiting = {
+        let member = cluster.client_url(2);
+        tokio::spawn(async move { call_url(&member, "GET", &url, "").await })
+    };
     let id = session(&cluster, 0, json!({"Name": "n", "TTL": "10s", "LockDelay": "1s", "Behavior": "delete"})).await;
+    let woken = within("whoever waits for sessions wakes", waiting).await.unwrap();
+    assert_eq!(woken.json()[0]["ID"], json!(id));
     let shown = get(&cluster, 1, &format!("session/info/{id}")).await;
     let entry = &shown.json()[0];
     let index = shown.index();

@@ -1,6 +1,7 @@
 //! `/v1/kv`, `/v1/session` and `/v1/txn` on clusters, over HTTP as clients speak it (spec: consul §8.3).
 
 mod blocking;
+mod checks;
 mod keys;
 mod locks;
 

@@ -1,5 +1,7 @@
 //! `/v1/txn`: operations of which all are done or none (spec: consul §8.3).
 
+mod rows;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use super::call::Call;
 use super::decode::{Object, failed};
 use super::kv::{EntryBody, check_path};
 use crate::types::LogIndex;
-use crate::types::consul::{KvOp, KvVerb, TxnFault, TxnItem, TxnOp};
+use crate::types::consul::{KvOp, KvVerb, TxnFault, TxnItem, TxnOp, TxnRow};
 use crate::types::limits::{CONSUL_VALUE_BYTES_MAX, TXN_OPS_MAX};
 
 /// The verbs of operations on keys.
@@ -43,6 +45,9 @@ struct Done {
 enum ItemBody {
     #[serde(rename = "KV")]
     Kv(EntryBody),
+    Node(Value),
+    Service(Value),
+    Check(Value),
 }
 
 #[derive(Serialize)]
@@ -66,7 +71,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     };
     Ok(match done.value {
         Ok(items) => {
-            let results = items.iter().map(item_body).collect();
+            let results = items.iter().map(|item| item_body(item, call.node().datacenter())).collect();
             call.answer(&Done { results: Some(results), errors: None })
         }
         Err(faults) => {
@@ -80,10 +85,17 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     })
 }
 
-fn item_body(item: &TxnItem) -> ItemBody {
+fn item_body(item: &TxnItem, datacenter: &str) -> ItemBody {
     match item {
         TxnItem::Kv(entry) => ItemBody::Kv(EntryBody::of(entry)),
-        TxnItem::Catalog(_) => unreachable!("merged next"),
+        TxnItem::Catalog(row) => {
+            let body = rows::body(row, datacenter);
+            match row {
+                TxnRow::Node(_) => ItemBody::Node(body),
+                TxnRow::Service(_) => ItemBody::Service(body),
+                TxnRow::Check(_) => ItemBody::Check(body),
+            }
+        }
     }
 }
 
@@ -95,7 +107,7 @@ fn describe(op: &TxnOp) -> String {
                 KV_VERBS.iter().find(|(_, verb)| *verb == op.verb).expect("invariant: every verb is listed");
             format!("failed to {name} key {:?}", String::from_utf8_lossy(&op.path))
         }
-        TxnOp::Catalog(..) => unreachable!("merged next"),
+        TxnOp::Catalog(verb, row) => format!("failed to {} {}", rows::name(*verb), rows::describe(row)),
     }
 }
 
@@ -110,10 +122,19 @@ fn read(body: &Value) -> Result<Vec<TxnOp>, Refusal> {
 
 fn read_op(place: usize, value: &Value) -> Result<TxnOp, Refusal> {
     let object = Object::of(value)?;
-    match object.object("KV")? {
-        Some(op) => read_kv(place, &op).map(TxnOp::Kv),
-        None => Err(Refusal::bad(format!("operation {place} is of no kind that is known: KV"))),
+    if let Some(op) = object.object("KV")? {
+        return read_kv(place, &op).map(TxnOp::Kv);
     }
+    let (verb, row) = if let Some(op) = object.object("Node")? {
+        rows::node(place, &op)?
+    } else if let Some(op) = object.object("Service")? {
+        rows::service(place, &op)?
+    } else if let Some(op) = object.object("Check")? {
+        rows::check(place, &op)?
+    } else {
+        return Err(Refusal::bad(format!("operation {place} is of no kind that is known: KV, Node, Service, Check")));
+    };
+    Ok(TxnOp::Catalog(verb, row))
 }
 
 fn read_kv(place: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
@@ -121,7 +142,7 @@ fn read_kv(place: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
     let verb = KV_VERBS.iter().find(|(known, _)| *known == name).map(|(_, verb)| *verb);
     let verb = verb.ok_or_else(|| Refusal::bad(format!("operation {place} has the unknown KV verb {name:?}")))?;
     let path = Bytes::from(op.text("Key")?.into_bytes());
-    if !matches!(verb, KvVerb::GetTree | KvVerb::DeleteTree) {
+    if !verb.is_about_prefix() {
         check_path(&path)?;
     }
     let value = match op.text("Value")?.as_str() {
@@ -161,6 +182,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::types::consul::CatalogVerb;
 
     #[test]
     fn operations_are_read() {
@@ -182,11 +204,38 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_completed_as_registrations_are() {
+        let ops = read(&json!([
+            {"Node": {"Verb": "cas", "Node": {"Node": "n", "Address": "10.0.0.1", "ModifyIndex": 7}}},
+            {"Service": {"Verb": "set", "Node": "n", "Service": {"Service": "web", "Port": 80}}},
+            {"Service": {"Verb": "delete", "Node": "n", "Service": {"ID": "web-1"}}},
+            {"Check": {"Verb": "set", "Check": {"Node": "n", "Name": "c", "Status": "passing", "ServiceID": "web"}}},
+            {"Node": {"Verb": "get", "Node": {"Node": "n"}}},
+        ]))
+        .unwrap();
+        let TxnOp::Catalog(CatalogVerb::Cas, TxnRow::Node(node)) = &ops[0] else { panic!("{:?}", ops[0]) };
+        assert_eq!((node.name.as_str(), node.modified), ("n", LogIndex(7)));
+        let TxnOp::Catalog(CatalogVerb::Set, TxnRow::Service(service)) = &ops[1] else { panic!("{:?}", ops[1]) };
+        assert_eq!((service.node.as_str(), service.id.as_str(), service.port), ("n", "web", 80));
+        let TxnOp::Catalog(CatalogVerb::Delete, TxnRow::Service(service)) = &ops[2] else { panic!("{:?}", ops[2]) };
+        assert_eq!(service.id, "web-1");
+        let TxnOp::Catalog(CatalogVerb::Set, TxnRow::Check(check)) = &ops[3] else { panic!("{:?}", ops[3]) };
+        assert_eq!((check.id.as_str(), check.node.as_str()), ("c", "n"));
+        assert_eq!(describe(&ops[2]), "failed to delete service \"web-1\" on node \"n\"");
+        assert_eq!(describe(&ops[4]), "failed to get node \"n\"");
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         let one = |op: Value| read(&json!([op])).unwrap_err();
         for (refused, status, text) in [
             (read(&json!({})).unwrap_err(), 400, "wanted a list"),
             (one(json!({})), 400, "operation 0 is of no kind"),
+            (one(json!({"Node": {"Verb": "set", "Node": {"Node": "n"}}})), 400, "Must provide address"),
+            (one(json!({"Node": {"Verb": "lock", "Node": {"Node": "n"}}})), 400, "unknown Node verb \"lock\""),
+            (one(json!({"Service": {"Verb": "get", "Node": "n"}})), 400, "Service.Service is missing"),
+            (one(json!({"Service": {"Verb": "get", "Service": {"ID": "s"}}})), 400, "Must provide node"),
+            (one(json!({"Check": {"Verb": "get", "Check": {"Node": "n"}}})), 400, "CheckID or Name"),
             (one(json!({"KV": {"Verb": "take", "Key": "a"}})), 400, "unknown KV verb \"take\""),
             (one(json!({"KV": {"Verb": "set", "Key": ""}})), 400, "Missing key name"),
             (one(json!({"KV": {"Verb": "set", "Key": "a", "Value": "?"}})), 400, "is not base64"),
