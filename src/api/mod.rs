@@ -6,8 +6,9 @@
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
 //! methods are served over HTTP too where their protos have an HTTP annotation (see `gateway`). Resources have paths of their
-//! own (see `rest`).
+//! own (see `rest`); so has Consul's HTTP API (see `consul`).
 
+mod consul;
 mod context;
 mod early;
 mod etcd;

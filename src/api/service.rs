@@ -28,6 +28,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::ApiOptions;
+use super::consul::Consul;
 use super::early::{EarlyService, EarlyWatchService};
 use super::etcd::{
     ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService, WatchService,
@@ -73,6 +74,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         subscribe: SubscribeService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
+        consul: Consul::new(node.clone(), options, &registry)?,
         methods,
         kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -110,6 +112,7 @@ struct Inner {
     methods: HashMap<String, Method>,
     gateway: Gateway,
     rest: Rest,
+    consul: Consul,
     kv: KvServer<KvService>,
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
@@ -303,6 +306,9 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture {
         ResponseFuture(if is_grpc(request.version(), request.headers()) {
             self.inner.grpc(request)
+        } else if Consul::owns(request.uri().path()) {
+            // Before others' preflight: here, too, a browser may ask first, and the answer says which methods there are.
+            Kind::Gateway(self.inner.consul.call(request.map(Body::new)))
         } else if let Some(response) = cors::preflight(&request) {
             Kind::Ready(Some(response))
         } else if Gateway::owns(request.uri().path()) {

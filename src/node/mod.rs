@@ -8,6 +8,7 @@ mod alarms;
 mod backup;
 mod barrier;
 mod catalog;
+mod consul;
 mod contest;
 mod context;
 mod error;
@@ -38,6 +39,7 @@ pub use crate::stream::{
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
+pub use consul::{ConsulSubject, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};

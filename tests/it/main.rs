@@ -8,6 +8,8 @@ mod alarms;
 mod availability;
 mod backup;
 mod cluster;
+mod consul_http;
+mod consul_kv;
 mod contests;
 mod forwarding;
 mod gateway;
