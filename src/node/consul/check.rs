@@ -17,7 +17,7 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let (node, id, modified) = (check.node.clone(), check.id.clone(), check.modified);
         let found = self.read(true, ctx.deadline, move |view| {
-            let is_same = view.check(&node, &id)?.is_some_and(|stored| stored.modified == modified);
+            let is_same = view.check(&node, &id)?.is_some_and(|stored| stored.row.modified == modified);
             let about = Deadline::TtlCheck { node: canonical(&node), check: id };
             Ok(Ok(if is_same { view.deadline(&about)? } else { None }))
         });
