@@ -26,7 +26,9 @@ pub(super) fn create(
     for check in session.checks() {
         match writer.txn.check(&session.node, check)? {
             None => return Err(SessionRefusal::CheckUnknown.into()),
-            Some(check) if check.status == CheckStatus::Critical => return Err(SessionRefusal::CheckCritical.into()),
+            Some(check) if check.row.status == CheckStatus::Critical => {
+                return Err(SessionRefusal::CheckCritical.into());
+            }
             Some(_) => {}
         }
     }
