@@ -162,6 +162,7 @@ const _: () = assert!(
         < REQUEST_BYTES_MAX,
     "the largest registration must be a legal command"
 );
+const _: () = assert!(CONSUL_BODY_BYTES_MAX < REQUEST_BYTES_MAX, "the largest registration must be a legal command");
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(
     (VOTERS_MAX + LEARNERS_MAX) * (MEMBER_NAME_BYTES_MAX + 2 * MEMBER_URL_BYTES_MAX + 64) < 1024 * 1024,

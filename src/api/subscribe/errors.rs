@@ -18,7 +18,7 @@ pub(super) enum Failure {
     /// The node cannot serve it now.
     Node(NodeError),
     /// What another datacenter says.
-    Elsewhere(Status),
+    Elsewhere(Box<Status>),
 }
 
 impl From<Invalid> for Failure {
@@ -48,7 +48,7 @@ impl From<Failure> for Status {
                 Self::new(code, text)
             }
             Failure::Node(error) => node(&error),
-            Failure::Elsewhere(status) => status,
+            Failure::Elsewhere(status) => *status,
         }
     }
 }

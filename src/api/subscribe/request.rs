@@ -38,7 +38,7 @@ pub(super) enum Invalid {
     /// Another cluster's.
     #[error("no cluster is peered under the name {0:?}")]
     Peer(String),
-    /// A datacenter that nobody has named.
+    /// Another datacenter.
     #[error("no path to datacenter: {asked:?} is neither {here:?}, which is this one, nor configured")]
     Datacenter {
         /// The one that was asked for.

@@ -5,6 +5,7 @@
 
 mod cases;
 mod client;
+mod elsewhere;
 mod payload;
 mod random;
 mod resume;
