@@ -73,6 +73,8 @@ pub struct Node {
 
 struct Inner {
     identity: Identity,
+    name: String,
+    datacenter: String,
     consensus: Consensus,
     store: Arc<StateStore>,
     log: WeakLog,
@@ -176,6 +178,16 @@ impl Node {
         self.inner.identity
     }
 
+    /// How this node is called: its `node.name`, which is unique in the cluster.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The name of the cluster's datacenter in the service catalog.
+    pub fn datacenter(&self) -> &str {
+        &self.inner.datacenter
+    }
+
     /// The consensus of this node, for the peer port and for watching its end.
     pub fn consensus(&self) -> &Consensus {
         &self.inner.consensus
@@ -190,6 +202,11 @@ impl Node {
     /// The leader, provided that it showed life lately.
     pub fn live_leader(&self) -> Option<NodeId> {
         self.inner.consensus.live_leader()
+    }
+
+    /// How long ago the leader was last heard of: zero on the leader, `None` if never yet.
+    pub fn leader_contact(&self) -> Option<Duration> {
+        self.inner.consensus.leader_contact()
     }
 
     /// Turns true once this node has recovered what it had acknowledged before it was restarted, and serves.

@@ -37,6 +37,8 @@ pub struct NodeOptions {
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// How this member is known to the others: its name, and where its clients connect.
     pub own: MemberInfo,
+    /// The name of the datacenter in the service catalog; equal on all members.
+    pub datacenter: String,
     /// Everything the node keeps is below this directory.
     pub data_dir: PathBuf,
     /// The clocks of consensus.
@@ -186,6 +188,8 @@ impl Node {
         let node = Self {
             inner: Arc::new(Inner {
                 identity,
+                name: options.own.name.clone(),
+                datacenter: options.datacenter.clone(),
                 proposer,
                 leases,
                 members,

@@ -77,6 +77,20 @@ pub const LEARNER_LAG_MS_MAX: u64 = 1000;
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 /// Longest URL of a member, bytes.
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
+/// Longest name of a datacenter, bytes: a DNS label.
+pub const DATACENTER_NAME_BYTES_MAX: usize = 63;
+/// Largest body of a request of Consul's HTTP API that registers something, bytes.
+pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Requests of Consul's HTTP API that wait for a change at once, count; one more is refused.
+pub const CONSUL_WAITING_MAX: usize = 50_000;
+/// Longest time that one of them waits before its jitter, seconds (spec: consul §3.6).
+pub const CONSUL_WAIT_SECONDS_MAX: u64 = 600;
+/// Longest expression of a filter, bytes.
+pub const CONSUL_FILTER_BYTES_MAX: usize = 8 * 1024;
+/// Parts of a filter inside each other, count: evaluation goes as deep.
+pub const CONSUL_FILTER_DEPTH_MAX: usize = 64;
+/// Largest compiled pattern of a filter, bytes.
+pub const CONSUL_FILTER_PATTERN_BYTES_MAX: usize = 256 * 1024;
 /// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
 /// Longest uid that a client may name, bytes. Those that the server makes have 26.
