@@ -9,6 +9,7 @@ mod availability;
 mod backup;
 mod cluster;
 mod contests;
+mod dns;
 mod forwarding;
 mod gateway;
 mod lease_oracle;
