@@ -92,7 +92,8 @@ fn ask(payload: Bytes) -> anyhow::Result<Ask> {
         | Command::LeaseCheckpoint(_)
         | Command::SetAlarm(_)
         | Command::SetQuota(_)
-        | Command::Resource(_) => Ask::Other,
+        | Command::Resource(_)
+        | Command::Catalog(_) => Ask::Other,
         Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
     })
 }

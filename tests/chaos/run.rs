@@ -27,7 +27,7 @@ use crate::raft_log::{self, Entry};
 use crate::report::{Evidence, Usage, Verdict};
 use crate::rig::net::Kind as Network;
 use crate::rig::{PATIENCE, Rig, RigOptions, tool};
-use crate::work::{Client, Control, Lab, watch};
+use crate::work::{Client, Control, Lab, catalog, watch};
 
 /// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
 const WARM_UP: Duration = Duration::from_secs(6);
@@ -150,6 +150,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         seed: plan.seed,
         pace: pace(plan.duration),
         watchers: watch::Watchers::default(),
+        views: catalog::Views::default(),
         values: Arc::default(),
     };
     watch::start_collectors(&lab);
@@ -186,6 +187,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         false => Settled::default(),
     };
     lab.watchers.stop();
+    lab.views.stop();
     if whole {
         settled.raft_logs = raft_logs(rig, &mut findings).await;
     }
@@ -199,6 +201,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         pasts: settled.pasts,
         until: settled.until,
         sets: settled.sets,
+        views: settled.views,
         leases: settled.leases,
         raft_logs: settled.raft_logs,
         lives: rig.lives(),
@@ -307,6 +310,7 @@ struct Settled {
     until: i64,
     pasts: Vec<WatchLog>,
     sets: Vec<(usize, BTreeSet<String>)>,
+    views: Option<Findings>,
     leases: BTreeSet<i64>,
     raft_logs: Vec<(usize, Vec<Entry>)>,
 }
@@ -344,6 +348,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
         // The rest will not come either; each is judged by what it has.
         patience = SETTLE_CONTROL_MAX;
     }
+    settled.views = Some(lab.views.settle(&lab.targets, patience).await);
     for (node, target) in lab.targets.iter().enumerate() {
         settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, patience).await);
     }
