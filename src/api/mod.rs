@@ -6,8 +6,9 @@
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
 //! methods are served over HTTP too where their protos have an HTTP annotation (see `gateway`). Resources have paths of their
-//! own (see `rest`). DNS has a port of its own (see `dns`).
+//! own (see `rest`); so has Consul's HTTP API (see `consul`). DNS has a port of its own (see `dns`).
 
+mod consul;
 mod context;
 mod dns;
 mod early;
@@ -18,9 +19,11 @@ mod health;
 mod http;
 mod keep_alive;
 mod metrics;
+mod patience;
 mod resource;
 mod rest;
 mod service;
+mod subscribe;
 mod watch_metrics;
 mod watch_service;
 

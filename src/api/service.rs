@@ -28,6 +28,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::ApiOptions;
+use super::consul::Consul;
 use super::early::{EarlyService, EarlyWatchService};
 use super::etcd::{
     ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService, WatchService,
@@ -38,6 +39,7 @@ use super::http::{self as plain, cors};
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::resource::ResourceService;
 use super::rest::Rest;
+use super::subscribe::SubscribeService;
 use super::watch_metrics::WatchMetrics;
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
@@ -68,9 +70,11 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let inner = Inner {
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
-        resource: ResourceService::new(node.clone(), options, watch_metrics),
+        resource: ResourceService::new(node.clone(), options, watch_metrics.clone()),
+        subscribe: SubscribeService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
+        consul: Consul::new(node.clone(), options, &registry)?,
         methods,
         kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -108,6 +112,7 @@ struct Inner {
     methods: HashMap<String, Method>,
     gateway: Gateway,
     rest: Rest,
+    consul: Consul,
     kv: KvServer<KvService>,
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
@@ -118,6 +123,7 @@ struct Inner {
     watch: WatchService,
     early_watch: EarlyWatchService,
     resource: ResourceService,
+    subscribe: SubscribeService,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
     reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -143,13 +149,14 @@ enum Face {
     Lock,
     Election,
     Resource,
+    Subscribe,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -160,6 +167,7 @@ impl Face {
         Self::Lock,
         Self::Election,
         Self::Resource,
+        Self::Subscribe,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -178,6 +186,7 @@ impl Face {
             Self::Lock => "v3lockpb.Lock",
             Self::Election => "v3electionpb.Election",
             Self::Resource => "hashicorp.consul.resource.ResourceService",
+            Self::Subscribe => "subscribe.StateChangeSubscription",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -273,6 +282,7 @@ impl Inner {
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),
             Face::Resource => self.resource.call(request),
+            Face::Subscribe => self.subscribe.call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),
@@ -296,6 +306,9 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture {
         ResponseFuture(if is_grpc(request.version(), request.headers()) {
             self.inner.grpc(request)
+        } else if Consul::owns(request.uri().path()) {
+            // Before others' preflight: here, too, a browser may ask first, and the answer says which methods there are.
+            Kind::Gateway(self.inner.consul.call(request.map(Body::new)))
         } else if let Some(response) = cors::preflight(&request) {
             Kind::Ready(Some(response))
         } else if Gateway::owns(request.uri().path()) {

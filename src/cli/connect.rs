@@ -91,6 +91,11 @@ impl Attempt {
         MaintenanceClient::new(self.channel.clone())
     }
 
+    /// For plain HTTP requests.
+    pub(crate) fn http(&self) -> Channel {
+        self.channel.clone()
+    }
+
     /// A request that carries the deadline, so that the server gives up in time.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);

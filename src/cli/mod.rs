@@ -1,12 +1,14 @@
 //! The command line: `headwater serve`, the client commands, loading and checking data, and the load generator.
 //!
-//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, and for
-//! `resource` the resource service), so that every client command works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
+//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, for
+//! `resource` the resource service, for the service catalog Consul's HTTP API and `Subscribe`), so that every client command
+//! works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
 //! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
 //! certainly not carried out or is idempotent by nature.
 
 mod alarm;
 mod bench;
+mod catalog;
 mod connect;
 mod contest;
 mod data;
@@ -21,6 +23,7 @@ mod resource;
 mod serve;
 mod snapshot;
 mod status;
+mod subscribe;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -129,6 +132,12 @@ enum Command {
     /// Hand leadership to another member
     MoveLeader(members::MoveLeaderArgs),
     Resource(resource::ResourceArgs),
+    Register(catalog::RegisterArgs),
+    Deregister(catalog::DeregisterArgs),
+    Nodes(catalog::NodesArgs),
+    Services(catalog::ServicesArgs),
+    Health(catalog::HealthArgs),
+    Subscribe(subscribe::SubscribeArgs),
     /// Write every line of a file as a key
     Load(data::load::LoadArgs),
     /// Read what `load` wrote and compare it with the file
@@ -159,6 +168,12 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Members => on_cluster(client, async |c| members::list(c, client).await),
         Command::MoveLeader(args) => on_cluster(client, async |c| members::move_leader(args, c, client).await),
         Command::Resource(args) => on_cluster(client, async |c| resource::run(args, c, client).await),
+        Command::Register(args) => on_cluster(client, async |c| catalog::register(args, c, client).await),
+        Command::Deregister(args) => on_cluster(client, async |c| catalog::deregister(args, c, client).await),
+        Command::Nodes(args) => on_cluster(client, async |c| catalog::nodes(args, c, client).await),
+        Command::Services(args) => on_cluster(client, async |c| catalog::services(args, c, client).await),
+        Command::Health(args) => on_cluster(client, async |c| catalog::health(args, c, client).await),
+        Command::Subscribe(args) => on_cluster(client, async |_| subscribe::run(args, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
         Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
     }
@@ -276,6 +291,24 @@ mod tests {
             ("headwater resource delete Artist korn --version 7", true),
             ("headwater resource watch Artist --resume 7", true),
             ("headwater resource types", true),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
+        }
+    }
+
+    #[test]
+    fn services_are_registered_and_looked_up() {
+        for (line, is_good) in [
+            ("headwater register web --port 80 --tag a", true),
+            ("headwater register", false),
+            ("headwater register --node n1 --node-address 10.0.0.1", true),
+            ("headwater deregister web-1 --node n1", true),
+            ("headwater deregister --check c", true),
+            ("headwater deregister", false),
+            ("headwater nodes -w table --node-meta rack:1", true),
+            ("headwater services --filter web -w json", true),
+            ("headwater health web --passing --tag a", true),
+            ("headwater health", false),
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }

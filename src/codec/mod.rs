@@ -1,13 +1,15 @@
 //! How the project's own records become bytes and come back: on disk, in the log, and from node to node.
 //!
 //! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to the leader ([`command`],
-//! [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
+//! [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`], [`consul`], protobuf). Knows nothing of where the bytes go.
+//! Invariant: bytes once written can be read by every later version
 //! (a leading format byte, golden tests), and bytes that this version does not understand are an error, never a guess.
 
 mod alarm;
 pub mod backup;
 pub mod catalog;
 pub mod command;
+pub mod consul;
 mod error;
 mod kv;
 pub mod lease;
@@ -19,6 +21,7 @@ mod tests;
 
 pub use backup::{decode_backup, encode_backup};
 pub use command::{decode_proposal, encode_proposal};
+pub use consul::{decode_session, decode_side, encode_session, encode_side};
 pub use error::CodecError;
 pub use lease::{decode_lease_answer, decode_lease_question, encode_lease_answer, encode_lease_question};
 pub use outcome::{decode_applied, encode_applied};

@@ -20,7 +20,7 @@ pub(super) fn run(writer: &mut Writer<'_, '_>, delete: &DeleteRange, want: bool)
     };
     let deleted = doomed.len() as u64;
     for (key, version) in doomed {
-        writer.delete(key, ChangeKind::Delete, &version);
+        writer.delete(key, ChangeKind::Delete, &version)?;
     }
     Ok(Deleted { revision: writer.revision(), deleted, prev })
 }

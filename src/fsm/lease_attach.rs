@@ -8,7 +8,7 @@ use crate::storage::state::{NEWEST, StateReader, Table};
 use crate::types::{LeaseAttach, LeaseChoice, Outcome, Put, Refusal, ValueChoice};
 
 pub(super) fn apply(writer: &mut Writer<'_, '_>, attach: &LeaseAttach) -> Result<Outcome, Stop> {
-    if writer.txn.lease(attach.id)?.is_none() {
+    if writer.client_lease(attach.id)?.is_none() {
         return Err(Refusal::LeaseNotFound.into());
     }
     if !is_attached(writer, attach)? {

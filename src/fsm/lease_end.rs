@@ -1,20 +1,22 @@
 //! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1, §3.2): at a client's wish,
 //! or because it has run out. The two differ in what subscribers are told.
 
+use super::consul;
 use super::stop::Stop;
 use super::writer::Writer;
 use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::types::{ChangeKind, LeaseExpire, LeaseId, LeaseRevoke, Outcome, Refusal, Term};
+use crate::types::{ChangeKind, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal, Term};
 
 pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Result<Outcome, Stop> {
-    if writer.txn.lease(revoke.id)?.is_none() {
+    if writer.client_lease(revoke.id)?.is_none() {
         return Err(Refusal::LeaseNotFound.into());
     }
     end(writer, revoke.id, ChangeKind::Delete)
 }
 
-/// `term` is that of the log entry.
-pub(super) fn expire(writer: &mut Writer<'_, '_>, term: Term, expire: &LeaseExpire) -> Result<Outcome, Stop> {
+/// `at` is where the log entry is.
+pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: &LeaseExpire) -> Result<Outcome, Stop> {
+    let (term, index) = at;
     let Some(lease) = writer.txn.lease(expire.id)? else {
         return Err(Refusal::LeaseNotFound.into());
     };
@@ -22,6 +24,10 @@ pub(super) fn expire(writer: &mut Writer<'_, '_>, term: Term, expire: &LeaseExpi
     // granted again.
     if expire.term != term || expire.granted != lease.granted {
         return Err(Refusal::LeaseStale.into());
+    }
+    if expire.id.is_deadline() {
+        let deleted = consul::due(writer, index, expire.id)?;
+        return Ok(Outcome::LeaseEnded { deleted });
     }
     end(writer, expire.id, ChangeKind::Expire)
 }
@@ -31,7 +37,7 @@ fn end(writer: &mut Writer<'_, '_>, id: LeaseId, kind: ChangeKind) -> Result<Out
     for key in writer.txn.lease_keys(id)? {
         let version = writer.txn.lookup(Table::Kv, &key, NEWEST)?;
         let version = version.expect("invariant: a key that is deleted is detached with it");
-        writer.delete(key, kind, &version);
+        writer.delete(key, kind, &version)?;
         deleted += 1;
     }
     writer.txn.set_lease(id, None);

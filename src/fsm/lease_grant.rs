@@ -15,7 +15,7 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant)
     if !grant.id.is_some() {
         return Err(Refusal::LeaseNotFound.into());
     }
-    if txn.lease(grant.id)?.is_some() {
+    if grant.id.is_deadline() || txn.lease(grant.id)?.is_some() {
         return Err(Refusal::LeaseExists.into());
     }
     txn.set_lease(grant.id, Some(Lease { granted: index, ttl_seconds, due_ms: None }));

@@ -15,7 +15,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, request: &LeaseTxn, want: bool)
     let (succeeded, mut ops) = txn::chosen(writer, &request.txn)?;
     let answered = ops.len();
     for attach in if succeeded { &request.success } else { &request.failure } {
-        if writer.txn.lease(attach.id)?.is_none() {
+        if writer.client_lease(attach.id)?.is_none() {
             return Err(Refusal::LeaseNotFound.into());
         }
         if !fold(&mut ops, attach) && !is_attached_for_good(writer, &ops, attach)? {

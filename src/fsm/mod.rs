@@ -1,5 +1,5 @@
 //! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 and of spec
-//! consul §5.6 to §5.10 live. One command, one file.
+//! consul §5.6 to §5.10 and §8.3 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log
@@ -14,6 +14,7 @@ mod alarm;
 mod bootstrap;
 mod catalog;
 mod compact;
+mod consul;
 mod delete_range;
 mod lease_attach;
 mod lease_checkpoint;
@@ -30,6 +31,7 @@ mod txn;
 mod validate;
 mod writer;
 
+pub use consul::read_txn as read_consul_txn;
 pub use range::range;
 pub use range_cursor::{RangeCursor, RangePart};
 pub use resource::unit_is_marked;
@@ -41,6 +43,7 @@ use writer::Writer;
 
 use crate::storage::StorageError;
 use crate::storage::state::WriteTxn;
+use crate::types::catalog::CatalogDone;
 use crate::types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
@@ -103,7 +106,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         }
         Command::LeaseExpire(expire) => {
             let mut writer = Writer::new(txn);
-            let done = lease_end::expire(&mut writer, term, expire)?;
+            let done = lease_end::expire(&mut writer, (term, index), expire)?;
             writer.finish();
             Ok(done)
         }
@@ -125,7 +128,19 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             Ok(Outcome::QuotaSet)
         }
         Command::Resource(command) => resource::apply(txn, index, command, want),
-        Command::Catalog(command) => catalog::apply(txn, index, command),
+        Command::Consul(command) => {
+            let mut writer = Writer::new(txn);
+            let done = consul::apply(&mut writer, index, command)?;
+            writer.finish();
+            Ok(Outcome::Consul(done))
+        }
+        Command::Catalog(command) => {
+            let mut writer = Writer::new(txn);
+            let finished = catalog::apply(writer.txn, index, command)?;
+            consul::follow(&mut writer, index, &finished)?;
+            writer.finish();
+            Ok(Outcome::Catalog(CatalogDone { changed: finished.changed }))
+        }
     }
 }
 

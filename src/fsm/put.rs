@@ -14,7 +14,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Resul
 /// Refuses a lease that does not exist.
 pub(super) fn check_lease(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop> {
     match put.lease {
-        LeaseChoice::Set(lease) if lease.is_some() && writer.txn.lease(lease)?.is_none() => {
+        LeaseChoice::Set(lease) if lease.is_some() && writer.client_lease(lease)?.is_none() => {
             Err(Refusal::LeaseNotFound.into())
         }
         LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => Ok(()),
@@ -52,6 +52,6 @@ pub(super) fn run(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<
         LeaseChoice::Set(lease) => lease,
         LeaseChoice::Keep | LeaseChoice::KeepIfPresent => previous.map_or(LeaseId::NONE, |version| version.lease),
     };
-    writer.put(put.key.clone(), value, lease, previous.as_ref());
+    writer.put(put.key.clone(), value, lease, previous.as_ref())?;
     Ok(PutDone { revision: writer.revision(), prev: if wants_prev { prev } else { None } })
 }

@@ -4,7 +4,8 @@
 //! always taken.
 
 use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::catalog::{CatalogCommand, Check, Service};
+use crate::types::catalog::{CatalogCommand, Check, Node, Registration, Service};
+use crate::types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow};
 use crate::types::resource::{Condition, ResourceCommand};
 use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
@@ -44,6 +45,7 @@ fn cost_bytes(command: &Command) -> u64 {
             txn_bytes(&request.txn) + attaches(&request.success).max(attaches(&request.failure))
         }
         Command::Resource(command) => resource_bytes(command),
+        Command::Consul(command) => consul_bytes(command),
         Command::Catalog(command) => catalog_bytes(command),
         Command::Bootstrap(_)
         | Command::DeleteRange(_)
@@ -84,6 +86,38 @@ fn resource_bytes(command: &ResourceCommand) -> u64 {
         }
         ResourceCommand::Delete(_) | ResourceCommand::Reap(_) => 0,
     }
+}
+
+/// Ending a session writes keys anew, but adds nothing to them.
+fn consul_bytes(command: &ConsulCommand) -> u64 {
+    let op_bytes = |op: &KvOp| match op.verb.is_write() {
+        true => PUT_OVERHEAD_BYTES + (op.path.len() + op.value.len()) as u64,
+        false => 0,
+    };
+    match command {
+        ConsulCommand::Kv(op) => op_bytes(op),
+        ConsulCommand::Txn(ops) => {
+            let bytes = |op: &ConsulTxnOp| match op {
+                ConsulTxnOp::Kv(op) => op_bytes(op),
+                ConsulTxnOp::Catalog(CatalogVerb::Set | CatalogVerb::Cas, row) => row_bytes(row),
+                ConsulTxnOp::Catalog(CatalogVerb::Get | CatalogVerb::Delete | CatalogVerb::DeleteCas, _) => 0,
+            };
+            ops.iter().map(bytes).sum()
+        }
+        ConsulCommand::SessionCreate(_) => PUT_OVERHEAD_BYTES,
+        ConsulCommand::SessionDestroy(_) => 0,
+    }
+}
+
+/// As [`catalog_bytes`] counts it.
+fn row_bytes(row: &TxnRow) -> u64 {
+    let mut registration = Registration::default();
+    match row {
+        TxnRow::Node(row) => registration.node = Node::clone(row),
+        TxnRow::Service(row) => registration.service = Some(Service::clone(row)),
+        TxnRow::Check(row) => registration.checks.push(Check::clone(row)),
+    }
+    catalog_bytes(&CatalogCommand::Register(Box::new(registration)))
 }
 
 /// About what a registration takes: texts that may be long are counted, the rest is in the overhead of a row.
@@ -139,6 +173,7 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseAttach(_)
         | Command::LeaseTxn(_)
         | Command::Resource(_)
+        | Command::Consul(_)
         | Command::Catalog(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)

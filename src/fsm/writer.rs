@@ -5,8 +5,10 @@
 
 use bytes::Bytes;
 
+use crate::storage::StorageError;
 use crate::storage::state::{StateReader, Table, Version, WriteTxn};
-use crate::types::{ChangeKind, KeyValue, LeaseId, Revision};
+use crate::types::consul::{KvSide, consul_path};
+use crate::types::{ChangeKind, KeyValue, Lease, LeaseId, Revision};
 
 pub(super) struct Writer<'t, 'db> {
     pub(super) txn: &'t mut WriteTxn<'db>,
@@ -16,8 +18,9 @@ pub(super) struct Writer<'t, 'db> {
 
 impl<'t, 'db> Writer<'t, 'db> {
     pub(super) fn new(txn: &'t mut WriteTxn<'db>) -> Self {
-        let before = txn.head().revision;
-        Self { txn, before, changed: false }
+        // What has changed keys in this command already made the revision.
+        let (before, now) = (txn.revision_before(), txn.head().revision);
+        Self { txn, before, changed: now != before }
     }
 
     /// The revision as of now: the new one if anything was changed so far.
@@ -25,7 +28,33 @@ impl<'t, 'db> Writer<'t, 'db> {
         if self.changed { self.before.next() } else { self.before }
     }
 
-    pub(super) fn put(&mut self, key: Bytes, value: Bytes, lease: LeaseId, previous: Option<&Version>) {
+    /// A lease of a client's: deadlines of the store's own are none.
+    pub(super) fn client_lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
+        if id.is_deadline() { Ok(None) } else { self.txn.lease(id) }
+    }
+
+    pub(super) fn put(
+        &mut self,
+        key: Bytes,
+        value: Bytes,
+        lease: LeaseId,
+        previous: Option<&Version>,
+    ) -> Result<(), StorageError> {
+        self.put_beside(key, value, lease, previous, None)
+    }
+
+    /// Writes a key, and what lies beside it if it is one of Consul's paths. What lay there before goes.
+    pub(super) fn put_beside(
+        &mut self,
+        key: Bytes,
+        value: Bytes,
+        lease: LeaseId,
+        previous: Option<&Version>,
+        side: Option<&KvSide>,
+    ) -> Result<(), StorageError> {
+        if let Some(path) = consul_path(&key) {
+            self.txn.set_side(&path, side)?;
+        }
         self.changed = true;
         let revision = self.before.next();
         let kv = KeyValue {
@@ -37,11 +66,16 @@ impl<'t, 'db> Writer<'t, 'db> {
             lease,
         };
         self.txn.put(Table::Kv, kv, previous);
+        Ok(())
     }
 
-    pub(super) fn delete(&mut self, key: Bytes, kind: ChangeKind, previous: &Version) {
+    pub(super) fn delete(&mut self, key: Bytes, kind: ChangeKind, previous: &Version) -> Result<(), StorageError> {
+        if let Some(path) = consul_path(&key) {
+            self.txn.set_side(&path, None)?;
+        }
         self.changed = true;
         self.txn.delete(Table::Kv, key, kind, self.before.next(), previous);
+        Ok(())
     }
 
     /// Moves the store's revision if anything was changed.

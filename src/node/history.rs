@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt};
 use crate::raft::off_thread;
 use crate::storage::state::{CommandHistory, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
+use crate::stream::{Catalog, Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
 use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
@@ -45,17 +45,12 @@ impl Recorded for Resources {
     }
 }
 
-/// What a command meant to subscribers of the catalog, for a topic of it.
-#[allow(dead_code, reason = "the topics of the catalog are read by it")]
-pub(super) fn catalog_events(view: &ReadView<'_>, command: &CommandHistory) -> Result<CommitEvents, StorageError> {
-    let catalog = view.catalog_events(command)?;
-    Ok(CommitEvents {
-        index: command.index,
-        revision: command.head.revision,
-        kv: [].into(),
-        resources: [].into(),
-        catalog,
-    })
+impl Recorded for Catalog {
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let catalog = view.catalog_events(&command)?;
+        let CommandHistory { index, head, .. } = command;
+        Ok(CommitEvents { index, revision: head.revision, kv: [].into(), resources: [].into(), catalog })
+    }
 }
 
 /// History as one feed reads it.

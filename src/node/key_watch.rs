@@ -10,7 +10,9 @@ use super::{Node, NodeError, RequestContext};
 use crate::node::Consistency;
 use crate::storage::state::{StateReader, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{CloseReason, EventPublisher, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription};
+use crate::stream::{
+    CloseReason, EventPublisher, FeedStats, Item, Kv, ListingError, Session, Start, StatePoint, Subscription,
+};
 use crate::types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
@@ -168,6 +170,15 @@ impl From<CloseReason> for NodeError {
             CloseReason::Compacted { revision } => Refusal::Compacted { compact_revision: revision }.into(),
             CloseReason::EpochChanged | CloseReason::Reset | CloseReason::Stopping => Self::Stopped,
             CloseReason::Failed(detail) => Self::Storage(detail),
+        }
+    }
+}
+
+impl From<ListingError> for NodeError {
+    fn from(error: ListingError) -> Self {
+        match error {
+            ListingError::Timeout => Self::Timeout,
+            ListingError::Closed(reason) => reason.into(),
         }
     }
 }

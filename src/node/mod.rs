@@ -8,6 +8,7 @@ mod alarms;
 mod backup;
 mod barrier;
 mod catalog;
+mod consul;
 mod contest;
 mod context;
 mod error;
@@ -23,6 +24,7 @@ mod restore;
 mod start;
 mod tasks;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,10 +33,13 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
-pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint};
+pub use crate::stream::{
+    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
+};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
-pub use catalog::CatalogError;
+pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
+pub use consul::{ConsulSubject, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
@@ -43,7 +48,7 @@ pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;
 pub use resource::{
-    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, Told, TypeMap, WatchStart,
+    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap, WatchStart,
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
@@ -75,6 +80,7 @@ struct Inner {
     identity: Identity,
     name: String,
     datacenter: String,
+    remote_datacenters: BTreeMap<String, Vec<String>>,
     consensus: Consensus,
     store: Arc<StateStore>,
     log: WeakLog,
@@ -89,6 +95,7 @@ struct Inner {
     backups: backup::Backups,
     quota: QuotaOptions,
     resources: resource::Resources,
+    catalog: catalog::Catalog,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,
@@ -186,6 +193,11 @@ impl Node {
     /// The name of the cluster's datacenter in the service catalog.
     pub fn datacenter(&self) -> &str {
         &self.inner.datacenter
+    }
+
+    /// Where clients reach the cluster of another datacenter, if that is configured.
+    pub fn remote_datacenter(&self, name: &str) -> Option<&[String]> {
+        self.inner.remote_datacenters.get(name).map(Vec::as_slice)
     }
 
     /// The consensus of this node, for the peer port and for watching its end.

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use super::alarms::{self, QuotaOptions};
 use super::backup::Backups;
 use super::barrier::ReadBarrier;
+use super::catalog;
 use super::history::StateHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
 use super::long_reads::LongReads;
@@ -39,6 +40,8 @@ pub struct NodeOptions {
     pub own: MemberInfo,
     /// The name of the datacenter in the service catalog; equal on all members.
     pub datacenter: String,
+    /// Client addresses of other clusters' members, by the names of their datacenters.
+    pub remote_datacenters: BTreeMap<String, Vec<String>>,
     /// Everything the node keeps is below this directory.
     pub data_dir: PathBuf,
     /// The clocks of consensus.
@@ -190,6 +193,7 @@ impl Node {
                 identity,
                 name: options.own.name.clone(),
                 datacenter: options.datacenter.clone(),
+                remote_datacenters: options.remote_datacenters.clone(),
                 proposer,
                 leases,
                 members,
@@ -204,6 +208,7 @@ impl Node {
                 backups,
                 quota: options.quota,
                 resources: resource::Resources::new(&events),
+                catalog: catalog::Catalog::new(&events),
                 defragmenting: Arc::default(),
                 serving,
                 reclaimed,
@@ -216,6 +221,9 @@ impl Node {
         tokio::spawn(events.kv().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.kv()))));
         tokio::spawn(events.resources().wake_readers());
         tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
+        tokio::spawn(events.catalog().wake_readers());
+        tokio::spawn(events.catalog().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.catalog()))));
+        tokio::spawn(catalog::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::reap(consensus.clone(), Arc::downgrade(&node.inner), reaper));

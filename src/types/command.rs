@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::catalog::CatalogCommand;
+use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
 use super::{
     KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,
@@ -51,6 +52,8 @@ pub enum Command {
     SetQuota(Quota),
     /// Changes resources.
     Resource(ResourceCommand),
+    /// Changes Consul's keys and sessions.
+    Consul(ConsulCommand),
     /// Changes the service catalog.
     Catalog(CatalogCommand),
 }

@@ -90,8 +90,43 @@ impl LeaseId {
     /// The absence of a lease.
     pub const NONE: Self = Self(0);
 
+    /// First id, and the first after, of those that no client can name: deadlines of the store's own
+    /// (`types::consul::Deadline`).
+    const DEADLINES: (i64, i64) = (i64::MIN, i64::MIN / 2);
+    /// Deadlines that one command begins without having to look for an id that is free, count.
+    const DEADLINES_PER_COMMAND: u64 = 1 << 8;
+
     /// Whether this names a lease at all.
     pub const fn is_some(self) -> bool {
         self.0 != 0
+    }
+
+    /// Whether this is a deadline of the store's own, and no lease of a client's.
+    pub const fn is_deadline(self) -> bool {
+        self.0 >= Self::DEADLINES.0 && self.0 < Self::DEADLINES.1
+    }
+
+    /// The id to try first for the deadline that is the `nth` of the command at `index`.
+    pub const fn of_deadline(index: LogIndex, nth: u64) -> Self {
+        let span = Self::DEADLINES.0.abs_diff(Self::DEADLINES.1);
+        let offset = index.0.wrapping_mul(Self::DEADLINES_PER_COMMAND).wrapping_add(nth) % span;
+        Self(Self::DEADLINES.0.wrapping_add_unsigned(offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_have_ids_of_their_own() {
+        for (index, nth) in [(0, 0), (1, 0), (1, 255), (1, 256), (u64::MAX, u64::MAX), (1 << 54, 7)] {
+            assert!(LeaseId::of_deadline(LogIndex(index), nth).is_deadline(), "{index}, {nth}");
+        }
+        assert_eq!(LeaseId::of_deadline(LogIndex(1), 2), LeaseId(i64::MIN + 258));
+        for id in [0, 1, -1, i64::MAX, i64::MIN / 2] {
+            assert!(!LeaseId(id).is_deadline(), "{id}");
+        }
+        assert!(LeaseId(i64::MIN).is_deadline() && LeaseId(i64::MIN / 2 - 1).is_deadline());
     }
 }

@@ -107,6 +107,9 @@ pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
 /// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
 pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
+/// Changes since a kept snapshot of the catalog that are merged into it for one stream, count: beyond that they are sent one
+/// by one.
+pub const CATALOG_MERGED_CHANGES_MAX: usize = 1024;
 /// Largest set of descriptors of one type, bytes.
 pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
 /// Longest defaults of one type, bytes of JSON.
@@ -132,6 +135,25 @@ pub const CATALOG_CHECKS_MAX: usize = 1024;
 pub const GATEWAY_SERVICES_MAX: usize = 1024;
 /// Largest compiled pattern of `matches()` in a rule, bytes.
 pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
+/// Largest value that one request of Consul's KV API writes, bytes (Consul's `kv_max_value_size`; spec: consul §8.3).
+pub const CONSUL_VALUE_BYTES_MAX: usize = 512 * 1024;
+/// Longest path of Consul's KV API, bytes.
+pub const CONSUL_PATH_BYTES_MAX: usize = 2048;
+/// Largest body of one transaction of Consul's API, bytes of JSON: what is in it, decoded, is a legal command.
+pub const CONSUL_TXN_BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+/// Shortest time to live of a session, milliseconds (Consul's; spec: consul §8.3).
+pub const SESSION_TTL_MS_MIN: u64 = 10_000;
+/// Longest time to live of a session, milliseconds (Consul's).
+pub const SESSION_TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// Lock delay of a session that names none, milliseconds (Consul's).
+pub const LOCK_DELAY_MS_DEFAULT: u64 = 15_000;
+/// Longest lock delay, milliseconds (Consul's).
+pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
+/// Shortest time for which a check is critical before its service is deregistered, seconds (Consul's).
+pub const CRITICAL_SERVICE_SECONDS_MIN: i64 = 60;
+/// Checks that one session stands on, count.
+pub const SESSION_CHECKS_MAX: usize = 64;
+
 /// Longest domain below which DNS is answered, bytes without the dot at its end: names below it need room, too.
 pub const DNS_DOMAIN_BYTES_MAX: usize = 100;
 /// Longest DNS packet that is sent over UDP, bytes: what passes every network in one piece. Also told to those who ask.
@@ -146,6 +168,7 @@ pub const DNS_QUERIES_MAX: usize = 1024;
 /// DNS connections that may be open, count; one more is closed at once.
 pub const DNS_CONNECTIONS_MAX: usize = 256;
 
+const _: () = assert!(CONSUL_VALUE_BYTES_MAX + CONSUL_PATH_BYTES_MAX + 1024 < REQUEST_BYTES_MAX, "a value must fit");
 const _: () = assert!(DNS_REQUEST_BYTES_MAX <= u16::MAX as usize, "a question must fit a packet");
 const _: () = assert!(DNS_DOMAIN_BYTES_MAX < 255 / 2, "a name below the domain must fit what a name may have");
 const _: () = assert!(
@@ -155,6 +178,7 @@ const _: () = assert!(
         < REQUEST_BYTES_MAX,
     "the largest registration must be a legal command"
 );
+const _: () = assert!(CONSUL_BODY_BYTES_MAX < REQUEST_BYTES_MAX, "the largest registration must be a legal command");
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(
     (VOTERS_MAX + LEARNERS_MAX) * (MEMBER_NAME_BYTES_MAX + 2 * MEMBER_URL_BYTES_MAX + 64) < 1024 * 1024,

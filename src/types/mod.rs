@@ -11,6 +11,7 @@ pub mod alarm;
 pub mod backup;
 pub mod catalog;
 pub mod command;
+pub mod consul;
 pub mod event;
 pub mod ids;
 pub mod kv;

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::catalog::{CatalogDone, CatalogRefusal};
+use super::consul::{ConsulOutcome, SessionRefusal};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 
@@ -56,6 +57,8 @@ pub enum Outcome {
     QuotaSet,
     /// Of [`Command::Resource`](super::Command::Resource).
     Resource(ResourceOutcome),
+    /// Of [`Command::Consul`](super::Command::Consul).
+    Consul(ConsulOutcome),
     /// Of [`Command::Catalog`](super::Command::Catalog).
     Catalog(CatalogDone),
     /// The command changed nothing, for this reason.
@@ -155,6 +158,9 @@ pub enum Refusal {
     /// A rule of resources forbids it.
     #[error(transparent)]
     Resource(#[from] ResourceRefusal),
+    /// A rule of sessions forbids it.
+    #[error(transparent)]
+    Session(#[from] SessionRefusal),
     /// A rule of the catalog forbids it.
     #[error(transparent)]
     Catalog(#[from] CatalogRefusal),

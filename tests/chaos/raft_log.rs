@@ -93,7 +93,8 @@ fn ask(payload: Bytes) -> anyhow::Result<Ask> {
         | Command::SetAlarm(_)
         | Command::SetQuota(_)
         | Command::Resource(_)
-        | Command::Catalog(_) => Ask::Other,
+        | Command::Catalog(_)
+        | Command::Consul(_) => Ask::Other,
         Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
     })
 }

@@ -122,6 +122,7 @@ fn node(error: &NodeError) -> Status {
             | Refusal::LeaseExists
             | Refusal::LeaseTtlTooLarge
             | Refusal::LeaseStale
+            | Refusal::Session(_)
             | Refusal::Resource(_)
             | Refusal::Catalog(_) => Code::Internal,
         },

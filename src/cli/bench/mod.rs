@@ -12,6 +12,7 @@ mod ledger;
 mod protobuf;
 mod report;
 mod resource;
+mod subscribe;
 mod watch;
 mod wire;
 mod workload;
@@ -26,6 +27,7 @@ use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
+use subscribe::SubscribeArgs;
 use watch::{WatchArgs, WatchLatencyArgs};
 use workload::{Keys, Kind, Workload};
 
@@ -61,6 +63,9 @@ enum WorkloadArgs {
     Watch(WatchArgs),
     /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
     WatchLatency(WatchLatencyArgs),
+    /// Subscribe to services and change their health: how long a change takes, what subscriptions cost, how fast they come
+    /// back
+    Subscribe(SubscribeArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -136,6 +141,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::LeaseExpiry(args) => return lease::expiry(args, endpoints, client),
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
+        WorkloadArgs::Subscribe(args) => return subscribe::run(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
         WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),

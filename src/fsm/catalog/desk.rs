@@ -25,6 +25,15 @@ pub(in crate::fsm) struct Finished {
     pub(in crate::fsm) failed_checks: Vec<(String, String)>,
     /// Canonical names of nodes that went: their sessions end.
     pub(in crate::fsm) removed_nodes: Vec<String>,
+    /// Checks that were written, whether or not they are different from before, or went.
+    pub(in crate::fsm) touched_checks: Vec<TouchedCheck>,
+}
+
+/// A check that a command has written or removed.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::fsm) struct TouchedCheck {
+    pub(in crate::fsm) before: Option<Arc<Check>>,
+    pub(in crate::fsm) after: Option<Arc<Check>>,
 }
 
 /// The rows of one command.
@@ -149,6 +158,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     /// Writes what has changed, and says what it means to subscribers.
     pub(in crate::fsm) fn finish(self) -> Result<Finished, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
+        let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();
         let changes = events::Changes {
             nodes: nodes.into_changes(),
             services: services.into_changes(),
@@ -156,7 +166,7 @@ impl<'t, 'db> Desk<'t, 'db> {
             gateways: gateways.into_changes(),
         };
         if changes.is_empty() {
-            return Ok(Finished::default());
+            return Ok(Finished { touched_checks, ..Finished::default() });
         }
         let failed = changes.checks.values().filter_map(|touched| match (&touched.before, &touched.after) {
             (Some(before), None) => Some((before.row.node.clone(), before.row.id.clone())),
@@ -172,8 +182,12 @@ impl<'t, 'db> Desk<'t, 'db> {
             .filter(|touched| touched.after.is_none())
             .filter_map(|touched| Some(canonical(&touched.before.as_ref()?.row.name)))
             .collect();
-        let finished =
-            Finished { changed: true, failed_checks: failed.collect(), removed_nodes: removed.into_iter().collect() };
+        let finished = Finished {
+            changed: true,
+            failed_checks: failed.collect(),
+            removed_nodes: removed.into_iter().collect(),
+            touched_checks,
+        };
         events::write(txn, index, changes)?;
         Ok(finished)
     }

@@ -12,21 +12,15 @@ mod node;
 mod register;
 mod rows;
 
-pub(super) use desk::{Desk, Finished};
+pub(super) use desk::{Desk, Finished, TouchedCheck};
 
 use super::stop::Stop;
 use crate::storage::state::WriteTxn;
-use crate::types::catalog::{CatalogCommand, CatalogDone, CatalogRefusal};
-use crate::types::{LogIndex, Outcome, Refusal};
+use crate::types::catalog::{CatalogCommand, CatalogRefusal};
+use crate::types::{LogIndex, Refusal};
 
-/// Applies a command of the log entry at `index`.
-pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Outcome, Stop> {
-    let finished = run(txn, index, command)?;
-    Ok(Outcome::Catalog(CatalogDone { changed: finished.changed }))
-}
-
-/// Does what the command says, and tells what came of it to those whose state depends on the catalog's.
-pub(super) fn run(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Finished, Stop> {
+/// Applies a command of the log entry at `index`. What came of it is for those whose state depends on the catalog's.
+pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Finished, Stop> {
     let mut desk = Desk::new(txn, index);
     match command {
         CatalogCommand::Register(registration) => register::run(&mut desk, registration)?,

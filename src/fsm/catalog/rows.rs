@@ -74,6 +74,12 @@ impl<R: CatalogRow> Rows<R> {
         Ok(rows)
     }
 
+    /// What the command touched, by key: as it is stored, and what becomes of it.
+    pub(super) fn touched(&self) -> impl Iterator<Item = (Option<Arc<R>>, Option<Arc<R>>)> {
+        let before = |touched: &Touched<R>| touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
+        self.touched.values().map(move |touched| (before(touched), touched.after.clone()))
+    }
+
     /// What becomes something else, by key.
     pub(super) fn into_changes(self) -> BTreeMap<Bytes, Touched<R>> {
         self.touched.into_iter().filter(|(_, touched)| touched.is_change()).collect()

@@ -3,6 +3,7 @@
 mod alarm;
 mod bed;
 mod compact;
+mod consul;
 mod cursor;
 mod delete_range;
 mod events;

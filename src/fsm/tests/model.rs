@@ -71,7 +71,7 @@ impl Model {
             Command::LeaseAttach(attach) => self.attach(&mut next, attach),
             Command::LeaseTxn(request) => self.lease_txn(&mut next, request).map(Outcome::Txn),
             Command::SetAlarm(_) | Command::SetQuota(_) => unreachable!("never made here: `alarm` has their tables"),
-            Command::Resource(_) | Command::Catalog(_) => {
+            Command::Resource(_) | Command::Catalog(_) | Command::Consul(_) => {
                 unreachable!("never made here: they have models of their own")
             }
         };

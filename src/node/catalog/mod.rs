@@ -5,6 +5,9 @@
 
 mod error;
 mod reads;
+mod watch;
 mod writes;
 
 pub use error::CatalogError;
+pub(in crate::node) use watch::{Catalog, sweep};
+pub use watch::{CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};

@@ -159,6 +159,10 @@ impl Node {
     pub async fn lease_keep_alive(&self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
         self.admit(ctx).await?;
         let head = self.inner.store.current().head();
+        // A deadline of the store's own is no lease of anybody's.
+        if id.is_deadline() {
+            return Ok(Read { index: head.applied_index(), revision: head.revision, value: None });
+        }
         let answer = self.ask_about_lease(LeaseQuestion::KeepAlive(id), ctx.deadline).await?;
         let value = answer.map(|(granted_seconds, _)| granted_seconds);
         Ok(Read { index: head.applied_index(), revision: head.revision, value })
@@ -177,7 +181,10 @@ impl Node {
     ) -> Result<Read<Option<LeaseStanding>>, NodeError> {
         // The leader's answer counts only if it is not older than the question.
         self.ready_to_read(ctx, Consistency::Linearizable).await?;
-        let answer = self.ask_about_lease(LeaseQuestion::Remaining(id), ctx.deadline).await?;
+        let answer = match id.is_deadline() {
+            true => None,
+            false => self.ask_about_lease(LeaseQuestion::Remaining(id), ctx.deadline).await?,
+        };
         let keys = if wants_keys && answer.is_some() {
             self.read(false, ctx.deadline, move |view| view.lease_keys(id).map(Ok)).await?
         } else {
@@ -201,14 +208,18 @@ impl Node {
         self.ready_to_read(ctx, consistency).await?;
         let all = |view: &crate::storage::ReadView<'_>| {
             let mut ids = Vec::new();
-            view.leases(|id, _| ids.push(id))?;
+            view.leases(|id, _| {
+                if !id.is_deadline() {
+                    ids.push(id);
+                }
+            })?;
             Ok(Ok(ids))
         };
         self.read(false, ctx.deadline, all).await
     }
 
     /// Asks whoever leads until there is an answer: granted seconds and what is left.
-    async fn ask_about_lease(
+    pub(in crate::node) async fn ask_about_lease(
         &self,
         question: LeaseQuestion,
         deadline: Instant,

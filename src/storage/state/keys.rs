@@ -15,6 +15,7 @@
 
 use bytes::Bytes;
 
+use crate::types::consul::Deadline;
 use crate::types::resource::{ResourceId, Tenancy, TypeName, resource_key};
 use crate::types::{LeaseId, LogIndex, Revision};
 
@@ -36,11 +37,15 @@ pub enum Table {
     CatalogGateway = 6,
     /// What commands meant to subscribers of the catalog. These records have no key and no versions: only history has them.
     CatalogEvents = 7,
+    /// What lies beside Consul's keys, by path.
+    ConsulSide = 8,
+    /// Sessions, by id.
+    Session = 9,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Kv,
         Self::Resource,
         Self::CatalogNode,
@@ -48,6 +53,8 @@ impl Table {
         Self::CatalogCheck,
         Self::CatalogGateway,
         Self::CatalogEvents,
+        Self::ConsulSide,
+        Self::Session,
     ];
 
     /// Whether its records are of history alone.
@@ -196,6 +203,11 @@ pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
 /// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on disk.
 const INDEX_LEASE_KEY: u8 = 1;
 const INDEX_OWNED: u8 = 2;
+const INDEX_SESSION_PATH: u8 = 16;
+const INDEX_NODE_SESSION: u8 = 17;
+const INDEX_CHECK_SESSION: u8 = 18;
+const INDEX_DEADLINE_ABOUT: u8 = 19;
+const INDEX_DEADLINE: u8 = 20;
 
 /// What all `index` entries of a lease's keys begin with.
 pub(super) fn lease_keys_prefix(lease: LeaseId) -> [u8; 9] {
@@ -221,6 +233,84 @@ pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
     out.extend_from_slice(uid);
     push_version_prefix(&mut out, Table::Resource, &key);
     out
+}
+
+/// `kind ‖ part ‖ 00 01 ‖ part ‖ 00 01 …`, with zeros in the parts escaped: no list of parts is the beginning of another one that
+/// has as many.
+fn index_entry(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut out = vec![kind];
+    for part in parts {
+        push_terminated(&mut out, part);
+    }
+    out
+}
+
+/// What all `index` entries of the paths that a session holds begin with; the path follows as it is.
+pub(super) fn session_paths_prefix(session: &str) -> Vec<u8> {
+    index_entry(INDEX_SESSION_PATH, &[session.as_bytes()])
+}
+
+/// What all `index` entries of the sessions of a node begin with; the id follows as it is.
+pub(super) fn node_sessions_prefix(node: &str) -> Vec<u8> {
+    index_entry(INDEX_NODE_SESSION, &[node.as_bytes()])
+}
+
+/// What all `index` entries of the sessions that stand on a check begin with; the id follows as it is.
+pub(super) fn check_sessions_prefix(node: &str, check: &str) -> Vec<u8> {
+    index_entry(INDEX_CHECK_SESSION, &[node.as_bytes(), check.as_bytes()])
+}
+
+/// What the one `index` entry that says what a deadline is about begins with; [`about_deadline`] follows.
+pub(super) fn deadline_about_prefix(id: LeaseId) -> [u8; 9] {
+    let mut out = [INDEX_DEADLINE_ABOUT; 9];
+    out[1..].copy_from_slice(&id.get().to_be_bytes());
+    out
+}
+
+/// What the one `index` entry of the deadline about something begins with; its id follows, 8 bytes.
+pub(super) fn deadline_prefix(about: &Deadline) -> Vec<u8> {
+    index_entry(INDEX_DEADLINE, &[&about_deadline(about)])
+}
+
+/// Kinds of deadlines. The numbers are on disk.
+const ABOUT_SESSION: u8 = 1;
+const ABOUT_TTL_CHECK: u8 = 2;
+const ABOUT_CRITICAL_SERVICE: u8 = 3;
+const ABOUT_LOCK_DELAY: u8 = 4;
+
+/// What a deadline is about, as bytes.
+pub(super) fn about_deadline(about: &Deadline) -> Vec<u8> {
+    match about {
+        Deadline::Session(id) => index_entry(ABOUT_SESSION, &[id.as_bytes()]),
+        Deadline::TtlCheck { node, check } => index_entry(ABOUT_TTL_CHECK, &[node.as_bytes(), check.as_bytes()]),
+        Deadline::CriticalService { node, check } => {
+            index_entry(ABOUT_CRITICAL_SERVICE, &[node.as_bytes(), check.as_bytes()])
+        }
+        Deadline::LockDelay(path) => index_entry(ABOUT_LOCK_DELAY, &[path]),
+    }
+}
+
+/// Reads back [`about_deadline`].
+pub(super) fn parse_about_deadline(bytes: &[u8]) -> Option<Deadline> {
+    let (&kind, mut rest) = bytes.split_first()?;
+    let mut part = || {
+        // A zero within a part is followed by its escape, so the first terminator is the end.
+        let end = (0..rest.len()).find(|&at| rest[at..].starts_with(&TERMINATOR))?;
+        let mut plain = Vec::with_capacity(end + 1);
+        plain.push(0);
+        plain.extend_from_slice(&rest[..end + TERMINATOR.len()]);
+        rest = &rest[end + TERMINATOR.len()..];
+        Some(unescaped(&plain))
+    };
+    let text = |part: Bytes| String::from_utf8(part.to_vec()).ok();
+    let about = match kind {
+        ABOUT_SESSION => Deadline::Session(text(part()?)?),
+        ABOUT_TTL_CHECK => Deadline::TtlCheck { node: text(part()?)?, check: text(part()?)? },
+        ABOUT_CRITICAL_SERVICE => Deadline::CriticalService { node: text(part()?)?, check: text(part()?)? },
+        ABOUT_LOCK_DELAY => Deadline::LockDelay(part()?),
+        _ => return None,
+    };
+    rest.is_empty().then_some(about)
 }
 
 /// The applied position, the revision and what else is small and changes with every commit.
@@ -348,7 +438,9 @@ mod tests {
         assert_eq!(Table::from_byte(1), Some(Table::Kv));
         assert_eq!(Table::from_byte(2), Some(Table::Resource));
         assert_eq!(Table::from_byte(7), Some(Table::CatalogEvents));
-        assert_eq!(Table::from_byte(8), None);
+        assert_eq!(Table::from_byte(8), Some(Table::ConsulSide));
+        assert_eq!(Table::from_byte(9), Some(Table::Session));
+        assert_eq!(Table::from_byte(10), None);
         assert_eq!(Table::from_byte(0), None);
     }
 
@@ -366,6 +458,32 @@ mod tests {
             assert_eq!(parse_lease(&lease(LeaseId(id))), Some(LeaseId(id)));
         }
         assert_eq!(parse_lease(META_LEASE_CLOCK), None);
+    }
+
+    #[test]
+    fn index_entries_of_sessions_are_pinned() {
+        assert_eq!(session_paths_prefix("s"), b"\x10s\x00\x01");
+        assert_eq!(node_sessions_prefix("n"), b"\x11n\x00\x01");
+        assert_eq!(check_sessions_prefix("n", "c"), b"\x12n\x00\x01c\x00\x01");
+        assert_eq!(deadline_about_prefix(LeaseId(i64::MIN + 1)), *b"\x13\x80\0\0\0\0\0\0\x01");
+        assert_eq!(deadline_prefix(&Deadline::Session("s".to_owned())), b"\x14\x01s\x00\xff\x01\x00\x01");
+    }
+
+    #[test]
+    fn what_a_deadline_is_about_reads_back() {
+        let (node, check) = ("n\0".to_owned(), "c:1".to_owned());
+        for (about, bytes) in [
+            (Deadline::Session("s".to_owned()), &b"\x01s\0\x01"[..]),
+            (Deadline::TtlCheck { node: node.clone(), check: check.clone() }, b"\x02n\0\xff\0\x01c:1\0\x01"),
+            (Deadline::CriticalService { node, check }, b"\x03n\0\xff\0\x01c:1\0\x01"),
+            (Deadline::LockDelay(Bytes::from_static(b"\0\x01\0")), b"\x04\0\xff\x01\0\xff\0\x01"),
+        ] {
+            assert_eq!(about_deadline(&about), bytes, "{about:?}");
+            assert_eq!(parse_about_deadline(bytes), Some(about));
+        }
+        for wrong in [&b""[..], b"\x01", b"\x01s", b"\x02n\0\x01", b"\x09s\0\x01", b"\x01s\0\x01x"] {
+            assert_eq!(parse_about_deadline(wrong), None, "{wrong:?}");
+        }
     }
 
     fn keys() -> impl Strategy<Value = Vec<u8>> {

@@ -7,6 +7,7 @@
 
 mod cache;
 mod catalog;
+mod consul;
 mod db;
 mod files;
 mod filter;
@@ -28,6 +29,7 @@ mod type_record;
 mod view;
 
 pub use catalog::{CatalogReader, CatalogRow, StoredRow, mesh_name, node_key, on_node_key};
+pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;
 pub use options::StateOptions;

@@ -45,6 +45,18 @@ impl<'a> VersionScan<'a> {
         Self { stored: StoredScan::new(db, options, table, range, at), pending, stored_ready: false, at }
     }
 
+    /// Yields keys whose newest version is a tombstone, too. For what is committed.
+    ///
+    /// # Panics
+    ///
+    /// If the scan sees a transaction.
+    #[must_use]
+    pub fn with_tombstones(mut self) -> Self {
+        assert!(self.pending.is_none(), "invariant: only views are asked for tombstones");
+        self.stored.tombstones = true;
+        self
+    }
+
     /// The next live version with its key.
     ///
     /// # Errors
@@ -116,6 +128,8 @@ struct StoredScan<'a> {
     plain_is_current: bool,
     started: bool,
     done: bool,
+    /// Whether tombstones count.
+    tombstones: bool,
 }
 
 impl<'a> StoredScan<'a> {
@@ -149,6 +163,7 @@ impl<'a> StoredScan<'a> {
             plain_is_current: false,
             started: false,
             done: empty,
+            tombstones: false,
         }
     }
 
@@ -217,7 +232,7 @@ impl<'a> StoredScan<'a> {
             self.group.clear();
             self.group.extend_from_slice(prefix);
             self.plain_is_current = false;
-            if !self.version.deleted {
+            if !self.version.deleted || self.tombstones {
                 return Ok(true);
             }
             self.iter.next();

@@ -55,6 +55,8 @@ struct Command {
     count: u32,
     /// The revision that it began with.
     revision: Revision,
+    /// Deadlines that it has begun.
+    deadlines: u64,
 }
 
 /// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves nothing.
@@ -114,7 +116,7 @@ impl<'db> WriteTxn<'db> {
         let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
         assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
         assert!(self.command.is_none(), "invariant: the command before {index} was ended");
-        self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision });
+        self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision, deadlines: 0 });
     }
 
     /// Ends the command: writes the head of its history if it changed anything.
@@ -158,7 +160,7 @@ impl<'db> WriteTxn<'db> {
             lease: kv.lease,
             ..self.next_place()
         };
-        self.record(table, ChangeKind::Put, version, kv, Meaning::Value);
+        self.record(table, ChangeKind::Put, version, kv, meaning_of(table));
     }
 
     /// Writes a tombstone. `previous` is the live version that it ends.
@@ -174,7 +176,7 @@ impl<'db> WriteTxn<'db> {
             kind,
             version,
             KeyValue { key, mod_revision: revision, ..KeyValue::default() },
-            Meaning::Value,
+            meaning_of(table),
         );
     }
 
@@ -198,6 +200,23 @@ impl<'db> WriteTxn<'db> {
         self.scratch.clear();
         encode_history(&mut self.scratch, table, ChangeKind::Put, &KeyValue { value, ..KeyValue::default() });
         self.batch.put_cf(self.families.history, keys::history(place.index, place.position), &self.scratch);
+    }
+
+    /// Log index of the command that is being applied.
+    pub(super) fn command_index(&self) -> LogIndex {
+        self.command.as_ref().expect("invariant: a command was begun").index
+    }
+
+    /// The revision that the command began with.
+    pub fn revision_before(&self) -> Revision {
+        self.command.as_ref().expect("invariant: a command was begun").revision
+    }
+
+    /// Counts one more deadline of the command.
+    pub(super) fn next_deadline(&mut self) -> (LogIndex, u64) {
+        let command = self.command.as_mut().expect("invariant: a command was begun");
+        command.deadlines += 1;
+        (command.index, command.deadlines - 1)
     }
 
     fn move_lease(&mut self, key: &[u8], from: LeaseId, to: LeaseId) {
@@ -298,7 +317,7 @@ impl<'db> WriteTxn<'db> {
     }
 
     /// What follows `prefix` in the entries of `index` that begin with it: the first `limit` after `after`, in order.
-    pub(super) fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+    fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         let start = entries_start(prefix, after);
         let pending: BTreeMap<&[u8], bool> = self
             .index
@@ -441,6 +460,12 @@ pub(super) fn stored_entries(
     }
     iter.status()?;
     Ok(found)
+}
+
+/// What a plain record means to subscribers: those of keys are events themselves, and who follows what lies beside a key learns of
+/// it by the key.
+fn meaning_of(table: Table) -> Meaning {
+    if table == Table::Kv { Meaning::Value } else { Meaning::Row }
 }
 
 /// Groups changes by command. What a command meant to subscribers of the catalog comes with the rows that it changed.

@@ -74,9 +74,11 @@ pub enum CatalogTable {
     Checks = 3,
     /// Configuration entries.
     Config = 4,
+    /// Sessions.
+    Sessions = 5,
 }
 
 impl CatalogTable {
     /// Every one, by number.
-    pub const ALL: [Self; 4] = [Self::Nodes, Self::Services, Self::Checks, Self::Config];
+    pub const ALL: [Self; 5] = [Self::Nodes, Self::Services, Self::Checks, Self::Config, Self::Sessions];
 }

@@ -114,13 +114,15 @@ impl WriteTxn<'_> {
         self.catalog.marks.insert(keys::mark(mark), index);
     }
 
-    /// Says what the current command means to subscribers of the catalog: once, after its rows were written. History keeps it.
-    pub fn set_catalog_events(&mut self, events: Vec<CatalogEvent>) {
+    /// Says what the current command means to subscribers of the catalog, besides what was said of it before: after its rows were
+    /// written. History keeps it.
+    pub fn tell_catalog_events(&mut self, events: Vec<CatalogEvent>) {
         if events.is_empty() {
             return;
         }
         let place = self.next_place();
         self.record_history(place, super::keys::Table::CatalogEvents, events::encode(&events));
-        self.catalog.events.insert(place.index, events.into());
+        let known = self.catalog.events.entry(place.index).or_default();
+        *known = known.iter().cloned().chain(events).collect();
     }
 }

@@ -1,0 +1,118 @@
+//! Checks of this agent: list, register, deregister, and say how a TTL check stands.
+
+use std::collections::BTreeMap;
+
+use super::super::answer::{Answer, Refusal};
+use super::super::call::Call;
+use super::super::decode::Object;
+use super::super::filter::{Filter, shape};
+use super::super::registration::{agent_check, check_tenancy, status as read_status};
+use super::super::shapes;
+use super::{Local, register};
+use crate::types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Deregistration, Registration};
+
+/// How often an update is tried again if the check was written between reading and writing.
+const UPDATE_ATTEMPTS: usize = 8;
+
+/// The checks of this agent by id.
+pub(in crate::api::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+    let filter = Filter::of(&call, shape::CHECK)?;
+    let local = Local::read(&call).await?;
+    let checks = local.checks.iter().map(|it| (it.id.as_str(), shapes::check(it)));
+    let checks: BTreeMap<_, _> = checks.filter(|(_, check)| filter.takes_element(check)).collect();
+    Ok(call.answer(&checks))
+}
+
+/// Registers a check of this node or of one of its services.
+pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
+    let json = call.json()?;
+    let body = Object::of(&json)?;
+    check_tenancy(&body)?;
+    let mut check =
+        agent_check(&body)?.filter(|check| !check.name.is_empty()).ok_or_else(|| Refusal::bad("Missing check name"))?;
+    check_runnable(&check)?;
+    if check.id.is_empty() {
+        check.id.clone_from(&check.name);
+    }
+    if !check.service_id.is_empty() {
+        Local::read(&call).await?.service(&check.service_id)?;
+    }
+    register(&call, Registration { checks: vec![check], ..Registration::default() }).await?;
+    Ok(Answer::empty())
+}
+
+/// Refuses a check that nobody would run: it would stay critical for ever, and look as if its service were down.
+pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
+    match check.type_.as_str() {
+        "ttl" => Ok(()),
+        "" => Err(Refusal::bad(format!("check {:?} says neither TTL nor how else it is to be run", check.name))),
+        kind => Err(Refusal::bad(format!(
+            "checks of type {kind} are not run by this server: give the check a TTL and report to /v1/agent/check/pass/, or write \
+             its status with /v1/catalog/register"
+        ))),
+    }
+}
+
+/// Removes a check.
+pub(in crate::api::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+    let id = call.rest("Missing check ID")?.to_owned();
+    Local::read(&call).await?.check(&id)?;
+    let node = call.node().name().to_owned();
+    let deregistration = Deregistration { node, what: Deregistered::Check(id), ..Deregistration::default() };
+    call.node().deregister(&call.context()?, deregistration).await?;
+    Ok(Answer::empty())
+}
+
+/// A TTL check passes.
+pub(in crate::api::consul) async fn pass(call: Call) -> Result<Answer, Refusal> {
+    noted(call, CheckStatus::Passing).await
+}
+
+/// A TTL check warns.
+pub(in crate::api::consul) async fn warn(call: Call) -> Result<Answer, Refusal> {
+    noted(call, CheckStatus::Warning).await
+}
+
+/// A TTL check fails.
+pub(in crate::api::consul) async fn fail(call: Call) -> Result<Answer, Refusal> {
+    noted(call, CheckStatus::Critical).await
+}
+
+async fn noted(call: Call, status: CheckStatus) -> Result<Answer, Refusal> {
+    let output = call.query.get("note").unwrap_or_default().to_owned();
+    update_ttl(&call, status, output).await
+}
+
+/// A TTL check stands as the body says.
+pub(in crate::api::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+    let json = call.json()?;
+    let body = Object::of(&json)?;
+    let (status, output) = (read_status(&body.text("Status")?)?, body.text("Output")?);
+    update_ttl(&call, status, output).await
+}
+
+/// Writes how a check stands, provided that it is still the one that was read.
+async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<Answer, Refusal> {
+    let id = call.rest("Missing check ID")?;
+    let mut attempt = 1;
+    loop {
+        let local = Local::read(call).await?;
+        let check = local.check(id)?;
+        if check.definition.ttl_ns <= 0 {
+            return Err(Refusal::bad(format!("CheckID {id:?} does not have associated TTL")));
+        }
+        if check.status == status && check.output == output {
+            // A client may report every second for years: that costs no log entry.
+            if call.node().check_keep_alive(&call.context()?, check).await? {
+                return Ok(Answer::empty());
+            }
+        }
+        let guard = CheckGuard { check_id: check.id.clone(), modified: check.modified };
+        let written = Check { status, output: output.clone(), ..Check::clone(check) };
+        let registration = Registration { checks: vec![written], guard: Some(guard), ..Registration::default() };
+        match register(call, registration).await {
+            Err(refusal) if refusal.is_stale && attempt < UPDATE_ATTEMPTS => attempt += 1,
+            done => return done.map(|()| Answer::empty()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Maintenance: a check that is critical for as long as it lasts, so that nobody is sent there.
+
+use super::super::answer::{Answer, Refusal};
+use super::super::call::Call;
+use super::{Local, register};
+use crate::types::catalog::{Check, CheckStatus, Deregistered, Deregistration, Registration};
+
+/// Ids of the checks, as Consul's clients know them.
+pub(super) const OF_NODE: &str = "_node_maintenance";
+pub(super) const OF_SERVICE: &str = "_service_maintenance:";
+
+/// Of the whole node.
+pub(in crate::api::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
+    let check = Check { id: OF_NODE.to_owned(), name: "Node Maintenance Mode".to_owned(), ..Check::default() };
+    set(&call, check, "node").await
+}
+
+/// Of one service.
+pub(in crate::api::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
+    let id = call.rest("Missing service ID")?.to_owned();
+    is_enabled(&call)?;
+    Local::read(&call).await?.service(&id)?;
+    let check = Check {
+        id: format!("{OF_SERVICE}{id}"),
+        name: "Service Maintenance Mode".to_owned(),
+        service_id: id,
+        ..Check::default()
+    };
+    set(&call, check, "service").await
+}
+
+fn is_enabled(call: &Call) -> Result<bool, Refusal> {
+    match call.query.get("enable") {
+        None | Some("") => Err(Refusal::bad("Missing value for enable")),
+        Some(_) => call.query.switch("enable").map_err(|_| Refusal::bad("Invalid value for enable: true or false")),
+    }
+}
+
+async fn set(call: &Call, mut check: Check, of: &str) -> Result<Answer, Refusal> {
+    if is_enabled(call)? {
+        let reason = call.query.get("reason").filter(|reason| !reason.is_empty());
+        check.notes = reason.map_or_else(
+            || {
+                format!(
+                    "Maintenance mode is enabled for this {of}, but no reason was provided. This is a default message."
+                )
+            },
+            str::to_owned,
+        );
+        check.status = CheckStatus::Critical;
+        check.type_ = "maintenance".to_owned();
+        register(call, Registration { checks: vec![check], ..Registration::default() }).await?;
+    } else {
+        let node = call.node().name().to_owned();
+        let what = Deregistered::Check(check.id);
+        call.node().deregister(&call.context()?, Deregistration { node, what, ..Deregistration::default() }).await?;
+    }
+    Ok(Answer::empty())
+}

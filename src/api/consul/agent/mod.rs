@@ -1,0 +1,90 @@
+//! `/v1/agent`: this node as the agent of the services that are registered with it (spec: consul §8.3).
+//!
+//! Consul's agents keep what is registered with them and bring it into the catalog in time. Here it goes into the catalog at
+//! once, on a node entry that is called as this member is (`node.name`), which is made when it is first needed. So the services
+//! of an agent are those on that entry, whoever registered them, and they survive this process. Invariant: what a handler here
+//! changes is on this member's entry.
+
+pub(super) mod about;
+pub(super) mod checks;
+pub(super) mod health;
+pub(super) mod maintenance;
+pub(super) mod services;
+
+use std::sync::Arc;
+
+use super::answer::Refusal;
+use super::call::Call;
+use crate::node::{Consistency, Node};
+use crate::types::catalog::{self, Check, Registration, Service};
+
+/// The service instances and checks of this agent, as of one moment.
+pub(super) struct Local {
+    pub(super) services: Vec<Arc<Service>>,
+    pub(super) checks: Vec<Arc<Check>>,
+}
+
+impl Local {
+    /// Sees everything that was registered before, also by way of other members.
+    pub(super) async fn read(call: &Call) -> Result<Self, Refusal> {
+        let (ctx, node) = (call.context()?, call.node());
+        let name = node.name().to_owned();
+        let services = node.catalog_node(&ctx, Consistency::Linearizable, name.clone()).await?.value.value;
+        let services = services.map_or_else(Vec::new, |(_, services)| services);
+        let checks = node.node_checks(&ctx, Consistency::Serializable, name).await?.value.value;
+        Ok(Self { services, checks })
+    }
+
+    pub(super) fn service(&self, id: &str) -> Result<&Arc<Service>, Refusal> {
+        let found = self.services.iter().find(|service| service.id == id);
+        found.ok_or_else(|| {
+            Refusal::not_found(format!(
+                "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
+            ))
+        })
+    }
+
+    pub(super) fn check(&self, id: &str) -> Result<&Arc<Check>, Refusal> {
+        let found = self.checks.iter().find(|check| check.id == id);
+        found.ok_or_else(|| {
+            Refusal::not_found(format!(
+                "Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."
+            ))
+        })
+    }
+
+    /// The checks that decide about an instance: its own and those of the node.
+    pub(super) fn checks_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a Arc<Check>> {
+        self.checks.iter().filter(move |check| check.service_id.is_empty() || check.service_id == id)
+    }
+}
+
+/// A registration on this agent's node entry, which is made if it is not there yet.
+fn on_this_node(node: &Node, address: String) -> Registration {
+    let entry = catalog::Node { name: node.name().to_owned(), id: node_id(node), address, ..catalog::Node::default() };
+    Registration { node: entry, skip_node_update: true, ..Registration::default() }
+}
+
+/// Registers something on this agent's node entry.
+async fn register(call: &Call, registration: Registration) -> Result<(), Refusal> {
+    let address = about::own_address(call).await?;
+    let Registration { service, checks, replace_checks, guard, .. } = registration;
+    let registration = Registration { service, checks, replace_checks, guard, ..on_this_node(call.node(), address) };
+    call.node().register(&call.context()?, registration).await?;
+    Ok(())
+}
+
+/// A UUID of this member: the cluster's id and its own, so that it is the same for ever.
+fn node_id(node: &Node) -> String {
+    let identity = node.identity();
+    let (cluster, member) = (identity.cluster_id.get(), identity.node_id.get());
+    // Version 8 is for those who choose the bits themselves (RFC 9562 §5.8).
+    format!(
+        "{:08x}-{:04x}-8{:03x}-8{:03x}-{:012x}",
+        cluster >> 32,
+        (cluster >> 16) & 0xffff,
+        (cluster >> 4) & 0xfff,
+        (cluster & 0xf) << 8 | (member >> 48) & 0xff,
+        member & 0xffff_ffff_ffff
+    )
+}

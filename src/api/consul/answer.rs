@@ -1,0 +1,267 @@
+//! What a request is answered with: a body, Consul's headers, or an error as plain text (spec: consul §8.1, §8.2).
+//!
+//! Owns the one table from errors of the node to status codes of this face. Invariant: every answer to a request that can
+//! wait for a change carries `X-Consul-Index`, which is never zero.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use serde::Serialize;
+use tonic::body::Body;
+
+use crate::api::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use crate::node::{CatalogError, Node, NodeError};
+use crate::types::catalog::CatalogRefusal;
+use crate::types::{LogIndex, Refusal as Refused};
+
+const X_CONSUL_INDEX: HeaderName = HeaderName::from_static("x-consul-index");
+const X_CONSUL_KNOWN_LEADER: HeaderName = HeaderName::from_static("x-consul-knownleader");
+const X_CONSUL_LAST_CONTACT: HeaderName = HeaderName::from_static("x-consul-lastcontact");
+const X_CONSUL_CONSISTENCY: HeaderName = HeaderName::from_static("x-consul-effective-consistency");
+const X_CONSUL_DEFAULT_ACL: HeaderName = HeaderName::from_static("x-consul-default-acl-policy");
+const X_CONSUL_REASON: HeaderName = HeaderName::from_static("x-consul-reason");
+
+/// What a request came to.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    body: Bytes,
+    content_type: Option<&'static str>,
+    meta: Option<Meta>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// How fresh an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// Of what was asked for: a client passes it back to wait for the next change.
+    pub(super) index: LogIndex,
+    /// `leader`, `stale` or `consistent`.
+    pub(super) consistency: &'static str,
+}
+
+impl Answer {
+    /// JSON in one line.
+    pub(super) fn json(value: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(value).expect("what is answered has texts for keys");
+        Self::with(StatusCode::OK, body.into(), Some("application/json"))
+    }
+
+    /// JSON as people read it, with an end of line.
+    pub(super) fn pretty(value: &impl Serialize) -> Self {
+        let mut body = Vec::new();
+        let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+        let mut serializer = serde_json::Serializer::with_formatter(&mut body, indent);
+        value.serialize(&mut serializer).expect("what is answered has texts for keys");
+        body.push(b'\n');
+        Self::with(StatusCode::OK, body.into(), Some("application/json"))
+    }
+
+    /// Plain text.
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::with(StatusCode::OK, text.into().into(), Some("text/plain; charset=utf-8"))
+    }
+
+    /// Bytes as they are.
+    pub(super) fn bytes(body: Bytes, content_type: &'static str) -> Self {
+        Self::with(StatusCode::OK, body, Some(content_type))
+    }
+
+    /// Nothing but a status.
+    pub(super) fn empty() -> Self {
+        Self::with(StatusCode::OK, Bytes::new(), None)
+    }
+
+    fn with(status: StatusCode, body: Bytes, content_type: Option<&'static str>) -> Self {
+        Self { status, body, content_type, meta: None, headers: Vec::new() }
+    }
+
+    /// With another status.
+    pub(super) fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// With the headers of a read.
+    pub(super) fn meta(mut self, meta: Meta) -> Self {
+        self.meta = Some(meta);
+        self
+    }
+
+    /// With one more header.
+    pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With the header that says why a health endpoint answered as it did.
+    pub(super) fn reason(self, reason: &str) -> Self {
+        match HeaderValue::from_str(reason) {
+            Ok(value) => self.header(X_CONSUL_REASON, value),
+            // A name with control characters cannot stand in a header; the body says the same.
+            Err(_) => self,
+        }
+    }
+
+    /// The HTTP answer.
+    pub(super) fn into_response(self, node: &Node) -> Response<Body> {
+        let mut response = Response::new(Body::new(Full::new(self.body)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        if let Some(content_type) = self.content_type {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        headers.insert(X_CONSUL_DEFAULT_ACL, HeaderValue::from_static("allow"));
+        if let Some(meta) = self.meta {
+            let index = meta.index.get().max(1);
+            headers.insert(X_CONSUL_INDEX, HeaderValue::from(index));
+            headers.insert(HEADWATER_INDEX, HeaderValue::from(index));
+            headers.insert(X_CONSUL_CONSISTENCY, HeaderValue::from_static(meta.consistency));
+            let has_leader = if node.live_leader().is_some() { "true" } else { "false" };
+            headers.insert(X_CONSUL_KNOWN_LEADER, HeaderValue::from_static(has_leader));
+            let silence = node.leader_contact().unwrap_or(Duration::ZERO);
+            let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+            headers.insert(X_CONSUL_LAST_CONTACT, HeaderValue::from(silence_ms));
+        }
+        headers.extend(self.headers);
+        response
+    }
+}
+
+/// Why a request is not answered with what it asked for; sent as plain text.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) text: String,
+    /// Whether what it was based on has changed since, so that it may be tried again.
+    pub(super) is_stale: bool,
+    is_indeterminate: bool,
+    allow: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into(), is_stale: false, is_indeterminate: false, allow: None }
+    }
+
+    /// The request makes no sense.
+    pub(super) fn bad(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    /// There is nothing of that name.
+    pub(super) fn not_found(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, text)
+    }
+
+    /// The path does not take that method.
+    pub(super) fn method(method: &http::Method, allow: String) -> Self {
+        let text = format!("method {method} not allowed");
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, text) }
+    }
+
+    /// The HTTP answer.
+    pub(super) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::new(Full::new(Bytes::from(self.text))));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if self.is_indeterminate {
+            headers.insert(HEADWATER_INDETERMINATE, HeaderValue::from_static("true"));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_str(&allow).expect("names of methods"));
+        }
+        response
+    }
+}
+
+impl From<NodeError> for Refusal {
+    fn from(error: NodeError) -> Self {
+        let text = match &error {
+            // The words that clients look for.
+            NodeError::NoLeader => "No cluster leader".to_owned(),
+            NodeError::TooManyRequests => "rate limit exceeded, try again later".to_owned(),
+            error => error.to_string(),
+        };
+        let status = match &error {
+            NodeError::Refused(refused) => of_refusal(refused),
+            NodeError::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            NodeError::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            NodeError::NoLeader
+            | NodeError::LeaderChanged
+            | NodeError::Timeout
+            | NodeError::MinIndexNotReached { .. }
+            | NodeError::Removed
+            | NodeError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            NodeError::Indeterminate(_)
+            | NodeError::Membership(_)
+            | NodeError::NotLeader
+            | NodeError::BadTransferee
+            | NodeError::TransferTimeout
+            | NodeError::Storage(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let is_indeterminate = matches!(error, NodeError::Indeterminate(_));
+        Self { is_indeterminate, ..Self::new(status, text) }
+    }
+}
+
+impl From<CatalogError> for Refusal {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            // Consul says 500 to some of these, in earlier versions; clients look at 200 alone (spec: consul §8.1).
+            CatalogError::Invalid(problem) => Self::bad(problem.to_string()),
+            CatalogError::Refused(refusal) => {
+                Self { is_stale: refusal == CatalogRefusal::Stale, ..Self::bad(refusal.to_string()) }
+            }
+            CatalogError::Node(error) => error.into(),
+        }
+    }
+}
+
+fn of_refusal(refused: &Refused) -> StatusCode {
+    match refused {
+        Refused::NoSpace | Refused::Corrupt => StatusCode::SERVICE_UNAVAILABLE,
+        Refused::Compacted { .. }
+        | Refused::FutureRevision { .. }
+        | Refused::KeyNotFound
+        | Refused::LeaseNotFound
+        | Refused::DuplicateKey
+        | Refused::LeaseExists
+        | Refused::LeaseTtlTooLarge
+        | Refused::LeaseStale
+        | Refused::Resource(_) => StatusCode::BAD_REQUEST,
+        // Consul's servers say so, and its agents pass it on as their own failure.
+        Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Unanswered;
+
+    #[test]
+    fn errors_of_the_node_have_consuls_codes() {
+        for (error, status, text) in [
+            (NodeError::NoLeader, 503, "No cluster leader"),
+            (NodeError::TooManyRequests, 429, "rate limit exceeded, try again later"),
+            (NodeError::RequestTooLarge, 413, "request is too large"),
+            (NodeError::Stopped, 503, "server stopped"),
+            (NodeError::Refused(Refused::NoSpace), 503, "database space exceeded"),
+            (NodeError::Storage("disk".into()), 500, "storage failed: disk"),
+        ] {
+            let refusal = Refusal::from(error);
+            assert_eq!((refusal.status.as_u16(), refusal.text.as_str()), (status, text));
+            assert!(!refusal.into_response().headers().contains_key(HEADWATER_INDETERMINATE));
+        }
+        let unknown = Refusal::from(NodeError::Indeterminate(Unanswered::Timeout)).into_response();
+        assert_eq!(unknown.status(), 500);
+        assert_eq!(unknown.headers()[HEADWATER_INDETERMINATE], "true");
+        assert_eq!(unknown.headers()[header::CONTENT_TYPE], "text/plain; charset=utf-8");
+    }
+}

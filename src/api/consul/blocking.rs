@@ -1,0 +1,97 @@
+//! Blocking queries: an answer now, or as soon as what was asked for has changed (spec: consul §3.7).
+//!
+//! Owns the loop, and nothing of what is waited for: an endpoint brings a read, which tells the index of what it found, and a
+//! wake-up. Invariant: a client that passes the last index loses no change. It is answered early only with a higher index, or
+//! when its own index is of another history; when the time is over, with the index that it has.
+
+use std::future::Future;
+use std::time::Instant;
+
+use http::StatusCode;
+
+use super::answer::{Answer, Meta, Refusal};
+use super::call::{Call, Freshness};
+use crate::node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
+use crate::types::LogIndex;
+
+/// What a read found.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    /// When what was asked for last changed: its own index, not the store's.
+    pub(super) index: LogIndex,
+    /// Through which index the store was seen.
+    pub(super) seen: LogIndex,
+    pub(super) value: T,
+}
+
+/// Why waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// There may be something new.
+    Changed,
+    /// The time is over, or the node stops.
+    Over,
+}
+
+/// Reads until there is something newer than the client has, or its time is over. `read` is called with the context and
+/// consistency of each attempt; `changed` resolves once something may have changed after an index, or with
+/// [`Woken::Over`] at the latest at the deadline.
+pub(super) async fn query<T, Reading, Waiting>(
+    call: &Call,
+    freshness: &Freshness,
+    read: impl Fn(RequestContext, Consistency) -> Reading,
+    changed: impl Fn(LogIndex, Instant) -> Waiting,
+) -> Result<Found<T>, Refusal>
+where
+    Reading: Future<Output = Result<Found<T>, Refusal>>,
+    Waiting: Future<Output = Result<Woken, Refusal>>,
+{
+    let mut found = read(call.context()?, freshness.consistency).await?;
+    let Some(wait) = freshness.wait else { return Ok(found) };
+    // An index that this store has not reached, though the leader says that it is up to date, is of another history.
+    let is_foreign = freshness.consistency == Consistency::Linearizable && wait.after > found.seen.max(LogIndex(1));
+    if found.index > wait.after || is_foreign {
+        return Ok(found);
+    }
+    let _place = call.shared.waiting.try_acquire().map_err(|_| {
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait for changes on this node, ask another one")
+    })?;
+    let deadline = Instant::now() + wait.with_jitter();
+    let stopping = call.node().streams_closing();
+    tokio::pin!(stopping);
+    loop {
+        let woken = tokio::select! {
+            woken = changed(found.seen, deadline) => woken?,
+            () = &mut stopping => Woken::Over,
+        };
+        if woken == Woken::Over {
+            return Ok(found);
+        }
+        // What woke us is in this node's state; no other node need be asked.
+        let before = found.seen;
+        found = read(call.context()?, Consistency::Serializable).await?;
+        // A store that was restored begins again below.
+        if found.index > wait.after || found.seen < before {
+            return Ok(found);
+        }
+    }
+}
+
+/// Waits for a change of one of the subjects.
+pub(super) async fn catalog_changed(
+    node: &Node,
+    subjects: &[CatalogSubject],
+    after: LogIndex,
+    deadline: Instant,
+) -> Result<Woken, Refusal> {
+    match node.wait_catalog(subjects, after, deadline).await {
+        Ok(true) => Ok(Woken::Changed),
+        Ok(false) | Err(NodeError::Stopped) => Ok(Woken::Over),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The answer to a read, with its headers.
+pub(super) fn answer(call: &Call, freshness: &Freshness, index: LogIndex, value: &impl serde::Serialize) -> Answer {
+    call.answer(value).meta(Meta { index, consistency: freshness.name })
+}

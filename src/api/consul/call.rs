@@ -1,0 +1,329 @@
+//! One request, read: its path's end, its query, its body, and what the query says about freshness and waiting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+
+use super::Shared;
+use super::answer::{Answer, Refusal};
+use super::decode::{self, Object};
+use super::duration;
+use crate::api::{HEADWATER_MIN_INDEX, context};
+use crate::node::{Consistency, Node, RequestContext};
+use crate::types::LogIndex;
+use crate::types::limits::CONSUL_WAIT_SECONDS_MAX;
+
+/// How long a request waits for a change if it does not say (spec: consul §8.1).
+const WAIT_DEFAULT: Duration = Duration::from_secs(300);
+const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
+
+/// One request of Consul's HTTP API.
+pub(super) struct Call {
+    pub(super) shared: Arc<Shared>,
+    /// What follows the endpoint's path, decoded; empty for an endpoint that is one path.
+    rest: Vec<u8>,
+    pub(super) query: Query,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Call {
+    /// Checks what no endpoint takes: another datacenter, namespaces, peers.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        rest: &str,
+        query: Option<&str>,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Self, Refusal> {
+        let rest = percent_decode(rest, false).ok_or_else(|| Refusal::bad("the path is not percent-encoded"))?;
+        let query = Query::read(query.unwrap_or_default())?;
+        for (name, what) in [("ns", "Namespaces are"), ("partition", "Partitions are"), ("peer", "Peering is")] {
+            if query.get(name).is_some_and(|value| !value.is_empty()) {
+                return Err(Refusal::bad(format!("Invalid query parameter: {name:?} - {what} not supported here")));
+            }
+        }
+        let call = Self { shared, rest, query, headers, body };
+        call.check_datacenter(call.query.get("dc").unwrap_or_default())?;
+        Ok(call)
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.shared.node
+    }
+
+    /// Refuses the name of a datacenter that is not this one; an empty one means this one.
+    pub(super) fn check_datacenter(&self, name: &str) -> Result<(), Refusal> {
+        match name.is_empty() || name == self.node().datacenter() {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!(
+                    "No path to datacenter: {name:?} is not {:?}, which is the only one here",
+                    self.node().datacenter()
+                ),
+            )),
+        }
+    }
+
+    /// The context in which the node is asked.
+    pub(super) fn context(&self) -> Result<RequestContext, Refusal> {
+        let timeout = self.shared.options.request_timeout;
+        let mut ctx = RequestContext::within(timeout);
+        if self.headers.contains_key(HEADWATER_MIN_INDEX) {
+            let read = context::read(&self.headers, timeout);
+            ctx = read.map_err(|_| Refusal::bad("headwater-min-index is not a number"))?;
+        }
+        Ok(ctx)
+    }
+
+    /// The bytes that follow the endpoint's path.
+    pub(super) fn rest_bytes(&self) -> &[u8] {
+        &self.rest
+    }
+
+    /// What follows the endpoint's path; `missing` is said if nothing does.
+    pub(super) fn rest(&self, missing: &str) -> Result<&str, Refusal> {
+        let text = std::str::from_utf8(&self.rest).map_err(|_| Refusal::bad("the path is not UTF-8"))?;
+        if text.is_empty() { Err(Refusal::bad(missing)) } else { Ok(text) }
+    }
+
+    /// The body as a JSON value.
+    pub(super) fn json(&self) -> Result<serde_json::Value, Refusal> {
+        decode::json(&self.body)
+    }
+
+    /// The body's members, if there is a body.
+    pub(super) fn json_or_nothing(&self) -> Result<serde_json::Value, Refusal> {
+        if self.body.iter().all(u8::is_ascii_whitespace) {
+            return Ok(serde_json::Value::Object(serde_json::Map::new()));
+        }
+        let body = self.json()?;
+        Object::of(&body)?;
+        Ok(body)
+    }
+
+    /// An answer of JSON, as the query wants it written.
+    pub(super) fn answer(&self, value: &impl Serialize) -> Answer {
+        if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) }
+    }
+
+    /// What the query says about freshness and waiting.
+    pub(super) fn freshness(&self) -> Result<Freshness, Refusal> {
+        Freshness::read(&self.query, self.node().leader_contact())
+    }
+}
+
+/// How fresh an answer has to be, and whether it may wait for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Freshness {
+    pub(super) consistency: Consistency,
+    /// As `X-Consul-Effective-Consistency` says it.
+    pub(super) name: &'static str,
+    /// None: the answer is wanted at once.
+    pub(super) wait: Option<Wait>,
+}
+
+/// For what a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// Something that changed after this.
+    pub(super) after: LogIndex,
+    /// At most this long, before jitter.
+    pub(super) at_most: Duration,
+}
+
+impl Wait {
+    /// How long to wait: a little longer than asked, by chance, so that clients that began together do not stay together.
+    pub(super) fn with_jitter(&self) -> Duration {
+        self.at_most + (self.at_most / 16).mul_f64(rand::random::<f64>())
+    }
+}
+
+impl Freshness {
+    /// `silence` is how long ago the leader was heard of, for `max_stale`.
+    fn read(query: &Query, silence: Option<Duration>) -> Result<Self, Refusal> {
+        let wait = match query.get("index") {
+            None | Some("") => 0,
+            Some(text) => text.parse().map_err(|_| Refusal::bad(format!("Invalid index: {text:?}")))?,
+        };
+        let at_most = match query.get("wait") {
+            None | Some("") => WAIT_DEFAULT,
+            Some(text) => match duration::parse(text) {
+                Some(Duration::ZERO) => WAIT_DEFAULT,
+                Some(wait) => wait.min(WAIT_MAX),
+                None => return Err(Refusal::bad(format!("Invalid wait time: {text:?}; write 30s, 5m or 300ms"))),
+            },
+        };
+        let max_stale = match query.get("max_stale") {
+            None => None,
+            Some(text) => {
+                Some(duration::parse(text).ok_or_else(|| Refusal::bad(format!("Invalid max_stale value {text:?}")))?)
+            }
+        };
+        let (consistent, cached) = (query.is_there("consistent"), query.is_there("cached"));
+        let mut stale = query.is_there("stale") || max_stale.is_some();
+        let conflict = |with: &str| format!("Cannot specify ?{with} with ?consistent, conflicting semantics.");
+        if consistent && (stale || cached) {
+            return Err(Refusal::bad(conflict(if stale { "stale" } else { "cached" })));
+        }
+        if let Some(max) = max_stale {
+            stale = silence.is_some_and(|silence| silence <= max);
+        }
+        let (consistency, name) = match (consistent, stale || cached) {
+            (true, _) => (Consistency::Linearizable, "consistent"),
+            (false, true) => (Consistency::Serializable, "stale"),
+            (false, false) => (Consistency::Linearizable, "leader"),
+        };
+        Ok(Self { consistency, name, wait: (wait > 0).then_some(Wait { after: LogIndex(wait), at_most }) })
+    }
+}
+
+/// What comes after `?`, in its order. Unknown parameters are ignored.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(super) fn read(text: &str) -> Result<Self, Refusal> {
+        let decode = |text: &str| {
+            let bytes = percent_decode(text, true)?;
+            String::from_utf8(bytes).ok()
+        };
+        let pair = |pair: &str| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(name)?, decode(value)?))
+        };
+        let pairs = text.split('&').filter(|it| !it.is_empty()).map(pair).collect::<Option<_>>();
+        pairs.map(Self).ok_or_else(|| Refusal::bad("the query is not percent-encoded UTF-8"))
+    }
+
+    /// The first value of a parameter.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Every value of a parameter.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is there, whatever its value.
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// A switch as Go reads one: there without a value, or with one of Go's words.
+    pub(super) fn switch(&self, name: &str) -> Result<bool, Refusal> {
+        match self.get(name) {
+            None => Ok(false),
+            Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+            Some(_) => Err(Refusal::bad(format!("Invalid value for ?{name}"))),
+        }
+    }
+}
+
+/// Decodes `%41`, and `+` where it stands for a space. `None` if an escape has no two hexadecimal digits.
+fn percent_decode(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? * 16 + digit()?) as u8
+            }
+            b'+' if plus_is_space => b' ',
+            byte => byte,
+        });
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn freshness(query: &str) -> Result<Freshness, String> {
+        Freshness::read(&Query::read(query).unwrap(), Some(Duration::from_millis(50))).map_err(|refusal| refusal.text)
+    }
+
+    #[test]
+    fn index_and_wait_are_read_with_their_bounds() {
+        for (query, wanted) in [
+            ("", None),
+            ("index=0&wait=5s", None),
+            ("index=", None),
+            ("wait=5s", None),
+            ("index=7", Some((7, 300))),
+            ("index=7&wait=30s", Some((7, 30))),
+            ("index=7&wait=5000ms", Some((7, 5))),
+            ("index=7&wait=0s", Some((7, 300))),
+            ("index=7&wait=600s", Some((7, 600))),
+            ("index=7&wait=601s", Some((7, 600))),
+            ("index=18446744073709551615&wait=1h", Some((u64::MAX, 600))),
+        ] {
+            let wanted = wanted.map(|(after, s)| Wait { after: LogIndex(after), at_most: Duration::from_secs(s) });
+            assert_eq!(freshness(query).unwrap().wait, wanted, "{query}");
+        }
+        for (query, wanted) in [
+            ("index=x", "Invalid index"),
+            ("index=-1", "Invalid index"),
+            ("index=18446744073709551616", "Invalid index"),
+            ("wait=soon", "Invalid wait time"),
+            ("wait=-5s", "Invalid wait time"),
+            ("wait=5", "Invalid wait time"),
+            ("max_stale=x", "Invalid max_stale"),
+            ("stale&consistent", "Cannot specify ?stale with ?consistent"),
+            ("cached&consistent", "Cannot specify ?cached with ?consistent"),
+        ] {
+            let refused = freshness(query).unwrap_err();
+            assert!(refused.starts_with(wanted), "{query}: {refused}");
+        }
+    }
+
+    #[test]
+    fn consistency_is_named_by_the_query() {
+        for (query, wanted) in [
+            ("", "leader"),
+            ("leader", "leader"),
+            ("stale", "stale"),
+            ("stale=1", "stale"),
+            ("cached", "stale"),
+            ("consistent", "consistent"),
+            ("max_stale=1s", "stale"),
+            ("max_stale=10ms", "leader"),
+        ] {
+            let freshness = freshness(query).unwrap();
+            assert_eq!(freshness.name, wanted, "{query}");
+            assert_eq!(freshness.consistency == Consistency::Serializable, wanted == "stale", "{query}");
+        }
+    }
+
+    #[test]
+    fn jitter_is_a_sixteenth_at_most() {
+        let wait = Wait { after: LogIndex(1), at_most: Duration::from_secs(16) };
+        for _ in 0..100 {
+            let jittered = wait.with_jitter();
+            assert!(jittered >= wait.at_most && jittered <= Duration::from_secs(17), "{jittered:?}");
+        }
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = Query::read("tag=a&tag=b%20c+d&passing&x=%3D&=&filter=Service%3D%3D1").unwrap();
+        assert_eq!(query.all("tag").collect::<Vec<_>>(), ["a", "b c d"]);
+        assert_eq!(query.get("x"), Some("="));
+        assert_eq!(query.get("filter"), Some("Service==1"));
+        assert!(query.switch("passing").unwrap() && !query.switch("absent").unwrap());
+        for bad in ["a=%", "a=%4", "a=%zz", "a=%ff"] {
+            assert!(Query::read(bad).is_err(), "{bad}");
+        }
+        for (text, wanted) in [("passing=1", Some(true)), ("passing=false", Some(false)), ("passing=junk", None)] {
+            assert_eq!(Query::read(text).unwrap().switch("passing").ok(), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `?filter=`: expressions about the elements of an answer, in the language of go-bexpr.
+//!
+//! Owns the language ([`parse`]), what may be asked about ([`shape`]) and evaluation, which is about an element's JSON. Invariant:
+//! an expression that was read can be evaluated; whatever is wrong with it was said before (400).
+
+mod parse;
+pub(super) mod shape;
+#[cfg(test)]
+mod tests;
+
+use regex::{Regex, RegexBuilder};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::answer::Refusal;
+use super::call::Call;
+use crate::types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYTES_MAX};
+use parse::{Match, Op, Parsed};
+use shape::Shape;
+
+/// An expression about elements of one shape.
+#[derive(Debug)]
+pub(super) struct Filter(Option<Expression>);
+
+#[derive(Debug)]
+enum Expression {
+    Or(Box<Expression>, Box<Expression>),
+    And(Box<Expression>, Box<Expression>),
+    Not(Box<Expression>),
+    Match { path: Vec<String>, shape: Shape, is_negated: bool, test: Test },
+}
+
+/// What a value is compared with.
+#[derive(Debug)]
+enum Test {
+    Text(String),
+    Number(f64),
+    Flag(bool),
+    In(String),
+    Pattern(Regex),
+    Empty,
+}
+
+impl Filter {
+    /// The filter that a request asks for; one that takes everything if it asks for none. Several must all hold.
+    pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
+        let mut all = None;
+        for text in call.query.all("filter").filter(|text| !text.trim().is_empty()) {
+            let one = read(text, shape).map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))?;
+            all = Some(match all {
+                None => one,
+                Some(before) => Expression::And(Box::new(before), Box::new(one)),
+            });
+        }
+        Ok(Self(all))
+    }
+
+    /// Whether it lets everything pass, because nothing was asked for.
+    pub(super) fn takes_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether the expression is true of an element.
+    pub(super) fn takes(&self, element: &Value) -> bool {
+        self.0.as_ref().is_none_or(|expression| expression.is_true_of(element))
+    }
+
+    /// The same of an element that is not JSON yet.
+    pub(super) fn takes_element(&self, element: &impl Serialize) -> bool {
+        self.takes_all() || self.takes(&serde_json::to_value(element).expect("what is answered has texts for keys"))
+    }
+
+    /// The elements that the expression is true of.
+    pub(super) fn keep<T: Serialize>(&self, mut elements: Vec<T>) -> Vec<T> {
+        elements.retain(|element| self.takes_element(element));
+        elements
+    }
+}
+
+fn read(text: &str, shape: Shape) -> Result<Expression, String> {
+    if text.len() > CONSUL_FILTER_BYTES_MAX {
+        return Err(format!("it has {} bytes, more than {CONSUL_FILTER_BYTES_MAX}", text.len()));
+    }
+    check(parse::parse(text)?, shape)
+}
+
+fn check(parsed: Parsed, shape: Shape) -> Result<Expression, String> {
+    let check = |inner: Box<Parsed>| check(*inner, shape).map(Box::new);
+    Ok(match parsed {
+        Parsed::Or(left, right) => Expression::Or(check(left)?, check(right)?),
+        Parsed::And(left, right) => Expression::And(check(left)?, check(right)?),
+        Parsed::Not(inner) => Expression::Not(check(inner)?),
+        Parsed::Match(found) => check_match(found, shape)?,
+    })
+}
+
+fn check_match(found: Match, shape: Shape) -> Result<Expression, String> {
+    let Match { path, op, is_negated, value } = found;
+    let selector = path.join(".");
+    let at = path
+        .iter()
+        .try_fold(shape, |shape, name| shape.step(name))
+        .ok_or_else(|| format!("Selector {selector:?} is not valid"))?;
+    let misfit = |what: &str| format!("{selector:?} is {}, which {what}", at.describe());
+    let test = match (op, at) {
+        (Op::Equal, Shape::Text | Shape::Open) => Test::Text(value),
+        (Op::Equal, Shape::Number) => Test::Number(value.parse().map_err(|_| misfit(&format!("{value:?} is not")))?),
+        (Op::Equal, Shape::Flag) => Test::Flag(match value.as_str() {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+            _ => return Err(misfit(&format!("{value:?} is not"))),
+        }),
+        (Op::Equal, _) => return Err(misfit("is not compared with one value; use in or contains")),
+        (Op::In, Shape::Number | Shape::Flag | Shape::Struct(_)) => return Err(misfit("contains nothing")),
+        (Op::In, _) => Test::In(value),
+        (Op::Matches, Shape::Text | Shape::Open) => Test::Pattern(
+            RegexBuilder::new(&value)
+                .size_limit(CONSUL_FILTER_PATTERN_BYTES_MAX)
+                .build()
+                .map_err(|error| format!("{value:?} is no regular expression: {error}"))?,
+        ),
+        (Op::Matches, _) => return Err(misfit("a regular expression is not for")),
+        (Op::Empty, Shape::Number | Shape::Flag | Shape::Struct(_)) => return Err(misfit("is never empty")),
+        (Op::Empty, _) => Test::Empty,
+    };
+    Ok(Expression::Match { path, shape, is_negated, test })
+}
+
+impl Expression {
+    fn is_true_of(&self, element: &Value) -> bool {
+        match self {
+            Self::Or(left, right) => left.is_true_of(element) || right.is_true_of(element),
+            Self::And(left, right) => left.is_true_of(element) && right.is_true_of(element),
+            Self::Not(inner) => !inner.is_true_of(element),
+            Self::Match { path, shape, is_negated, test } => holds(path, shape, Some(element), test, *is_negated),
+        }
+    }
+}
+
+/// Whether the test holds for what the path leads to; in a list, for what it leads to from any element.
+fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_negated: bool) -> bool {
+    let Some((name, rest)) = path.split_first() else { return test.holds(shape, value) != is_negated };
+    let Some(next) = shape.step(name) else { return is_negated };
+    if let Shape::List(inner) = shape {
+        let elements = value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        return match name.parse::<usize>() {
+            Ok(place) => match elements.get(place) {
+                Some(element) => holds(rest, inner, Some(element), test, is_negated),
+                None => is_negated,
+            },
+            Err(_) => elements.iter().any(|element| holds(path, inner, Some(element), test, is_negated)),
+        };
+    }
+    let found = match value {
+        Some(Value::Array(elements)) => name.parse::<usize>().ok().and_then(|place| elements.get(place)),
+        value => value.and_then(|value| value.get(name)),
+    };
+    match (shape, found) {
+        // What a map does not hold equals nothing, contains nothing and is empty.
+        (Shape::Map(_) | Shape::Open, None) => matches!(test, Test::Empty) != is_negated,
+        _ => holds(rest, &next, found, test, is_negated),
+    }
+}
+
+impl Test {
+    /// A value that is left out of the JSON is its type's zero.
+    fn holds(&self, shape: &Shape, value: Option<&Value>) -> bool {
+        let value = value.filter(|value| !value.is_null());
+        match self {
+            Self::Text(wanted) => match (shape, value) {
+                (Shape::Open, Some(value)) => match value {
+                    Value::String(text) => text == wanted,
+                    other => other.to_string() == *wanted,
+                },
+                (_, value) => text(value) == wanted,
+            },
+            Self::Number(wanted) => value.and_then(Value::as_f64).unwrap_or(0.0) == *wanted,
+            Self::Flag(wanted) => value.and_then(Value::as_bool).unwrap_or(false) == *wanted,
+            Self::In(wanted) => match value {
+                None => false,
+                Some(Value::Array(elements)) => elements.iter().any(|element| element.as_str() == Some(wanted)),
+                Some(Value::Object(members)) => members.contains_key(wanted),
+                Some(value) => text(Some(value)).contains(wanted.as_str()),
+            },
+            Self::Pattern(pattern) => pattern.is_match(text(value)),
+            Self::Empty => match value {
+                None => true,
+                Some(Value::Array(elements)) => elements.is_empty(),
+                Some(Value::Object(members)) => members.is_empty(),
+                Some(Value::String(text)) => text.is_empty(),
+                Some(_) => false,
+            },
+        }
+    }
+}
+
+fn text(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
+}

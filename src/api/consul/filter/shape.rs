@@ -1,0 +1,179 @@
+//! What an answer's elements consist of, so that an expression that names something else is refused before it is evaluated.
+
+/// What stands at some place of an element.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::api::consul) enum Shape {
+    Text,
+    Number,
+    Flag,
+    /// Texts; one is `in` the list or not.
+    Texts,
+    /// Values of one shape by names that are anything.
+    Map(&'static Shape),
+    /// Named members.
+    Struct(&'static [(&'static str, Shape)]),
+    /// Elements of one shape; what is said of one of them is said of any of them.
+    List(&'static Shape),
+    /// Whatever the client wrote.
+    Open,
+}
+
+use Shape::{Flag, List, Map, Number, Open, Struct, Text, Texts};
+
+const ADDRESS: Shape = Struct(&[("Address", Text), ("Port", Number)]);
+const WEIGHTS: Shape = Struct(&[("Passing", Number), ("Warning", Number)]);
+const LOCALITY: Shape = Struct(&[("Region", Text), ("Zone", Text)]);
+const CONNECT: Shape = Struct(&[("Native", Flag)]);
+const UPSTREAM: Shape = Struct(&[
+    ("DestinationType", Text),
+    ("DestinationNamespace", Text),
+    ("DestinationPartition", Text),
+    ("DestinationPeer", Text),
+    ("DestinationName", Text),
+    ("Datacenter", Text),
+    ("LocalBindAddress", Text),
+    ("LocalBindPort", Number),
+    ("LocalBindSocketPath", Text),
+    ("LocalBindSocketMode", Text),
+    ("Config", Open),
+    ("MeshGateway", Open),
+]);
+const PROXY: Shape = Struct(&[
+    ("DestinationServiceName", Text),
+    ("DestinationServiceID", Text),
+    ("LocalServiceAddress", Text),
+    ("LocalServicePort", Number),
+    ("LocalServiceSocketPath", Text),
+    ("Mode", Text),
+    ("Config", Open),
+    ("Upstreams", List(&UPSTREAM)),
+    ("MeshGateway", Open),
+    ("Expose", Open),
+    ("TransparentProxy", Open),
+    ("AccessLogs", Open),
+    ("EnvoyExtensions", Open),
+]);
+
+/// A node, as `/v1/catalog/nodes` lists it.
+pub(in crate::api::consul) const NODE: Shape = Struct(&[
+    ("ID", Text),
+    ("Node", Text),
+    ("Address", Text),
+    ("Datacenter", Text),
+    ("TaggedAddresses", Map(&Text)),
+    ("Meta", Map(&Text)),
+    ("Locality", LOCALITY),
+    ("CreateIndex", Number),
+    ("ModifyIndex", Number),
+]);
+
+/// A service instance by itself.
+pub(in crate::api::consul) const SERVICE: Shape = Struct(&[
+    ("Kind", Text),
+    ("ID", Text),
+    ("Service", Text),
+    ("Tags", Texts),
+    ("Meta", Map(&Text)),
+    ("Port", Number),
+    ("Address", Text),
+    ("SocketPath", Text),
+    ("TaggedAddresses", Map(&ADDRESS)),
+    ("Weights", WEIGHTS),
+    ("EnableTagOverride", Flag),
+    ("Proxy", PROXY),
+    ("Connect", CONNECT),
+    ("Locality", LOCALITY),
+    ("Datacenter", Text),
+    ("CreateIndex", Number),
+    ("ModifyIndex", Number),
+]);
+
+/// A check.
+pub(in crate::api::consul) const CHECK: Shape = Struct(&[
+    ("Node", Text),
+    ("CheckID", Text),
+    ("Name", Text),
+    ("Status", Text),
+    ("Notes", Text),
+    ("Output", Text),
+    ("ServiceID", Text),
+    ("ServiceName", Text),
+    ("ServiceTags", Texts),
+    ("Type", Text),
+    ("Interval", Text),
+    ("Timeout", Text),
+    ("ExposedPort", Number),
+    ("Definition", Open),
+    ("CreateIndex", Number),
+    ("ModifyIndex", Number),
+]);
+
+/// A service instance together with its node, flat, as `/v1/catalog/service/` lists it.
+pub(in crate::api::consul) const CATALOG_SERVICE: Shape = Struct(&[
+    ("ID", Text),
+    ("Node", Text),
+    ("Address", Text),
+    ("Datacenter", Text),
+    ("TaggedAddresses", Map(&Text)),
+    ("NodeMeta", Map(&Text)),
+    ("ServiceKind", Text),
+    ("ServiceID", Text),
+    ("ServiceName", Text),
+    ("ServiceTags", Texts),
+    ("ServiceAddress", Text),
+    ("ServiceSocketPath", Text),
+    ("ServiceTaggedAddresses", Map(&ADDRESS)),
+    ("ServiceMeta", Map(&Text)),
+    ("ServicePort", Number),
+    ("ServiceWeights", WEIGHTS),
+    ("ServiceEnableTagOverride", Flag),
+    ("ServiceProxy", PROXY),
+    ("ServiceConnect", CONNECT),
+    ("ServiceLocality", LOCALITY),
+    ("CreateIndex", Number),
+    ("ModifyIndex", Number),
+]);
+
+/// A service instance with its node and its checks, as `/v1/health/service/` lists it.
+pub(in crate::api::consul) const CHECK_SERVICE_NODE: Shape =
+    Struct(&[("Node", NODE), ("Service", SERVICE), ("Checks", List(&CHECK))]);
+
+/// What a terminating gateway stands for, as `/v1/catalog/gateway-services/` lists it.
+pub(in crate::api::consul) const GATEWAY_SERVICE: Shape = Struct(&[
+    ("Gateway", Struct(&[("Name", Text)])),
+    ("Service", Struct(&[("Name", Text)])),
+    ("GatewayKind", Text),
+    ("CAFile", Text),
+    ("CertFile", Text),
+    ("KeyFile", Text),
+    ("SNI", Text),
+    ("CreateIndex", Number),
+    ("ModifyIndex", Number),
+]);
+
+impl Shape {
+    /// What a name leads to from here.
+    pub(super) fn step(&self, name: &str) -> Option<Shape> {
+        match self {
+            Struct(members) => members.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape),
+            Map(shape) => Some(**shape),
+            // A name says it of any element; a number picks one.
+            List(shape) if name.bytes().all(|byte| byte.is_ascii_digit()) => Some(**shape),
+            List(shape) => shape.step(name),
+            Open => Some(Open),
+            Text | Number | Flag | Texts => None,
+        }
+    }
+
+    pub(super) fn describe(&self) -> &'static str {
+        match self {
+            Text => "a text",
+            Number => "a number",
+            Flag => "true or false",
+            Texts | List(_) => "a list",
+            Map(_) => "a map",
+            Struct(_) => "a structure",
+            Open => "anything",
+        }
+    }
+}

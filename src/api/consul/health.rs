@@ -1,0 +1,107 @@
+//! `/v1/health`: instances with their checks, and checks by node, service or status.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::answer::{Answer, Refusal};
+use super::call::Call;
+use super::filter::{Filter, shape};
+use super::lookup::{LookUp, Narrow, Reach, instances, look_up};
+use super::shapes;
+use crate::node::{CatalogSubject, Consistency, Read};
+use crate::types::catalog::{CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed};
+
+/// The instances of a service with nodes and checks.
+pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {
+    instances_of(call, Reach::Direct).await
+}
+
+/// The same in the mesh.
+pub(super) async fn connect(call: Call) -> Result<Answer, Refusal> {
+    instances_of(call, Reach::Connect).await
+}
+
+async fn instances_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
+    let filter = Filter::of(&call, shape::CHECK_SERVICE_NODE)?;
+    let datacenter = call.node().datacenter();
+    let json = |instance: &CheckServiceNode| {
+        serde_json::to_value(shapes::instance(instance, datacenter)).expect("its maps have texts for keys")
+    };
+    let look_up = instances(&call, reach, &filter, json).await?;
+    let instances = look_up.found.value.iter().map(|it| shapes::instance(it, datacenter));
+    Ok(look_up.answer(&call, &instances.collect::<Vec<_>>()))
+}
+
+fn checks(call: &Call, filter: &Filter, look_up: &LookUp<Vec<Arc<Check>>>) -> Answer {
+    look_up.answer(call, &filter.keep(look_up.found.value.iter().map(|it| shapes::check(it)).collect()))
+}
+
+/// The checks of a node and of everything on it.
+pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
+    let filter = Filter::of(&call, shape::CHECK)?;
+    let name = call.rest("Missing node name")?.to_owned();
+    let look_up = look_up(&call, vec![CatalogSubject::node(&name)], |node, ctx, consistency| {
+        let name = name.clone();
+        async move { node.node_checks(&ctx, consistency, name).await }
+    })
+    .await?;
+    Ok(checks(&call, &filter, &look_up))
+}
+
+/// The checks of a service's instances, without those of their nodes.
+pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
+    let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(Narrow::of(&call)));
+    let name = call.rest("Missing service name")?.to_owned();
+    let look_up = look_up(&call, vec![CatalogSubject::service(&name)], |node, ctx, consistency| {
+        let (name, narrow) = (name.clone(), Arc::clone(&narrow));
+        async move {
+            if !narrow.has_meta() {
+                return node.service_checks(&ctx, consistency, name).await;
+            }
+            // Only with their nodes can they be told apart by what is said of those.
+            let Read { index, revision, value } = node.service_instances(&ctx, consistency, name).await?;
+            let fitting = value.value.iter().filter(|instance| narrow.fits_node(&instance.node));
+            let checks = fitting.flat_map(|instance| &instance.checks);
+            let checks = checks.filter(|check| !check.service_id.is_empty()).cloned().collect();
+            Ok(Read { index, revision, value: Indexed { index: value.index, value: checks } })
+        }
+    })
+    .await?;
+    Ok(checks(&call, &filter, &look_up))
+}
+
+/// The checks that stand as the path says: `any`, or a status.
+pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
+    let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(Narrow::of(&call)));
+    let status = match call.rest("Missing check state")? {
+        "any" => None,
+        text => {
+            let known = "there are any, passing, warning and critical";
+            let unknown = || Refusal::bad(format!("Invalid state {text:?}: {known}"));
+            Some(CheckStatus::from_text(text).ok_or_else(unknown)?)
+        }
+    };
+    let mut subjects = vec![CatalogSubject::Table(CatalogTable::Checks)];
+    if narrow.has_meta() {
+        subjects.push(CatalogSubject::Table(CatalogTable::Nodes));
+    }
+    let look_up = look_up(&call, subjects, |node, ctx, consistency| {
+        let narrow = Arc::clone(&narrow);
+        async move {
+            if !narrow.has_meta() {
+                return node.checks_in_state(&ctx, consistency, status).await;
+            }
+            // The nodes are read later, so what is answered may be newer than its index, never older.
+            let mut checks = node.checks_in_state(&ctx, consistency, status).await?;
+            let nodes = node.catalog_nodes(&ctx, Consistency::Serializable).await?.value;
+            let fitting = nodes.value.iter().filter(|node| narrow.fits_node(node));
+            let names: BTreeSet<&str> = fitting.map(|node| node.name.as_str()).collect();
+            checks.value.value.retain(|check| names.contains(check.node.as_str()));
+            // A change of the nodes that this read has not seen in its checks would be missed by waiting from its index.
+            checks.value.index = checks.value.index.max(nodes.index.min(checks.index));
+            Ok(checks)
+        }
+    })
+    .await?;
+    Ok(checks(&call, &filter, &look_up))
+}

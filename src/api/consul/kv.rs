@@ -1,0 +1,190 @@
+//! `/v1/kv`: keys and locks (spec: consul §8.3, the table of KV).
+
+use std::time::Instant;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use super::answer::{Answer, Meta, Refusal};
+use super::blocking::{self, Found, Woken};
+use super::call::{Call, Freshness};
+use crate::node::ConsulSubject;
+use crate::types::LogIndex;
+use crate::types::consul::{KvEntry, KvOp, KvVerb};
+use crate::types::limits::CONSUL_PATH_BYTES_MAX;
+
+const CONTENT_SECURITY_POLICY: HeaderName = header::CONTENT_SECURITY_POLICY;
+const MISSING_KEY: &str = "Missing key name";
+
+/// A key as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct EntryBody {
+    lock_index: u64,
+    key: String,
+    flags: u64,
+    value: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    session: String,
+    create_index: u64,
+    modify_index: u64,
+}
+
+impl EntryBody {
+    pub(super) fn of(entry: &KvEntry) -> Self {
+        Self {
+            lock_index: entry.side.lock_index,
+            // JSON has no other texts; `?raw` and etcd's API take any bytes.
+            key: String::from_utf8_lossy(&entry.path).into_owned(),
+            flags: entry.side.flags,
+            value: (!entry.value.is_empty()).then(|| STANDARD.encode(&entry.value)),
+            session: entry.side.session.clone(),
+            create_index: entry.side.created.get(),
+            modify_index: entry.modified.get(),
+        }
+    }
+}
+
+/// One key, the keys below a prefix, or their paths alone.
+pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
+    let path = Bytes::copy_from_slice(call.rest_bytes());
+    let freshness = call.freshness()?;
+    if call.query.is_there("keys") {
+        return paths(&call, &freshness, path).await;
+    }
+    if call.query.is_there("recurse") {
+        return tree(&call, &freshness, path).await;
+    }
+    check_path(&path)?;
+    let (call, freshness) = (&call, &freshness);
+    let read = |ctx, consistency| {
+        let path = path.clone();
+        async move {
+            let read = call.node().consul_key(&ctx, consistency, path).await?;
+            Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
+        }
+    };
+    let subject = ConsulSubject::Key(path.clone());
+    let found =
+        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let Some(entry) = found.value else { return Ok(nothing(freshness, found.index)) };
+    if call.query.is_there("raw") {
+        let meta = Meta { index: found.index, consistency: freshness.name };
+        return Ok(Answer::bytes(entry.value, "text/plain")
+            .meta(meta)
+            .header(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
+            .header(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox")));
+    }
+    Ok(blocking::answer(call, freshness, found.index, &[EntryBody::of(&entry)]))
+}
+
+async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answer, Refusal> {
+    let read = |ctx, consistency| {
+        let prefix = prefix.clone();
+        async move {
+            let read = call.node().consul_tree(&ctx, consistency, prefix).await?;
+            Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
+        }
+    };
+    let subject = ConsulSubject::Tree(prefix.clone());
+    let found =
+        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    if found.value.is_empty() {
+        return Ok(nothing(freshness, found.index));
+    }
+    let entries: Vec<EntryBody> = found.value.iter().map(EntryBody::of).collect();
+    Ok(blocking::answer(call, freshness, found.index, &entries))
+}
+
+async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answer, Refusal> {
+    // Clients know both spellings.
+    let separator = call.query.get("separator").or_else(|| call.query.get("seperator")).unwrap_or_default();
+    let separator = Bytes::copy_from_slice(separator.as_bytes());
+    let read = |ctx, consistency| {
+        let (prefix, separator) = (prefix.clone(), separator.clone());
+        async move {
+            let read = call.node().consul_paths(&ctx, consistency, prefix, separator).await?;
+            Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
+        }
+    };
+    let subject = ConsulSubject::Tree(prefix.clone());
+    let found =
+        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    if found.value.is_empty() && !prefix.is_empty() {
+        return Ok(nothing(freshness, found.index));
+    }
+    let paths: Vec<_> = found.value.iter().map(|path| String::from_utf8_lossy(path)).collect();
+    Ok(blocking::answer(call, freshness, found.index, &paths))
+}
+
+async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: Instant) -> Result<Woken, Refusal> {
+    Ok(if call.node().consul_changed(subject, seen, until).await? { Woken::Changed } else { Woken::Over })
+}
+
+/// There is no such key: nothing, but with the headers by which a client can wait for one.
+fn nothing(freshness: &Freshness, index: LogIndex) -> Answer {
+    Answer::empty().status(StatusCode::NOT_FOUND).meta(Meta { index, consistency: freshness.name })
+}
+
+/// Writes a key, perhaps only if, perhaps with its lock.
+pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
+    let path = Bytes::copy_from_slice(call.rest_bytes());
+    check_path(&path)?;
+    conflicts(&call, &["cas", "acquire", "release"])?;
+    let flags = number(&call, "flags")?.unwrap_or(0);
+    let (verb, index, session) = match (number(&call, "cas")?, call.query.get("acquire"), call.query.get("release")) {
+        (Some(index), ..) => (KvVerb::Cas, index, ""),
+        (None, Some(session), _) => (KvVerb::Lock, 0, session),
+        (None, None, Some(session)) => (KvVerb::Unlock, 0, session),
+        (None, None, None) => (KvVerb::Set, 0, ""),
+    };
+    let value = call.body.clone();
+    run(&call, KvOp { verb, path, value, flags, index: LogIndex(index), session: session.to_owned() }).await
+}
+
+/// Deletes a key, perhaps only if, or all below a prefix.
+pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
+    let path = Bytes::copy_from_slice(call.rest_bytes());
+    conflicts(&call, &["recurse", "cas"])?;
+    let (verb, index) = match (call.query.is_there("recurse"), number(&call, "cas")?) {
+        (true, _) => (KvVerb::DeleteTree, 0),
+        (false, Some(index)) => (KvVerb::DeleteCas, index),
+        (false, None) => (KvVerb::Delete, 0),
+    };
+    if verb != KvVerb::DeleteTree {
+        check_path(&path)?;
+    }
+    let op = KvOp { verb, path, value: Bytes::new(), flags: 0, index: LogIndex(index), session: String::new() };
+    run(&call, op).await
+}
+
+async fn run(call: &Call, op: KvOp) -> Result<Answer, Refusal> {
+    let done = call.node().consul_kv(&call.context()?, op).await?;
+    Ok(call.answer(&done.value))
+}
+
+/// What a path must be to name one key.
+pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
+    match path.len() {
+        0 => Err(Refusal::bad(MISSING_KEY)),
+        1..=CONSUL_PATH_BYTES_MAX => Ok(()),
+        _ => Err(Refusal::bad(format!("a key has at most {CONSUL_PATH_BYTES_MAX} bytes"))),
+    }
+}
+
+/// Refuses two of these at once.
+fn conflicts(call: &Call, names: &[&str]) -> Result<(), Refusal> {
+    let there: Vec<&str> = names.iter().copied().filter(|name| call.query.is_there(name)).collect();
+    match there.as_slice() {
+        [] | [_] => Ok(()),
+        several => Err(Refusal::bad(format!("Conflicting flags: {}", several.join(", ")))),
+    }
+}
+
+fn number(call: &Call, name: &str) -> Result<Option<u64>, Refusal> {
+    let Some(text) = call.query.get(name) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| Refusal::bad(format!("Invalid value for ?{name}: {text:?} is no number")))
+}

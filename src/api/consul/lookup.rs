@@ -1,0 +1,134 @@
+//! Reads of the catalog that can wait for a change, and what narrows their answers (`?tag`, `?node-meta`, `?passing`).
+
+use std::future::Future;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::answer::{Answer, Refusal};
+use super::blocking::{self, Found};
+use super::call::{Call, Freshness};
+use super::filter::Filter;
+use crate::node::{CatalogSubject, Consistency, Node, NodeError, Read, RequestContext};
+use crate::types::catalog::{CheckServiceNode, CheckStatus, Indexed, ServiceKind};
+
+/// What a look-up found, and how fresh it had to be.
+pub(super) struct LookUp<T> {
+    freshness: Freshness,
+    pub(super) found: Found<T>,
+}
+
+impl<T> LookUp<T> {
+    /// The answer, with its headers.
+    pub(super) fn answer(&self, call: &Call, value: &impl Serialize) -> Answer {
+        blocking::answer(call, &self.freshness, self.found.index, value)
+    }
+}
+
+/// Reads, and waits for a change of one of the subjects if the request says so.
+pub(super) async fn look_up<T, Reading>(
+    call: &Call,
+    subjects: Vec<CatalogSubject>,
+    read: impl Fn(Node, RequestContext, Consistency) -> Reading,
+) -> Result<LookUp<T>, Refusal>
+where
+    Reading: Future<Output = Result<Read<Indexed<T>>, NodeError>>,
+{
+    let freshness = call.freshness()?;
+    let node = call.node();
+    let read = |ctx, consistency| {
+        let reading = read(node.clone(), ctx, consistency);
+        async move {
+            let Read { index: seen, value: Indexed { index, value }, .. } = reading.await?;
+            Ok(Found { index, seen, value })
+        }
+    };
+    let found = blocking::query(call, &freshness, read, |after, deadline| {
+        blocking::catalog_changed(node, &subjects, after, deadline)
+    });
+    Ok(LookUp { found: found.await?, freshness })
+}
+
+/// How the instances of a service are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Directly.
+    Direct,
+    /// In the mesh: through sidecars and gateways, or because they speak its protocol.
+    Connect,
+}
+
+/// The instances of the service that the path names, narrowed by tags and the metadata of nodes.
+pub(super) async fn instances(
+    call: &Call,
+    reach: Reach,
+    filter: &Filter,
+    json: impl Fn(&CheckServiceNode) -> serde_json::Value,
+) -> Result<LookUp<Vec<Arc<CheckServiceNode>>>, Refusal> {
+    let name = call.rest("Missing service name")?.to_owned();
+    let only_passing = call.query.switch("passing")?;
+    let narrow = Narrow::of(call);
+    let subject = match reach {
+        Reach::Direct => CatalogSubject::service(&name),
+        Reach::Connect => CatalogSubject::connect(&name),
+    };
+    let mut look_up = look_up(call, vec![subject], |node, ctx, consistency| {
+        let name = name.clone();
+        async move {
+            match reach {
+                Reach::Direct => node.service_instances(&ctx, consistency, name).await,
+                Reach::Connect => node.connect_instances(&ctx, consistency, name).await,
+            }
+        }
+    })
+    .await?;
+    look_up.found.value.retain(|instance| {
+        // A gateway stands for a service whose tags it does not have (spec: consul §3.6).
+        let is_for_others = reach == Reach::Connect && instance.service.kind == ServiceKind::TerminatingGateway;
+        (!only_passing || is_passing(instance))
+            && (is_for_others || narrow.fits(instance) && (filter.takes_all() || filter.takes(&json(instance))))
+    });
+    Ok(look_up)
+}
+
+/// Whether none of its checks warns or fails.
+pub(super) fn is_passing(instance: &CheckServiceNode) -> bool {
+    instance.checks.iter().all(|check| check.status == CheckStatus::Passing)
+}
+
+/// `?tag` and `?node-meta`, each as often as there are, all of which must fit.
+#[derive(Debug)]
+pub(super) struct Narrow {
+    tags: Vec<String>,
+    meta: Vec<(String, String)>,
+}
+
+impl Narrow {
+    pub(super) fn of(call: &Call) -> Self {
+        let pair = |text: &str| match text.split_once(':') {
+            Some((key, value)) => (key.to_owned(), value.to_owned()),
+            None => (text.to_owned(), String::new()),
+        };
+        Self {
+            // An empty tag asks for nothing: clients send `?tag=`.
+            tags: call.query.all("tag").filter(|tag| !tag.is_empty()).map(str::to_lowercase).collect(),
+            meta: call.query.all("node-meta").filter(|text| !text.is_empty()).map(pair).collect(),
+        }
+    }
+
+    /// Whether nodes are told apart.
+    pub(super) fn has_meta(&self) -> bool {
+        !self.meta.is_empty()
+    }
+
+    /// Whether the node has all the metadata.
+    pub(super) fn fits_node(&self, node: &crate::types::catalog::Node) -> bool {
+        self.meta.iter().all(|(key, value)| node.meta.get(key) == Some(value))
+    }
+
+    /// Whether the instance has all the tags, in any case, and its node all the metadata.
+    pub(super) fn fits(&self, instance: &CheckServiceNode) -> bool {
+        let has = |tag: &String| instance.service.tags.iter().any(|it| it.to_lowercase() == *tag);
+        self.tags.iter().all(has) && self.fits_node(&instance.node)
+    }
+}

@@ -1,0 +1,155 @@
+//! Consul's HTTP API, below `/v1/` (spec: consul §8): the service catalog, health, this node as an agent.
+//!
+//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. What a registration means is decided below
+//! (`fsm::catalog`), as is when something has changed. One file a group of endpoints; [`routes`] lists them all.
+//!
+//! ```text
+//! PUT /v1/catalog/register        {"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 80}}    200 true
+//! GET /v1/health/service/web?passing                      200, X-Consul-Index: 17     [{"Node": …, "Service": …, "Checks": […]}]
+//! GET /v1/health/service/web?index=17&wait=60s            the same as soon as it has changed
+//! ```
+
+mod agent;
+mod answer;
+mod blocking;
+mod call;
+mod catalog;
+mod config;
+mod decode;
+mod duration;
+mod filter;
+mod health;
+mod kv;
+mod lookup;
+mod registration;
+mod routes;
+mod session;
+mod shapes;
+mod status;
+mod txn;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use prometheus::{IntCounterVec, Opts, Registry};
+use tokio::sync::Semaphore;
+use tonic::body::Body;
+
+use super::ApiOptions;
+use crate::node::Node;
+use crate::types::limits::CONSUL_WAITING_MAX;
+use answer::Refusal;
+use call::Call;
+use routes::Endpoint;
+
+/// Serves Consul's paths.
+pub(super) struct Consul {
+    shared: Arc<Shared>,
+    requests: IntCounterVec,
+}
+
+/// What all requests share.
+struct Shared {
+    node: Node,
+    options: ApiOptions,
+    /// Places for requests that wait for a change.
+    waiting: Semaphore,
+}
+
+impl Consul {
+    /// # Errors
+    ///
+    /// If `registry` already holds the counter.
+    pub(super) fn new(node: Node, options: ApiOptions, registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opts = Opts::new(
+            "headwater_consul_requests_total",
+            "Requests of Consul's HTTP API by endpoint, method and status code, once they are answered.",
+        );
+        let requests = IntCounterVec::new(opts, &["path", "method", "code"])?;
+        registry.register(Box::new(requests.clone()))?;
+        let shared = Shared { node, options, waiting: Semaphore::new(CONSUL_WAITING_MAX) };
+        Ok(Self { shared: Arc::new(shared), requests })
+    }
+
+    /// Whether a path belongs here, known or not.
+    pub(super) fn owns(path: &str) -> bool {
+        // `/v1/watch` is the watcher's.
+        let below =
+            |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        below("/v1") && !below("/v1/watch")
+    }
+
+    /// Answers a request.
+    pub(super) fn call(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
+        let (shared, requests) = (Arc::clone(&self.shared), self.requests.clone());
+        Box::pin(async move {
+            let found = routes::find(request.uri().path()).map(|(endpoint, rest)| (endpoint, rest.to_owned()));
+            let method = request.method().clone();
+            let path = found.as_ref().map_or("unknown", |(endpoint, _)| endpoint.path);
+            let response = match found {
+                None => Refusal::not_found(format!("there is nothing at {}", request.uri().path())).into_response(),
+                Some((endpoint, _)) if method == Method::OPTIONS => options(endpoint),
+                Some((endpoint, rest)) => match serve(&shared, endpoint, &rest, request).await {
+                    Ok(answer) => answer.into_response(&shared.node),
+                    Err(refusal) => refusal.into_response(),
+                },
+            };
+            let method = match method {
+                Method::GET | Method::PUT | Method::POST | Method::DELETE | Method::OPTIONS => method.as_str(),
+                _ => "other",
+            };
+            requests.with_label_values(&[path, method, response.status().as_str()]).inc();
+            response
+        })
+    }
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    endpoint: &Endpoint,
+    rest: &str,
+    request: Request<Body>,
+) -> Result<answer::Answer, Refusal> {
+    let (parts, body) = request.into_parts();
+    let handler = endpoint.handler(&parts.method).ok_or_else(|| Refusal::method(&parts.method, endpoint.allow()))?;
+    let body = Limited::new(body, endpoint.body_bytes_max).collect().await.map_err(|error| {
+        if error.downcast_ref::<LengthLimitError>().is_some() {
+            let text = format!("Request body too large, max size: {} bytes", endpoint.body_bytes_max);
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+        } else {
+            Refusal::bad(format!("the body cannot be read: {error}"))
+        }
+    })?;
+    handler(Call::new(Arc::clone(shared), rest, parts.uri.query(), parts.headers, body.to_bytes())?).await
+}
+
+/// What a path takes.
+fn options(endpoint: &Endpoint) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    let allow = HeaderValue::from_str(&endpoint.allow()).expect("names of methods");
+    response.headers_mut().insert(header::ALLOW, allow);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consuls_paths_are_told_from_the_watchers() {
+        for (path, owned) in [
+            ("/v1", true),
+            ("/v1/catalog/nodes", true),
+            ("/v1/nothing", true),
+            ("/v1/watch", false),
+            ("/v1/watch/x", false),
+            ("/v1/watching", true),
+            ("/v1x", false),
+            ("/v3/kv/put", false),
+        ] {
+            assert_eq!(Consul::owns(path), owned, "{path}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! `/v1/session`: sessions, which hold locks (spec: consul §8.3).
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::answer::{Answer, Refusal};
+use super::call::Call;
+use super::decode::{Object, failed};
+use super::duration;
+use super::lookup::look_up;
+use crate::node::CatalogSubject;
+use crate::types::catalog::CatalogTable;
+use crate::types::consul::{Session, SessionBehavior, SessionCreate};
+use crate::types::limits::{
+    LOCK_DELAY_MS_DEFAULT, LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN,
+};
+
+const MISSING_SESSION: &str = "Missing session";
+/// What those wait for who wait for a change of sessions.
+const SESSIONS: CatalogSubject = CatalogSubject::Table(CatalogTable::Sessions);
+/// Numbers below this are seconds in a lock delay, others nanoseconds: what clients of both kinds mean.
+const SECONDS_BELOW: f64 = 1000.0;
+
+/// A session as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct SessionBody<'a> {
+    #[serde(rename = "ID")]
+    id: &'a str,
+    name: &'a str,
+    node: &'a str,
+    /// Nanoseconds.
+    lock_delay: u64,
+    behavior: &'static str,
+    #[serde(rename = "TTL")]
+    ttl: &'a str,
+    node_checks: &'a [String],
+    service_checks: Option<Vec<ServiceCheck<'a>>>,
+    create_index: u64,
+    modify_index: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ServiceCheck<'a> {
+    #[serde(rename = "ID")]
+    id: &'a str,
+    namespace: &'static str,
+}
+
+impl<'a> SessionBody<'a> {
+    fn of(session: &'a Session) -> Self {
+        let service_checks: Vec<_> =
+            session.service_checks.iter().map(|id| ServiceCheck { id, namespace: "" }).collect();
+        Self {
+            id: &session.id,
+            name: &session.name,
+            node: &session.node,
+            lock_delay: session.lock_delay_ms * 1_000_000,
+            behavior: match session.behavior {
+                SessionBehavior::Release => "release",
+                SessionBehavior::Delete => "delete",
+            },
+            ttl: &session.ttl,
+            node_checks: &session.node_checks,
+            service_checks: (!service_checks.is_empty()).then_some(service_checks),
+            create_index: session.created.get(),
+            modify_index: session.created.get(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Created {
+    #[serde(rename = "ID")]
+    id: String,
+}
+
+/// Makes a session.
+pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
+    let body = call.json_or_nothing()?;
+    let create = read(&Object::of(&body)?, call.node().name())?;
+    let done = call.node().session_create(&call.context()?, create).await?;
+    Ok(call.answer(&Created { id: done.value }))
+}
+
+fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
+    let named = body.text("Node")?;
+    let behavior = match body.text("Behavior")?.as_str() {
+        "" | "release" => SessionBehavior::Release,
+        "delete" => SessionBehavior::Delete,
+        other => return Err(Refusal::bad(format!("Invalid Behavior setting {other:?}; it is release or delete"))),
+    };
+    let ttl = body.text("TTL")?;
+    let ttl_ms = match ttl.as_str() {
+        "" => 0,
+        text => {
+            let ms = duration::parse(text).map(millis);
+            let ms = ms.ok_or_else(|| failed(&format!("TTL: {text:?} is no duration; write 10s or 1m30s")))?;
+            if ms != 0 && !(SESSION_TTL_MS_MIN..=SESSION_TTL_MS_MAX).contains(&ms) {
+                let (min, max) = (SESSION_TTL_MS_MIN / 1000, SESSION_TTL_MS_MAX / 1000);
+                return Err(Refusal::bad(format!("Invalid Session TTL {text:?}, must be between [{min}s={max}s]")));
+            }
+            ms
+        }
+    };
+    let mut service_checks = Vec::new();
+    for check in body.objects("ServiceChecks")? {
+        service_checks.push(check.text("ID")?);
+    }
+    // `Checks` is how older clients name them.
+    let mut node_checks = body.texts("NodeChecks")?;
+    node_checks.extend(body.texts("Checks")?);
+    for checks in [&mut node_checks, &mut service_checks] {
+        checks.retain(|check| !check.is_empty());
+        checks.sort_unstable();
+        checks.dedup();
+    }
+    if node_checks.len() + service_checks.len() > SESSION_CHECKS_MAX {
+        return Err(Refusal::bad(format!("a session has at most {SESSION_CHECKS_MAX} checks")));
+    }
+    // An empty list says that it stands on no check.
+    let is_said = ["Checks", "NodeChecks", "ServiceChecks"].into_iter().any(|name| body.get(name).is_some());
+    Ok(SessionCreate {
+        default_check: !is_said,
+        node_required: !named.is_empty() && named != own_node,
+        session: Session {
+            name: body.text("Name")?,
+            node: if named.is_empty() { own_node.to_owned() } else { named },
+            node_checks,
+            service_checks,
+            behavior,
+            lock_delay_ms: lock_delay_ms(body)?.min(LOCK_DELAY_MS_MAX),
+            ttl_ms,
+            ttl: if ttl_ms == 0 { String::new() } else { ttl },
+            ..Session::default()
+        },
+    })
+}
+
+fn lock_delay_ms(body: &Object<'_>) -> Result<u64, Refusal> {
+    match body.get("LockDelay") {
+        None => Ok(LOCK_DELAY_MS_DEFAULT),
+        Some(Value::Number(number)) if number.as_f64().is_some_and(|number| (0.0..SECONDS_BELOW).contains(&number)) => {
+            Ok((number.as_f64().unwrap_or_default() * 1000.0) as u64)
+        }
+        Some(_) => Ok(millis(body.duration("LockDelay")?)),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Ends a session.
+pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
+    let id = call.rest(MISSING_SESSION)?.to_owned();
+    call.node().session_destroy(&call.context()?, id).await?;
+    Ok(call.answer(&true))
+}
+
+/// Starts the time of a session anew.
+pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
+    let id = call.rest(MISSING_SESSION)?.to_owned();
+    let renewed = call.node().session_renew(&call.context()?, id.clone()).await?;
+    match &renewed.value {
+        Some(session) => Ok(call.answer(&[SessionBody::of(session)])),
+        None => Err(Refusal::new(StatusCode::NOT_FOUND, format!("Session id '{id}' not found"))),
+    }
+}
+
+/// A session, in a list that is empty if there is none.
+pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
+    let id = call.rest(MISSING_SESSION)?.to_owned();
+    let found = look_up(&call, vec![SESSIONS], |node, ctx, consistency| {
+        let id = id.clone();
+        async move { node.session_info(&ctx, consistency, id).await }
+    });
+    let found = found.await?;
+    Ok(found.answer(&call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
+}
+
+/// Every session.
+pub(super) async fn list(call: Call) -> Result<Answer, Refusal> {
+    some(&call, None).await
+}
+
+/// The sessions of a node.
+pub(super) async fn of_node(call: Call) -> Result<Answer, Refusal> {
+    let node = call.rest("Missing node name")?.to_owned();
+    some(&call, Some(node)).await
+}
+
+async fn some(call: &Call, of: Option<String>) -> Result<Answer, Refusal> {
+    let found = look_up(call, vec![SESSIONS], |node, ctx, consistency| {
+        let of = of.clone();
+        async move { node.session_list(&ctx, consistency, of).await }
+    });
+    let found = found.await?;
+    Ok(found.answer(call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn created(body: &Value) -> Result<SessionCreate, String> {
+        read(&Object::of(body).unwrap(), "own").map_err(|refusal| refusal.text)
+    }
+
+    #[test]
+    fn what_is_left_out_is_completed() {
+        let create = created(&json!({})).unwrap();
+        let session = &create.session;
+        assert!(create.default_check && !create.node_required);
+        assert_eq!((session.node.as_str(), session.behavior, session.ttl_ms), ("own", SessionBehavior::Release, 0));
+        assert_eq!(session.lock_delay_ms, 15_000);
+        let create = created(&json!({
+            "node": "other", "checks": ["b", "a", "a"], "ServiceChecks": [{"ID": "c"}], "behavior": "delete",
+            "ttl": "10s", "LockDelay": "2m", "name": "n"
+        }))
+        .unwrap();
+        let session = &create.session;
+        assert!(!create.default_check && create.node_required);
+        assert_eq!(
+            (&session.node_checks[..], &session.service_checks[..]),
+            (&["a".into(), "b".into()][..], &["c".into()][..])
+        );
+        assert_eq!((session.ttl_ms, session.ttl.as_str(), session.lock_delay_ms), (10_000, "10s", 60_000));
+        assert!(!created(&json!({"NodeChecks": []})).unwrap().default_check);
+    }
+
+    #[test]
+    fn lock_delays_are_seconds_or_nanoseconds() {
+        for (delay, wanted) in [
+            (json!("1s"), 1000),
+            (json!(15), 15_000),
+            (json!(0), 0),
+            (json!(999), 60_000),
+            (json!(15_000_000_000_u64), 15_000),
+            (json!(1000), 0),
+        ] {
+            assert_eq!(created(&json!({ "LockDelay": delay })).unwrap().session.lock_delay_ms, wanted, "{delay}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        for (body, wanted) in [
+            (json!({"TTL": "9999ms"}), "Invalid Session TTL"),
+            (json!({"TTL": "24h1ms"}), "Invalid Session TTL"),
+            (json!({"TTL": "soon"}), "is no duration"),
+            (json!({"Behavior": "keep"}), "Invalid Behavior"),
+            (json!({"LockDelay": "x"}), "is no duration"),
+            (json!({"LockDelay": -1}), "wanted a duration"),
+            (json!({"Checks": "a"}), "wanted a list of texts"),
+            (
+                json!({"NodeChecks": vec!["x"; 65].iter().enumerate().map(|(n, _)| n.to_string()).collect::<Vec<_>>()}),
+                "at most 64",
+            ),
+        ] {
+            let refused = created(&body).unwrap_err();
+            assert!(refused.contains(wanted), "{body}: {refused}");
+        }
+        for ttl in ["10s", "24h"] {
+            assert!(created(&json!({ "TTL": ttl })).is_ok(), "{ttl}");
+        }
+    }
+}

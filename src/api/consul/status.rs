@@ -1,0 +1,25 @@
+//! `/v1/status`: who leads and who takes part. Many clients ask it to find out whether anybody is there.
+
+use super::answer::{Answer, Refusal};
+use super::call::Call;
+use crate::node::{Consistency, Member};
+
+/// `host:port` where the leader's clients connect; an empty text while there is no leader.
+pub(super) async fn leader(call: Call) -> Result<Answer, Refusal> {
+    let members = call.node().members(&call.context()?, Consistency::Serializable).await?.value;
+    let leader = call.node().live_leader().and_then(|leader| members.iter().find(|member| member.id == leader));
+    Ok(call.answer(&leader.map(address).unwrap_or_default()))
+}
+
+/// The same of every member that votes.
+pub(super) async fn peers(call: Call) -> Result<Answer, Refusal> {
+    let members = call.node().members(&call.context()?, Consistency::Serializable).await?.value;
+    let peers: Vec<String> = members.iter().filter(|member| !member.is_learner).map(address).collect();
+    Ok(call.answer(&peers))
+}
+
+/// `host:port` of where a member's clients connect; empty until it first started.
+pub(super) fn address(member: &Member) -> String {
+    let url = member.client_urls.first().map_or("", String::as_str);
+    url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/').to_owned()
+}

@@ -1,0 +1,126 @@
+//! Operations of a transaction on nodes, services and checks.
+
+use serde_json::Value;
+
+use super::super::answer::Refusal;
+use super::super::decode::{Object, failed};
+use super::super::registration::{check_tenancy, health_check, locality, service as read_service};
+use super::super::shapes;
+use crate::types::LogIndex;
+use crate::types::catalog::{Node, Registration};
+use crate::types::consul::{CatalogVerb, TxnRow};
+
+/// The verbs of operations on rows.
+const VERBS: [(&str, CatalogVerb); 5] = [
+    ("get", CatalogVerb::Get),
+    ("set", CatalogVerb::Set),
+    ("cas", CatalogVerb::Cas),
+    ("delete", CatalogVerb::Delete),
+    ("delete-cas", CatalogVerb::DeleteCas),
+];
+
+/// The name of a verb.
+pub(super) fn name(verb: CatalogVerb) -> &'static str {
+    VERBS.iter().find(|(_, known)| *known == verb).expect("invariant: every verb is listed").0
+}
+
+/// What the row is, for whoever reads why an operation failed.
+pub(super) fn describe(row: &TxnRow) -> String {
+    match row {
+        TxnRow::Node(row) => format!("node {:?}", row.name),
+        TxnRow::Service(row) => format!("service {:?} on node {:?}", row.id, row.node),
+        TxnRow::Check(row) => format!("check {:?} on node {:?}", row.id, row.node),
+    }
+}
+
+/// A row as the catalog's own answers show it.
+pub(super) fn body(row: &TxnRow, datacenter: &str) -> Value {
+    let json = match row {
+        TxnRow::Node(row) => serde_json::to_value(shapes::node(row, datacenter)),
+        TxnRow::Service(row) => serde_json::to_value(shapes::service(row)),
+        TxnRow::Check(row) => serde_json::to_value(shapes::check(row)),
+    };
+    json.expect("invariant: its keys are texts")
+}
+
+/// Reads `{"Verb": …, "Node": {…}}`.
+pub(super) fn node(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
+    let verb = verb(place, "Node", op)?;
+    let row = op.object("Node")?.ok_or_else(|| missing(place, "Node.Node"))?;
+    check_tenancy(&row)?;
+    let node = Node {
+        name: row.text("Node")?,
+        id: row.text("ID")?,
+        address: row.text("Address")?,
+        tagged_addresses: row.text_map("TaggedAddresses")?,
+        meta: row.text_map("Meta")?,
+        locality: locality(&row)?,
+        ..Node::default()
+    };
+    let registration = Registration { node, skip_node_update: !writes(verb), ..Registration::default() };
+    let node = Node { modified: index(place, &row)?, ..complete(registration)?.node };
+    Ok((verb, TxnRow::Node(Box::new(node))))
+}
+
+/// Reads `{"Verb": …, "Node": "name", "Service": {…}}`.
+pub(super) fn service(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
+    let verb = verb(place, "Service", op)?;
+    let row = op.object("Service")?.ok_or_else(|| missing(place, "Service.Service"))?;
+    let mut service = read_service(&row, "Service")?;
+    // To name an instance its id is enough.
+    if !writes(verb) && service.name.is_empty() {
+        service.name.clone_from(&service.id);
+    }
+    let registration = Registration { service: Some(service), ..on(op.text("Node")?) };
+    let mut service = complete(registration)?.service.expect("invariant: it was put there");
+    service.modified = index(place, &row)?;
+    Ok((verb, TxnRow::Service(Box::new(service))))
+}
+
+/// Reads `{"Verb": …, "Check": {…}}`.
+pub(super) fn check(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
+    let verb = verb(place, "Check", op)?;
+    let row = op.object("Check")?.ok_or_else(|| missing(place, "Check.Check"))?;
+    let check = health_check(&row)?;
+    let registration = on(check.node.clone());
+    let mut checks = complete(Registration { checks: vec![check], ..registration })?.checks;
+    let mut check = checks.pop().expect("invariant: it was put there");
+    check.modified = index(place, &row)?;
+    Ok((verb, TxnRow::Check(Box::new(check))))
+}
+
+/// A registration on a node that is there.
+fn on(node: String) -> Registration {
+    Registration { node: Node { name: node, ..Node::default() }, skip_node_update: true, ..Registration::default() }
+}
+
+/// Fills in what was left out, by the catalog's rules.
+fn complete(mut registration: Registration) -> Result<Registration, Refusal> {
+    registration.complete().map_err(|problem| Refusal::bad(problem.to_string()))?;
+    Ok(registration)
+}
+
+fn verb(place: usize, kind: &str, op: &Object<'_>) -> Result<CatalogVerb, Refusal> {
+    let name = op.text("Verb")?;
+    let known = VERBS.iter().find(|(known, _)| *known == name).map(|(_, verb)| *verb);
+    known.ok_or_else(|| Refusal::bad(format!("operation {place} has the unknown {kind} verb {name:?}")))
+}
+
+fn writes(verb: CatalogVerb) -> bool {
+    matches!(verb, CatalogVerb::Set | CatalogVerb::Cas)
+}
+
+fn missing(place: usize, member: &str) -> Refusal {
+    failed(&format!("[{place}].{member} is missing"))
+}
+
+/// The index that is expected.
+fn index(place: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
+    match row.get("ModifyIndex") {
+        None => Ok(LogIndex::ZERO),
+        Some(value) => value
+            .as_u64()
+            .map(LogIndex)
+            .ok_or_else(|| failed(&format!("[{place}] ModifyIndex: wanted a whole number, got {value}"))),
+    }
+}

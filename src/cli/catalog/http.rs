@@ -1,0 +1,124 @@
+//! Requests of Consul's HTTP API over the connections that the other commands use (HTTP/2).
+
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use tonic::body::Body;
+use tonic::{Response, Status};
+use tower::{Service, ServiceExt};
+
+use crate::cli::connect::{Attempt, Cluster, Repeat};
+use crate::cli::error::CliError;
+
+/// What is sent. The path is encoded already.
+pub(super) struct Call {
+    method: Method,
+    path: String,
+    body: Bytes,
+}
+
+impl Call {
+    /// A read.
+    pub(super) fn get(path: &str, query: &[(&str, &str)]) -> Self {
+        Self { method: Method::GET, path: with_query(path, query), body: Bytes::new() }
+    }
+
+    /// A write that leaves the same behind however often it is carried out.
+    pub(super) fn put(path: &str, body: &Value) -> Self {
+        Self { method: Method::PUT, path: path.to_owned(), body: body.to_string().into() }
+    }
+
+    /// Asks one endpoint after the other, and reads the answer as JSON.
+    pub(super) async fn send(self, cluster: &Cluster) -> Result<Value, CliError> {
+        cluster.call(Repeat::Harmless, async |attempt| self.attempt(attempt).await).await
+    }
+
+    async fn attempt(&self, attempt: Attempt) -> Result<Response<Value>, Status> {
+        let mut channel = attempt.http();
+        let request = http::Request::builder()
+            .method(self.method.clone())
+            .uri(&self.path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::new(Full::new(self.body.clone())))
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let broken = |error| Status::from_error(Box::new(error));
+        let response = channel.ready().await.map_err(broken)?.call(request).await.map_err(broken)?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        if parts.status != StatusCode::OK {
+            return Err(refused(parts.status, String::from_utf8_lossy(&body).trim_end()));
+        }
+        let value = serde_json::from_slice(&body)
+            .map_err(|error| Status::data_loss(format!("the answer to {} is not JSON: {error}", self.path)))?;
+        Ok(Response::new(value))
+    }
+}
+
+/// The status that says the same, so that one rule decides where a request goes on.
+fn refused(status: StatusCode, text: &str) -> Status {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE if text == "No cluster leader" => Status::unavailable("no leader"),
+        StatusCode::SERVICE_UNAVAILABLE => Status::unavailable(text),
+        StatusCode::TOO_MANY_REQUESTS => Status::resource_exhausted("too many requests"),
+        StatusCode::NOT_FOUND => Status::not_found(text),
+        StatusCode::METHOD_NOT_ALLOWED => Status::unimplemented(text),
+        status if status.is_client_error() => Status::invalid_argument(text),
+        _ => Status::internal(text),
+    }
+}
+
+/// A path with its query, whose values are encoded here.
+fn with_query(path: &str, query: &[(&str, &str)]) -> String {
+    let mut whole = path.to_owned();
+    for (number, (name, value)) in query.iter().enumerate() {
+        whole.push(if number == 0 { '?' } else { '&' });
+        whole.push_str(name);
+        whole.push('=');
+        whole.push_str(&encode(value));
+    }
+    whole
+}
+
+/// Percent-encodes all but what means itself everywhere (RFC 3986 §2.3).
+pub(super) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn names_are_encoded() {
+        assert_eq!(encode("web-1.a_b~"), "web-1.a_b~");
+        assert_eq!(encode("a b/ü?&="), "a%20b%2F%C3%BC%3F%26%3D");
+        assert_eq!(
+            with_query("/v1/x", &[("filter", "a == b"), ("passing", "1")]),
+            "/v1/x?filter=a%20%3D%3D%20b&passing=1"
+        );
+    }
+
+    #[test]
+    fn answers_have_the_status_that_says_the_same() {
+        for (status, text, code) in [
+            (503, "No cluster leader", Code::Unavailable),
+            (429, "rate limit exceeded", Code::ResourceExhausted),
+            (400, "Must provide node", Code::InvalidArgument),
+            (404, "nothing", Code::NotFound),
+            (405, "method GET not allowed", Code::Unimplemented),
+            (500, "write is indeterminate", Code::Internal),
+        ] {
+            assert_eq!(refused(StatusCode::from_u16(status).unwrap(), text).code(), code, "{status}");
+        }
+    }
+}

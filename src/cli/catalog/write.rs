@@ -1,0 +1,241 @@
+//! `headwater register` and `headwater deregister`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::http::Call;
+use crate::cli::ClientArgs;
+use crate::cli::connect::Cluster;
+use crate::cli::error::CliError;
+use crate::cli::output::{WriteOut, print_json};
+
+/// Register an instance of a service, or change it
+///
+/// Without --node it is registered on the node that is asked, under the name of that member. A node that is not in the catalog
+/// yet is registered with it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RegisterArgs {
+    /// The service's name
+    #[arg(required_unless_present = "node")]
+    service: Option<String>,
+    /// The instance's id, unique on its node [default: the service's name]
+    #[arg(long, requires = "service")]
+    id: Option<String>,
+    /// The instance's address [default: the node's]
+    #[arg(long, requires = "service")]
+    address: Option<String>,
+    /// The instance's port
+    #[arg(long, requires = "service")]
+    port: Option<u16>,
+    /// A tag; may be given several times
+    #[arg(long, value_name = "TAG", requires = "service")]
+    tag: Vec<String>,
+    /// Metadata of the instance; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "service")]
+    meta: Vec<(String, String)>,
+    /// The node that it is on [default: the member that is asked]
+    #[arg(long, value_name = "NAME", requires = "node_address")]
+    node: Option<String>,
+    /// The node's address
+    #[arg(long, value_name = "ADDRESS", requires = "node")]
+    node_address: Option<String>,
+    /// Metadata of the node; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "node")]
+    node_meta: Vec<(String, String)>,
+    /// A check with this status
+    #[arg(long, value_enum)]
+    status: Option<Status>,
+    /// What the check says
+    #[arg(long, requires = "status", default_value = "", hide_default_value = true)]
+    output: String,
+    /// The check turns critical if it is not refreshed for so long (PUT /v1/agent/check/pass/ID)
+    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION", requires = "service", conflicts_with = "node")]
+    ttl: Option<Duration>,
+}
+
+/// Remove an instance, a check, or a node with everything on it
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeregisterArgs {
+    /// The instance's id (`headwater health` shows it)
+    #[arg(required_unless_present_any = ["node", "check"])]
+    id: Option<String>,
+    /// The node that it is on; without an id or a check, the node itself goes [default: the member that is asked]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Remove only this check
+    #[arg(long, value_name = "ID", conflicts_with = "id")]
+    check: Option<String>,
+}
+
+/// How a check stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Status {
+    Passing,
+    Warning,
+    Critical,
+}
+
+impl Status {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Passing => "passing",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    if key.is_empty() { Err("the key is empty".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
+}
+
+/// Name and address of the member that answers.
+async fn member(cluster: &Cluster) -> Result<(String, String), CliError> {
+    let own = Call::get("/v1/agent/self", &[]).send(cluster).await?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok((text(&own["Config"]["NodeName"]), text(&own["Member"]["Addr"])))
+}
+
+fn object(pairs: &[(String, String)]) -> Value {
+    pairs.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect::<Map<_, _>>().into()
+}
+
+pub(crate) async fn register(args: RegisterArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let (node, address, is_own) = match (&args.node, &args.node_address) {
+        (Some(node), Some(address)) => (node.clone(), address.clone(), false),
+        _ => {
+            let (node, address) = member(cluster).await?;
+            (node, address, true)
+        }
+    };
+    let body = body(&args, &node, &address, is_own);
+    let done = Call::put("/v1/catalog/register", &body).send(cluster).await?;
+    let mut out = std::io::stdout().lock();
+    match (client.write_out, &args.service) {
+        (WriteOut::Json, _) => print_json(&mut out, &done),
+        (WriteOut::Simple | WriteOut::Table, Some(service)) => {
+            let id = args.id.as_ref().unwrap_or(service);
+            said(&mut out, &format!("{service} is registered on {node} as {id}"))
+        }
+        (WriteOut::Simple | WriteOut::Table, None) => said(&mut out, &format!("node {node} is registered")),
+    }
+}
+
+fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
+    Ok(writeln!(out, "{text}")?)
+}
+
+/// What is sent: a node that is not this command's business is left as it is.
+fn body(args: &RegisterArgs, node: &str, address: &str, is_own: bool) -> Value {
+    let mut body = json!({ "Node": node, "Address": address, "SkipNodeUpdate": is_own });
+    if !args.node_meta.is_empty() {
+        body["NodeMeta"] = object(&args.node_meta);
+    }
+    let id = args.service.as_ref().map(|service| args.id.as_ref().unwrap_or(service));
+    if let (Some(service), Some(id)) = (&args.service, id) {
+        body["Service"] = json!({ "Service": service, "ID": id, "Tags": args.tag, "Meta": object(&args.meta) });
+        if let Some(address) = &args.address {
+            body["Service"]["Address"] = address.as_str().into();
+        }
+        if let Some(port) = args.port {
+            body["Service"]["Port"] = port.into();
+        }
+    }
+    if args.status.is_some() || args.ttl.is_some() {
+        let status = args.status.map_or("critical", Status::word);
+        let (check, name) = match (id, &args.service) {
+            (Some(id), Some(service)) => (format!("service:{id}"), format!("Service '{service}' check")),
+            _ => (format!("node:{node}"), format!("Node '{node}' check")),
+        };
+        body["Check"] = json!({ "CheckID": check, "Name": name, "Status": status, "Output": args.output });
+        if let Some(id) = id {
+            body["Check"]["ServiceID"] = id.as_str().into();
+        }
+        if let Some(ttl) = args.ttl {
+            body["Check"]["Definition"] = json!({ "TTL": format!("{}ms", ttl.as_millis()) });
+        }
+    }
+    body
+}
+
+pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let node = match &args.node {
+        Some(node) => node.clone(),
+        None => member(cluster).await?.0,
+    };
+    let mut body = json!({ "Node": node });
+    let what = match (&args.id, &args.check) {
+        (Some(id), _) => {
+            body["ServiceID"] = id.as_str().into();
+            format!("{id} is not registered on {node} any more")
+        }
+        (None, Some(check)) => {
+            body["CheckID"] = check.as_str().into();
+            format!("check {check} is not registered on {node} any more")
+        }
+        (None, None) => format!("node {node} is not registered any more"),
+    };
+    let done = Call::put("/v1/catalog/deregister", &body).send(cluster).await?;
+    let mut out = std::io::stdout().lock();
+    match client.write_out {
+        WriteOut::Json => print_json(&mut out, &done),
+        WriteOut::Simple | WriteOut::Table => said(&mut out, &what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RegisterArgs,
+    }
+
+    fn parsed(line: &str) -> RegisterArgs {
+        Line::try_parse_from(line.split(' ')).unwrap().args
+    }
+
+    #[test]
+    fn an_instance_goes_to_the_member_that_is_asked() {
+        let args = parsed("register web --port 80 --tag a --tag b --meta v=1 --status passing --ttl 10s");
+        assert_eq!(
+            body(&args, "node1", "127.0.0.1", true),
+            json!({
+                "Node": "node1", "Address": "127.0.0.1", "SkipNodeUpdate": true,
+                "Service": {"Service": "web", "ID": "web", "Tags": ["a", "b"], "Meta": {"v": "1"}, "Port": 80},
+                "Check": {
+                    "CheckID": "service:web", "Name": "Service 'web' check", "Status": "passing", "Output": "",
+                    "ServiceID": "web", "Definition": {"TTL": "10000ms"},
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn a_node_of_its_own_is_registered_with_it() {
+        let args =
+            parsed("register web --id web-2 --address 10.0.0.9 --node n1 --node-address 10.0.0.1 --node-meta r=1");
+        assert_eq!(
+            body(&args, "n1", "10.0.0.1", false),
+            json!({
+                "Node": "n1", "Address": "10.0.0.1", "SkipNodeUpdate": false, "NodeMeta": {"r": "1"},
+                "Service": {"Service": "web", "ID": "web-2", "Tags": [], "Meta": {}, "Address": "10.0.0.9"},
+            })
+        );
+        for bad in [
+            "register",
+            "register web --node n1",
+            "register --port 80 --node n --node-address a",
+            "register web --meta x",
+        ] {
+            assert!(Line::try_parse_from(bad.split(' ')).is_err(), "{bad}");
+        }
+    }
+}

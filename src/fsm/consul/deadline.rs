@@ -1,0 +1,51 @@
+//! What happens when a deadline has run out (`docs/consul-kv.md`).
+
+use super::draft::Draft;
+use super::follow::{about_ttl, follow, goes_when_critical};
+use crate::fsm::catalog::Desk;
+use crate::fsm::stop::Stop;
+use crate::fsm::writer::Writer;
+use crate::storage::state::ConsulReader;
+use crate::types::catalog::{Check, CheckStatus};
+use crate::types::consul::Deadline;
+use crate::types::{LeaseId, LogIndex};
+
+/// What a check says that was not refreshed in time.
+pub(in crate::fsm) const TTL_EXPIRED: &str = "TTL expired";
+
+/// Ends a deadline that has run out, in the command at `index`; how many keys went with it.
+pub(in crate::fsm) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> Result<u64, Stop> {
+    let about = writer.txn.about_deadline(id)?.expect("invariant: a deadline that runs is about something");
+    writer.txn.end_deadline(&about)?;
+    match about {
+        Deadline::Session(session) => {
+            let mut draft = Draft::new(&*writer.txn, index);
+            draft.end_session(&session)?;
+            draft.into_changes().write(writer)
+        }
+        Deadline::TtlCheck { node, check } => {
+            let mut desk = Desk::new(writer.txn, index);
+            let Some(check) = desk.check(&node, &check)? else { return Ok(0) };
+            let expired =
+                Check { status: CheckStatus::Critical, output: TTL_EXPIRED.to_owned(), ..Check::clone(&check) };
+            let about = about_ttl(&expired);
+            desk.set_check(expired)?;
+            let finished = desk.finish()?;
+            let removed = follow(writer, index, &finished)?;
+            // This write is no sign of life: its time begins anew when somebody gives one.
+            writer.txn.end_deadline(&about)?;
+            Ok(removed)
+        }
+        Deadline::CriticalService { node, check } => {
+            let mut desk = Desk::new(writer.txn, index);
+            let Some(check) = desk.check(&node, &check)?.filter(|check| goes_when_critical(check)) else {
+                return Ok(0);
+            };
+            desk.delete_service(&node, &check.service_id)?;
+            let finished = desk.finish()?;
+            follow(writer, index, &finished)
+        }
+        // It is over: the lock may be taken.
+        Deadline::LockDelay(_) => Ok(0),
+    }
+}

@@ -1,0 +1,202 @@
+//! What a command is about to do to Consul's keys and sessions: later operations see earlier ones, and nothing is written
+//! before the whole is known to be right.
+//!
+//! Invariant: each path is written at most once in a command, whatever the operations did to it on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::fsm::stop::Stop;
+use crate::fsm::writer::Writer;
+use crate::storage::StorageError;
+use crate::storage::state::{ConsulReader, NEWEST, StateReader, Table, Version};
+use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
+use crate::types::{ChangeKind, KeyRange, LeaseId, LogIndex};
+
+/// A state with what operations have done to it so far.
+pub(super) struct Draft<'a, S> {
+    state: &'a S,
+    pub(super) index: LogIndex,
+    slots: BTreeMap<Bytes, Slot>,
+    ended: BTreeMap<String, Session>,
+    delayed: BTreeMap<Bytes, u64>,
+}
+
+/// One path.
+#[derive(Clone, Debug)]
+struct Slot {
+    /// The live version before the command.
+    before: Option<Version>,
+    entry: Option<KvEntry>,
+    changed: bool,
+}
+
+/// What has to be written.
+#[derive(Default)]
+pub(super) struct Changes {
+    slots: BTreeMap<Bytes, Slot>,
+    ended: BTreeMap<String, Session>,
+    delayed: BTreeMap<Bytes, u64>,
+}
+
+impl<'a, S: StateReader> Draft<'a, S> {
+    /// Nothing is done yet; what will be is of the command at `index`.
+    pub(super) fn new(state: &'a S, index: LogIndex) -> Self {
+        Self { state, index, slots: BTreeMap::new(), ended: BTreeMap::new(), delayed: BTreeMap::new() }
+    }
+
+    fn slot(&mut self, path: &Bytes) -> Result<&mut Slot, StorageError> {
+        // Looked up twice, because a reference into the map cannot be returned and the map changed on the other way.
+        if !self.slots.contains_key(path) {
+            let slot = match self.state.consul_entry(path)? {
+                Some((version, entry)) => Slot { before: Some(version), entry: Some(entry), changed: false },
+                None => Slot { before: None, entry: None, changed: false },
+            };
+            self.slots.insert(path.clone(), slot);
+        }
+        Ok(self.slots.get_mut(path).expect("invariant: it was put there"))
+    }
+
+    /// Goes on with what operations have done so far, on the same state.
+    pub(super) fn resume(changes: Changes, state: &'a S, index: LogIndex) -> Self {
+        let Changes { slots, ended, delayed } = changes;
+        Self { state, index, slots, ended, delayed }
+    }
+
+    /// A key as of now.
+    pub(super) fn entry(&mut self, path: &Bytes) -> Result<Option<KvEntry>, StorageError> {
+        Ok(self.slot(path)?.entry.clone())
+    }
+
+    /// The paths of all keys that begin with `prefix`, in order.
+    pub(super) fn tree(&self, prefix: &[u8]) -> Result<Vec<Bytes>, StorageError> {
+        let range = KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into());
+        let mut paths = BTreeSet::new();
+        let mut scan = self.state.scan(Table::Kv, &range, NEWEST)?;
+        while let Some((key, _)) = scan.next()? {
+            let path = consul_path(&key.to_bytes()).expect("invariant: the scan is of the prefix");
+            // An etcd client may have made a key of the bare prefix, which is no path.
+            if !path.is_empty() && self.slots.get(&path).is_none_or(|slot| slot.entry.is_some()) {
+                paths.insert(path);
+            }
+        }
+        for (path, slot) in &self.slots {
+            if slot.entry.is_some() && path.starts_with(prefix) {
+                paths.insert(path.clone());
+            }
+        }
+        Ok(paths.into_iter().collect())
+    }
+
+    /// Writes a key. Its creation and its last change are set here.
+    pub(super) fn write(&mut self, mut entry: KvEntry) -> Result<KvEntry, StorageError> {
+        let index = self.index;
+        let slot = self.slot(&entry.path)?;
+        entry.modified = index;
+        entry.side.created = slot.entry.as_ref().map_or(index, |before| before.side.created);
+        slot.entry = Some(entry.clone());
+        slot.changed = true;
+        Ok(entry)
+    }
+
+    /// Removes a key, if it is there.
+    pub(super) fn remove(&mut self, path: &Bytes) -> Result<(), StorageError> {
+        let slot = self.slot(path)?;
+        slot.changed |= slot.entry.take().is_some();
+        Ok(())
+    }
+
+    /// A session, unless it has ended by now.
+    pub(super) fn session(&self, id: &str) -> Result<Option<Session>, StorageError> {
+        if self.ended.contains_key(id) { Ok(None) } else { self.state.session(id) }
+    }
+
+    /// Whether a session that held the lock has ended, and the lock delay has not.
+    pub(super) fn is_delayed(&self, path: &Bytes) -> Result<bool, StorageError> {
+        Ok(self.delayed.contains_key(path) || self.state.deadline(&Deadline::LockDelay(path.clone()))?.is_some())
+    }
+
+    /// Ends a session, if there is one: releases or deletes what it holds.
+    pub(super) fn end_session(&mut self, id: &str) -> Result<(), StorageError> {
+        let Some(session) = self.session(id)? else { return Ok(()) };
+        let mut paths: BTreeSet<Bytes> = self.state.session_paths(id)?.into_iter().collect();
+        paths.extend(self.slots.keys().cloned());
+        for path in paths {
+            let Some(mut entry) = self.entry(&path)? else { continue };
+            // It may have been given back, or taken, by an operation before.
+            if entry.side.session != id {
+                continue;
+            }
+            match session.behavior {
+                SessionBehavior::Release => {
+                    entry.side.session.clear();
+                    self.write(entry)?;
+                }
+                SessionBehavior::Delete => self.remove(&path)?,
+            }
+            if session.lock_delay_ms > 0 {
+                self.delayed.insert(path, session.lock_delay_ms);
+            }
+        }
+        self.ended.insert(session.id.clone(), session);
+        Ok(())
+    }
+
+    /// Ends the sessions that stand on a check.
+    pub(super) fn end_sessions_of_check(&mut self, node: &str, check: &str) -> Result<(), StorageError> {
+        let ids = self.state.check_sessions(node, check)?;
+        ids.iter().try_for_each(|id| self.end_session(id))
+    }
+
+    /// Ends the sessions of a node.
+    pub(super) fn end_sessions_of_node(&mut self, node: &str) -> Result<(), StorageError> {
+        let ids = self.state.node_sessions(node)?;
+        ids.iter().try_for_each(|id| self.end_session(id))
+    }
+
+    /// What has to be written.
+    pub(super) fn into_changes(self) -> Changes {
+        Changes { slots: self.slots, ended: self.ended, delayed: self.delayed }
+    }
+}
+
+impl Changes {
+    /// Writes everything, in order of paths and ids; how many keys were removed.
+    pub(super) fn write(self, writer: &mut Writer<'_, '_>) -> Result<u64, Stop> {
+        let mut removed = 0;
+        for (path, slot) in self.slots {
+            if !slot.changed {
+                continue;
+            }
+            let key = consul_key(&path);
+            match (slot.entry, slot.before) {
+                (Some(entry), before) => {
+                    writer.put_beside(key, entry.value, LeaseId::NONE, before.as_ref(), Some(&entry.side))?;
+                }
+                (None, Some(before)) => {
+                    removed += 1;
+                    writer.delete(key, ChangeKind::Delete, &before)?;
+                }
+                // It came and went within the command.
+                (None, None) => {}
+            }
+        }
+        if !self.ended.is_empty() {
+            writer.txn.tell_sessions();
+        }
+        for (id, session) in self.ended {
+            writer.txn.delete_session(&session)?;
+            writer.txn.end_deadline(&Deadline::Session(id))?;
+        }
+        for (path, delay_ms) in self.delayed {
+            writer.txn.begin_deadline(&Deadline::LockDelay(path), whole_seconds(delay_ms))?;
+        }
+        Ok(removed)
+    }
+}
+
+/// Rounded up: no deadline is early.
+pub(super) fn whole_seconds(ms: u64) -> i64 {
+    i64::try_from(ms.div_ceil(1000)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,91 @@
+//! What a change of the catalog means to sessions and deadlines (spec: consul §2.7, §8.3).
+//!
+//! Every command that changes the catalog comes through here, in the same log entry, whichever it is.
+
+use super::draft::{Changes, Draft};
+use crate::fsm::catalog::{Finished, TouchedCheck};
+use crate::fsm::stop::Stop;
+use crate::fsm::writer::Writer;
+use crate::storage::StorageError;
+use crate::storage::state::ConsulReader;
+use crate::types::LogIndex;
+use crate::types::catalog::{Check, CheckStatus, canonical};
+use crate::types::consul::Deadline;
+use crate::types::limits::CRITICAL_SERVICE_SECONDS_MIN;
+
+/// Ends the sessions that stood on what has failed or gone, and begins and ends the deadlines of checks.
+pub(in crate::fsm) fn follow(writer: &mut Writer<'_, '_>, index: LogIndex, finished: &Finished) -> Result<u64, Stop> {
+    follow_with(writer, index, Changes::default(), finished)
+}
+
+/// The same, together with changes of keys that are not written yet; how many keys were removed.
+pub(super) fn follow_with(
+    writer: &mut Writer<'_, '_>,
+    index: LogIndex,
+    changes: Changes,
+    finished: &Finished,
+) -> Result<u64, Stop> {
+    for touched in &finished.touched_checks {
+        keep_deadlines(writer, touched)?;
+    }
+    let mut draft = Draft::resume(changes, &*writer.txn, index);
+    for (node, check) in &finished.failed_checks {
+        draft.end_sessions_of_check(node, check)?;
+    }
+    for node in &finished.removed_nodes {
+        draft.end_sessions_of_node(node)?;
+    }
+    draft.into_changes().write(writer)
+}
+
+fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result<(), StorageError> {
+    let TouchedCheck { before, after } = touched;
+    let Some(check) = after.as_ref().or(before.as_ref()) else { return Ok(()) };
+    // Nearly every check has neither.
+    let rows = || before.iter().chain(after);
+    if rows().any(|row| row.definition.ttl_ns > 0) {
+        let about = about_ttl(check);
+        match after {
+            // Whatever was written is a sign of life.
+            Some(after) if after.definition.ttl_ns > 0 => {
+                writer.txn.begin_deadline(&about, seconds(after.definition.ttl_ns))?;
+            }
+            Some(_) | None => writer.txn.end_deadline(&about)?,
+        }
+    }
+    if rows().any(|row| row.definition.deregister_critical_after_ns > 0) {
+        let about = about_service(check);
+        match after {
+            Some(after) if goes_when_critical(after) => {
+                // What was critical before goes on to be so.
+                if writer.txn.deadline(&about)?.is_none() {
+                    let seconds = seconds(after.definition.deregister_critical_after_ns);
+                    writer.txn.begin_deadline(&about, seconds.max(CRITICAL_SERVICE_SECONDS_MIN))?;
+                }
+            }
+            Some(_) | None => writer.txn.end_deadline(&about)?,
+        }
+    }
+    Ok(())
+}
+
+/// The deadline of a TTL check.
+pub(super) fn about_ttl(check: &Check) -> Deadline {
+    Deadline::TtlCheck { node: canonical(&check.node), check: check.id.clone() }
+}
+
+fn about_service(check: &Check) -> Deadline {
+    Deadline::CriticalService { node: canonical(&check.node), check: check.id.clone() }
+}
+
+/// Whether the check's service has to go some time.
+pub(super) fn goes_when_critical(check: &Check) -> bool {
+    check.status == CheckStatus::Critical
+        && !check.service_id.is_empty()
+        && check.definition.deregister_critical_after_ns > 0
+}
+
+/// Rounded up: no deadline is early.
+fn seconds(ns: i64) -> i64 {
+    ns / 1_000_000_000 + i64::from(ns % 1_000_000_000 > 0)
+}

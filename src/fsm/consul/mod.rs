@@ -1,0 +1,57 @@
+//! What commands of Consul's KV and session API do (spec: consul §8.3, §2.7; `docs/consul-kv.md`).
+//!
+//! Owns locks, sessions, and what becomes of deadlines. Everything is worked out on a [`Draft`] first and written only when
+//! nothing can be refused any more, so that a transaction is all or nothing.
+
+mod deadline;
+mod draft;
+mod follow;
+mod kv;
+mod rows;
+mod session;
+mod txn;
+
+pub(super) use deadline::due;
+pub(super) use follow::follow;
+pub use txn::read_txn;
+
+use super::stop::Stop;
+use super::writer::Writer;
+use crate::types::consul::{ConsulCommand, ConsulOutcome, SessionRefusal, TxnFaultReason};
+use crate::types::{LogIndex, Refusal};
+
+use draft::Draft;
+
+/// Applies a command of the log entry at `index`.
+pub(super) fn apply(
+    writer: &mut Writer<'_, '_>,
+    index: LogIndex,
+    command: &ConsulCommand,
+) -> Result<ConsulOutcome, Stop> {
+    match command {
+        ConsulCommand::Kv(op) => {
+            let mut draft = Draft::new(&*writer.txn, index);
+            let done = match kv::run(&mut draft, op)? {
+                Ok(_) => true,
+                Err(TxnFaultReason::Session(refusal)) => return Err(refusal.into()),
+                Err(_) => return Ok(ConsulOutcome::Kv(false)),
+            };
+            draft.into_changes().write(writer)?;
+            Ok(ConsulOutcome::Kv(done))
+        }
+        ConsulCommand::Txn(ops) => txn::apply(writer, index, ops),
+        ConsulCommand::SessionCreate(create) => session::create(writer, index, create),
+        ConsulCommand::SessionDestroy(id) => {
+            let mut draft = Draft::new(&*writer.txn, index);
+            draft.end_session(id)?;
+            draft.into_changes().write(writer)?;
+            Ok(ConsulOutcome::SessionDestroyed)
+        }
+    }
+}
+
+impl From<SessionRefusal> for Stop {
+    fn from(refusal: SessionRefusal) -> Self {
+        Self::Refused(Refusal::Session(refusal))
+    }
+}

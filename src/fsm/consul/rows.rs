@@ -1,0 +1,90 @@
+//! Operations of a transaction on rows of the catalog (spec: consul §8.3).
+
+use std::sync::Arc;
+
+use crate::fsm::catalog::Desk;
+use crate::fsm::stop::Stop;
+use crate::storage::StorageError;
+use crate::types::catalog::{Check, Node, Service};
+use crate::types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
+use crate::types::{LogIndex, Refusal};
+
+/// Does one operation; what it has to tell, or why it does not hold. Nothing is written before the desk is finished.
+pub(super) fn run(
+    desk: &mut Desk<'_, '_>,
+    verb: CatalogVerb,
+    row: &TxnRow,
+) -> Result<Result<Option<TxnItem>, TxnFaultReason>, Stop> {
+    let (stored, expected) = (find(desk, row)?, modified(row));
+    let done = match (verb, &stored) {
+        (CatalogVerb::Get, None) => return Ok(Err(TxnFaultReason::RowAbsent)),
+        (CatalogVerb::Get, Some(_)) => Ok(()),
+        (CatalogVerb::Cas, None) if expected != LogIndex::ZERO => return Ok(Err(TxnFaultReason::Stale)),
+        (CatalogVerb::Cas, Some(stored)) if expected == LogIndex::ZERO || modified(stored) != expected => {
+            return Ok(Err(TxnFaultReason::Stale));
+        }
+        (CatalogVerb::DeleteCas, Some(stored)) if modified(stored) != expected => {
+            return Ok(Err(TxnFaultReason::Stale));
+        }
+        (CatalogVerb::Set | CatalogVerb::Cas, _) => set(desk, row),
+        (CatalogVerb::Delete | CatalogVerb::DeleteCas, _) => delete(desk, row),
+    };
+    match done {
+        Ok(()) => {}
+        Err(Stop::Refused(Refusal::Catalog(refusal))) => return Ok(Err(refusal.into())),
+        Err(stop) => return Err(stop),
+    }
+    let is_delete = matches!(verb, CatalogVerb::Delete | CatalogVerb::DeleteCas);
+    Ok(Ok(if is_delete { None } else { find(desk, row)?.map(TxnItem::Catalog) }))
+}
+
+/// The row that an operation names, as the operations before it have left it.
+fn find(desk: &Desk<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, StorageError> {
+    Ok(match row {
+        TxnRow::Node(row) => desk.node(&row.name)?.map(|row| TxnRow::Node(Box::new(Node::clone(&row)))),
+        TxnRow::Service(row) => {
+            desk.service(&row.node, &row.id)?.map(|row| TxnRow::Service(Box::new(Service::clone(&row))))
+        }
+        TxnRow::Check(row) => desk.check(&row.node, &row.id)?.map(|row| TxnRow::Check(Box::new(Check::clone(&row)))),
+    })
+}
+
+/// The row with the log indexes that it is stored with: called once everything is written.
+pub(super) fn as_stored(
+    stored: &impl crate::storage::state::CatalogReader,
+    row: &TxnRow,
+) -> Result<Option<TxnRow>, StorageError> {
+    Ok(match row {
+        TxnRow::Node(row) => stored.node(&row.name)?.value.map(|row| TxnRow::Node(Box::new(Arc::unwrap_or_clone(row)))),
+        TxnRow::Service(row) => {
+            stored.service(&row.node, &row.id)?.map(|row| TxnRow::Service(Box::new(Arc::unwrap_or_clone(row.row))))
+        }
+        TxnRow::Check(row) => {
+            stored.check(&row.node, &row.id)?.map(|row| TxnRow::Check(Box::new(Arc::unwrap_or_clone(row.row))))
+        }
+    })
+}
+
+fn modified(row: &TxnRow) -> LogIndex {
+    match row {
+        TxnRow::Node(row) => row.modified,
+        TxnRow::Service(row) => row.modified,
+        TxnRow::Check(row) => row.modified,
+    }
+}
+
+fn set(desk: &mut Desk<'_, '_>, row: &TxnRow) -> Result<(), Stop> {
+    match row {
+        TxnRow::Node(row) => desk.set_node(Node::clone(row)),
+        TxnRow::Service(row) => desk.set_service(Service::clone(row)),
+        TxnRow::Check(row) => desk.set_check(Check::clone(row)),
+    }
+}
+
+fn delete(desk: &mut Desk<'_, '_>, row: &TxnRow) -> Result<(), Stop> {
+    match row {
+        TxnRow::Node(row) => desk.delete_node(&row.name),
+        TxnRow::Service(row) => desk.delete_service(&row.node, &row.id),
+        TxnRow::Check(row) => desk.delete_check(&row.node, &row.id),
+    }
+}

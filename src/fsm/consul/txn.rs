@@ -1,0 +1,88 @@
+//! Operations of which all are done or none (spec: consul §8.3). Those after one that does not hold are looked at all the
+//! same, so that the client hears of everything that is wrong.
+//!
+//! Operations on keys are worked out first, then those on the catalog. They do not see each other, but for sessions: those that
+//! end because a check of the transaction failed let go of keys that the transaction has written.
+
+use super::draft::{Changes, Draft};
+use super::follow::follow_with;
+use super::{kv, rows};
+use crate::fsm::catalog::Desk;
+use crate::fsm::stop::{Stop, settle};
+use crate::fsm::writer::Writer;
+use crate::storage::StorageError;
+use crate::storage::state::StateReader;
+use crate::types::LogIndex;
+use crate::types::consul::{ConsulOutcome, KvOp, TxnFault, TxnItem, TxnOp};
+
+/// What operations have to tell, with their places; and what does not hold.
+#[derive(Default)]
+struct Told {
+    items: Vec<(u32, TxnItem)>,
+    faults: Vec<TxnFault>,
+}
+
+pub(super) fn apply(writer: &mut Writer<'_, '_>, index: LogIndex, ops: &[TxnOp]) -> Result<ConsulOutcome, Stop> {
+    let mut told = Told::default();
+    let on_keys = (0u32..).zip(ops).filter_map(|(place, op)| match op {
+        TxnOp::Kv(op) => Some((place, op)),
+        TxnOp::Catalog(..) => None,
+    });
+    let changes = work(&*writer.txn, index, on_keys, &mut told)?;
+    let mut desk = Desk::new(writer.txn, index);
+    for (place, op) in (0u32..).zip(ops) {
+        let TxnOp::Catalog(verb, row) = op else { continue };
+        match rows::run(&mut desk, *verb, row)? {
+            Ok(item) => told.items.extend(item.map(|item| (place, item))),
+            Err(reason) => told.faults.push(TxnFault { op: place, reason }),
+        }
+    }
+    if !told.faults.is_empty() {
+        told.faults.sort_by_key(|fault| fault.op);
+        return Ok(ConsulOutcome::TxnFailed(told.faults));
+    }
+    let finished = desk.finish()?;
+    follow_with(writer, index, changes, &finished)?;
+    // In order of the operations; those of one operation stay in theirs.
+    told.items.sort_by_key(|(place, _)| *place);
+    let mut items = Vec::with_capacity(told.items.len());
+    for (_, item) in told.items {
+        items.push(match item {
+            TxnItem::Catalog(row) => TxnItem::Catalog(rows::as_stored(&*writer.txn, &row)?.unwrap_or(row)),
+            item @ TxnItem::Kv(_) => item,
+        });
+    }
+    Ok(ConsulOutcome::Txn(items))
+}
+
+/// Evaluates operations that change nothing on a state.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn read_txn(state: &impl StateReader, ops: &[KvOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
+    debug_assert!(ops.iter().all(|op| op.verb.is_read()), "invariant: checked by the caller");
+    let mut told = Told::default();
+    let worked = settle(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut told))?;
+    worked.map(drop).expect("invariant: nothing is refused");
+    Ok(match told.faults.is_empty() {
+        true => Ok(told.items.into_iter().map(|(_, item)| item).collect()),
+        false => Err(told.faults),
+    })
+}
+
+fn work<'a>(
+    state: &impl StateReader,
+    index: LogIndex,
+    ops: impl Iterator<Item = (u32, &'a KvOp)>,
+    told: &mut Told,
+) -> Result<Changes, Stop> {
+    let mut draft = Draft::new(state, index);
+    for (place, op) in ops {
+        match kv::run(&mut draft, op)? {
+            Ok(entries) => told.items.extend(entries.into_iter().map(|entry| (place, TxnItem::Kv(entry)))),
+            Err(reason) => told.faults.push(TxnFault { op: place, reason }),
+        }
+    }
+    Ok(draft.into_changes())
+}

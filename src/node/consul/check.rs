@@ -1,0 +1,31 @@
+//! TTL checks: a sign of life that changes nothing is told to the leader alone.
+
+use crate::node::{Consistency, Node, NodeError, RequestContext};
+use crate::storage::state::{CatalogReader, ConsulReader};
+use crate::types::LeaseQuestion;
+use crate::types::catalog::{Check, canonical};
+use crate::types::consul::Deadline;
+
+impl Node {
+    /// Starts the time of a TTL check anew, which writes nothing. False if it is not as `check` says any more, if it is no TTL
+    /// check, or if its time has run out: it has to be written then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::lease_keep_alive`]; asking again is safe.
+    pub async fn check_keep_alive(&self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let (node, id, modified) = (check.node.clone(), check.id.clone(), check.modified);
+        let found = self.read(true, ctx.deadline, move |view| {
+            let is_same = view.check(&node, &id)?.is_some_and(|stored| stored.row.modified == modified);
+            let about = Deadline::TtlCheck { node: canonical(&node), check: id };
+            Ok(Ok(if is_same { view.deadline(&about)? } else { None }))
+        });
+        match found.await?.value {
+            None => Ok(false),
+            Some(deadline) => {
+                Ok(self.ask_about_lease(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.is_some())
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Keys: reads with their query indexes, single operations, transactions.
+
+use bytes::Bytes;
+
+use super::other;
+use crate::fsm;
+use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
+use crate::storage::ReadView;
+use crate::storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
+use crate::types::catalog::Indexed;
+use crate::types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
+
+/// What a transaction came to: what its operations have to tell, or why nothing was done.
+pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
+
+impl Node {
+    /// A key, with its query index.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path, as [`Node::range`].
+    pub async fn consul_key(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        path: Bytes,
+    ) -> Result<Read<Indexed<Option<KvEntry>>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(true, ctx.deadline, move |view| {
+            Ok(Ok(match view.consul_entry(&path)? {
+                Some((_, entry)) => Indexed { index: entry.modified, value: Some(entry) },
+                // What was removed below the compaction point may be forgotten here and remembered elsewhere.
+                None => Indexed { index: consul_newest(view, &path)?.max(view.head().compacted_index()), value: None },
+            }))
+        })
+        .await
+    }
+
+    /// The keys that begin with `prefix`, in order, with the query index of the prefix; without their values if those are not
+    /// wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::consul_key`].
+    pub async fn consul_tree(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        prefix: Bytes,
+    ) -> Result<Read<Indexed<Vec<KvEntry>>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(false, ctx.deadline, move |view| {
+            let tree = consul_tree(view, &prefix)?;
+            let index = tree.newest.max(view.head().compacted_index());
+            Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? }))
+        })
+        .await
+    }
+
+    /// The paths of the keys that begin with `prefix`, in order, with the query index of the prefix. With a separator, what
+    /// follows its first place after the prefix is cut off, and what is equal then is told once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::consul_key`].
+    pub async fn consul_paths(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        prefix: Bytes,
+        separator: Bytes,
+    ) -> Result<Read<Indexed<Vec<Bytes>>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(false, ctx.deadline, move |view| {
+            let tree = consul_tree(view, &prefix)?;
+            let index = tree.newest.max(view.head().compacted_index());
+            let paths = tree.versions.into_iter().map(|(path, _)| path);
+            Ok(Ok(Indexed { index, value: fold(paths, prefix.len(), &separator) }))
+        })
+        .await
+    }
+
+    /// Does one operation on a path; whether it held.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Session`](crate::types::Refusal::Session) for a lock without a session that exists; those of
+    /// [`Node::propose`].
+    pub async fn consul_kv(&self, ctx: &RequestContext, op: KvOp) -> Result<Read<bool>, NodeError> {
+        match self.propose_consul(ctx, ConsulCommand::Kv(op)).await? {
+            ((index, revision), ConsulOutcome::Kv(value)) => Ok(Read { index, revision, value }),
+            (_, outcome) => Err(other(&outcome)),
+        }
+    }
+
+    /// Does operations, all or none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Node::propose`].
+    pub async fn consul_txn(&self, ctx: &RequestContext, ops: Vec<TxnOp>) -> Result<Read<ConsulTxnDone>, NodeError> {
+        let ((index, revision), outcome) = self.propose_consul(ctx, ConsulCommand::Txn(ops)).await?;
+        let value = match outcome {
+            ConsulOutcome::Txn(items) => Ok(items),
+            ConsulOutcome::TxnFailed(faults) => Err(faults),
+            outcome => return Err(other(&outcome)),
+        };
+        Ok(Read { index, revision, value })
+    }
+
+    /// Evaluates operations that change nothing on one state, without replicating them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::consul_key`].
+    pub async fn read_consul_txn(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        ops: Vec<KvOp>,
+    ) -> Result<Read<ConsulTxnDone>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(false, ctx.deadline, move |view: &ReadView<'_>| fsm::read_consul_txn(view, &ops).map(Ok)).await
+    }
+}
+
+/// Cuts each path off after the first separator that begins at `from` or later; those that are equal then are next to each
+/// other, because the paths are in order.
+fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
+    let mut folded: Vec<Bytes> = Vec::new();
+    for path in paths {
+        let cut = match separator {
+            [] => None,
+            separator => path[from..].windows(separator.len()).position(|window| window == separator),
+        };
+        let path = match cut {
+            Some(at) => path.slice(..from + at + separator.len()),
+            None => path,
+        };
+        if folded.last() != Some(&path) {
+            folded.push(path);
+        }
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(paths: &[&'static str], prefix: &str, separator: &str) -> Vec<String> {
+        let paths = paths.iter().map(|path| Bytes::from_static(path.as_bytes()));
+        let folded = fold(paths, prefix.len(), separator.as_bytes());
+        folded.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+
+    #[test]
+    fn paths_are_cut_at_the_separator() {
+        let all = ["a", "a/1", "a/2/x", "a/2/y", "b/1"];
+        for (prefix, separator, wanted) in
+            [("", "", vec!["a", "a/1", "a/2/x", "a/2/y", "b/1"]), ("", "/", vec!["a", "a/", "b/"])]
+        {
+            assert_eq!(folded(&all, prefix, separator), wanted, "{prefix} {separator}");
+        }
+        assert_eq!(folded(&all[1..4], "a/", "/"), ["a/1", "a/2/"]);
+        assert_eq!(folded(&all[1..4], "a", "/"), ["a/"]);
+        assert_eq!(folded(&["a--b--c", "a--b--d"], "a--", "--"), ["a--b--"]);
+        assert!(folded(&[], "", "/").is_empty());
+    }
+}

@@ -1,0 +1,39 @@
+//! Consul's keys, transactions and sessions as the face sees them (spec: consul §8.3; `docs/consul-kv.md`).
+//!
+//! Owns the query indexes of keys and prefixes, waiting for them, the ids of sessions, and renewing them. What a lock is, and
+//! what ends with a session, is the state machine's.
+
+mod check;
+mod kv;
+mod session;
+mod wait;
+
+use super::{Node, NodeError, RequestContext, Unanswered};
+use crate::types::consul::{ConsulCommand, ConsulOutcome};
+use crate::types::{Command, LogIndex, Outcome, Revision};
+
+pub use kv::ConsulTxnDone;
+pub use wait::ConsulSubject;
+
+/// Where an outcome was decided.
+type Decided = (LogIndex, Revision);
+
+impl Node {
+    async fn propose_consul(
+        &self,
+        ctx: &RequestContext,
+        command: ConsulCommand,
+    ) -> Result<(Decided, ConsulOutcome), NodeError> {
+        let applied = self.propose(ctx, Command::Consul(command)).await?;
+        match applied.outcome {
+            Outcome::Consul(outcome) => Ok(((applied.index, applied.revision), outcome)),
+            outcome => Err(other(&outcome)),
+        }
+    }
+}
+
+/// An outcome that the command cannot have.
+fn other(outcome: &dyn std::fmt::Debug) -> NodeError {
+    tracing::error!(?outcome, "a command of Consul's API came to something else");
+    NodeError::Indeterminate(Unanswered::LeaderFailed)
+}

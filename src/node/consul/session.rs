@@ -1,0 +1,147 @@
+//! Sessions: make, end, renew, look at.
+
+use super::other;
+use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
+use crate::storage::state::{ConsulReader, sessions};
+use crate::types::catalog::Indexed;
+use crate::types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, SessionCreate, SessionRefusal};
+use crate::types::{LeaseId, LeaseQuestion, Refusal};
+
+impl Node {
+    /// Makes a session under an id of its own choice; the id.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Session`] if its node or a check is not what it must be; those of [`Node::propose`].
+    pub async fn session_create(
+        &self,
+        ctx: &RequestContext,
+        mut create: SessionCreate,
+    ) -> Result<Read<String>, NodeError> {
+        loop {
+            create.session.id = uuid(rand::random());
+            let command = ConsulCommand::SessionCreate(Box::new(create.clone()));
+            match self.propose_consul(ctx, command).await {
+                // Picked by chance, and taken: another one will do.
+                Err(NodeError::Refused(Refusal::Session(SessionRefusal::Exists))) => {}
+                Ok(((index, revision), ConsulOutcome::SessionCreated)) => {
+                    return Ok(Read { index, revision, value: create.session.id });
+                }
+                Ok((_, outcome)) => return Err(other(&outcome)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends a session; one that does not exist has ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Node::propose`].
+    pub async fn session_destroy(&self, ctx: &RequestContext, id: String) -> Result<Read<()>, NodeError> {
+        match self.propose_consul(ctx, ConsulCommand::SessionDestroy(id)).await? {
+            ((index, revision), ConsulOutcome::SessionDestroyed) => Ok(Read { index, revision, value: () }),
+            (_, outcome) => Err(other(&outcome)),
+        }
+    }
+
+    /// Starts the time of a session anew, which writes nothing; `None` if there is no such session, or its time has run out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::lease_keep_alive`]; asking again is safe.
+    pub async fn session_renew(&self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
+        let mut found = self.session_and_deadline(ctx, Consistency::Serializable, id.clone()).await?;
+        if found.value.0.is_none() {
+            // It may have been made elsewhere a moment ago.
+            found = self.session_and_deadline(ctx, Consistency::Linearizable, id).await?;
+        }
+        let Read { index, revision, value: (session, deadline) } = found;
+        let value = match (session, deadline) {
+            (Some(session), Some(deadline)) => {
+                self.ask_about_lease(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.map(|_| session)
+            }
+            // It lives until it is ended.
+            (session, _) => session,
+        };
+        Ok(Read { index, revision, value })
+    }
+
+    async fn session_and_deadline(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        id: String,
+    ) -> Result<Read<(Option<Session>, Option<LeaseId>)>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(true, ctx.deadline, move |view| Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?))))
+            .await
+    }
+
+    /// A session, with the query index of sessions.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path, as [`Node::range`].
+    pub async fn session_info(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        id: String,
+    ) -> Result<Read<Indexed<Option<Session>>>, NodeError> {
+        self.read_sessions(ctx, consistency, move |session| session.id == id).await.map(|read| Read {
+            index: read.index,
+            revision: read.revision,
+            value: Indexed { index: read.value.index, value: read.value.value.into_iter().next() },
+        })
+    }
+
+    /// Every session, or those of one node, by id, with the query index of sessions.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::session_info`].
+    pub async fn session_list(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        node: Option<String>,
+    ) -> Result<Read<Indexed<Vec<Session>>>, NodeError> {
+        self.read_sessions(ctx, consistency, move |session| node.as_ref().is_none_or(|node| session.node == *node))
+            .await
+    }
+
+    async fn read_sessions(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        wants: impl Fn(&Session) -> bool + Send + 'static,
+    ) -> Result<Read<Indexed<Vec<Session>>>, NodeError> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(false, ctx.deadline, move |view| {
+            let mut found = sessions(view)?;
+            found.value.retain(|session| wants(session));
+            Ok(Ok(found))
+        })
+        .await
+    }
+}
+
+/// A random UUID of version 4 (RFC 9562 §5.4), from 128 bits of chance.
+fn uuid(chance: u128) -> String {
+    let bits = chance & !(0xf << 76) & !(0b11 << 62) | 0x4 << 76 | 0b10 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_random_uuids() {
+        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_ne!(uuid(rand::random()), uuid(rand::random()));
+    }
+}

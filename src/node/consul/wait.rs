@@ -1,0 +1,69 @@
+//! Waiting for a change of keys: a subscription of the KV feed, so that nothing is asked twice for nothing.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::node::{Node, NodeError};
+use crate::stream::{CloseReason, Session, Start};
+use crate::types::consul::{CONSUL_PREFIX, consul_key};
+use crate::types::{KeyRange, LogIndex};
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsulSubject {
+    /// The key of this path.
+    Key(Bytes),
+    /// The keys that begin with this.
+    Tree(Bytes),
+}
+
+impl ConsulSubject {
+    fn range(&self) -> KeyRange {
+        match self {
+            Self::Key(path) => KeyRange::One(consul_key(path)),
+            Self::Tree(prefix) => KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into()),
+        }
+    }
+}
+
+impl Node {
+    /// Waits until a key has changed after the log entry at `after`, as this node has applied it; false if that did not happen
+    /// before the deadline. True, too, when nobody can tell any more, because the state was replaced: read again.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Stopped`], [`NodeError::Storage`].
+    pub async fn consul_changed(
+        &self,
+        subject: &ConsulSubject,
+        after: LogIndex,
+        deadline: Instant,
+    ) -> Result<bool, NodeError> {
+        let session = Session::new();
+        let opened = self.inner.events.kv().subscribe(subject.range(), Start::After(after), &session, 0);
+        let mut subscription = match opened {
+            Ok(subscription) => subscription,
+            Err(reason) => return anew(reason),
+        };
+        loop {
+            match subscription.try_next() {
+                Ok(Some(_)) => return Ok(true),
+                Ok(None) => {}
+                Err(reason) => return anew(reason),
+            }
+            tokio::select! {
+                _ = session.raised() => {}
+                () = tokio::time::sleep_until(deadline.into()) => return Ok(false),
+            }
+        }
+    }
+}
+
+/// Whether a subscription that ended only means that the state has to be read again.
+fn anew(reason: CloseReason) -> Result<bool, NodeError> {
+    match reason {
+        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(true),
+        CloseReason::Stopping | CloseReason::Failed(_) => Err(reason.into()),
+    }
+}

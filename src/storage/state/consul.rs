@@ -1,0 +1,353 @@
+//! What the state keeps for Consul's KV API: what lies beside keys, sessions, and deadlines (`docs/consul-kv.md`).
+//!
+//! Owns the records and the index entries that are kept up with them. Knows no rule about when something may be written.
+//! Invariants: a path has a side record only while its key lives, and it is as new as the key; `index` names for each session its
+//! paths, its node and its checks; each deadline is a lease, and `index` leads from one to the other and back.
+
+use bytes::Bytes;
+
+use super::catalog::CatalogReader;
+use super::db::corrupt;
+use super::keys::{self, Table};
+use super::options::{HISTORY, INDEX};
+use super::reader::{NEWEST, StateReader};
+use super::record::Version;
+use super::txn::WriteTxn;
+use crate::codec;
+use crate::storage::StorageError;
+use crate::types::catalog::{
+    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, Indexed, canonical,
+};
+use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
+use crate::types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
+
+/// What can be read of Consul's keys and sessions from any state.
+pub trait ConsulReader: StateReader + Sized {
+    /// What lies beside a path; `None` if the key is not there, or an etcd client wrote it last.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or what is stored cannot be decoded.
+    fn side(&self, path: &[u8]) -> Result<Option<KvSide>, StorageError> {
+        let Some(version) = self.lookup(Table::ConsulSide, path, NEWEST)? else { return Ok(None) };
+        let record = self.load_one(&version)?;
+        decode_side(&record.kv).map(Some)
+    }
+
+    /// A key as Consul's clients see it, with the version of the KV face that it is.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or what is stored cannot be decoded.
+    fn consul_entry(&self, path: &Bytes) -> Result<Option<(Version, KvEntry)>, StorageError> {
+        let Some(version) = self.lookup(Table::Kv, &consul_key(path), NEWEST)? else { return Ok(None) };
+        let value = self.load_one(&version)?.kv.value;
+        let side = match self.side(path)? {
+            Some(side) => side,
+            None => self.foreign_side(&version)?,
+        };
+        Ok(Some((version, KvEntry { path: path.clone(), value, side, modified: version.index })))
+    }
+
+    /// What is shown beside a key that an etcd client wrote.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn foreign_side(&self, version: &Version) -> Result<KvSide, StorageError> {
+        let compacted = self.head().compaction;
+        let created = if version.create_revision == version.mod_revision {
+            version.index
+        } else {
+            match compacted {
+                Some(point) if version.create_revision <= point.revision => point.index,
+                _ => self.index_of(version.create_revision)?,
+            }
+        };
+        Ok(KvSide { created: created.min(version.index), ..KvSide::default() })
+    }
+
+    /// A session.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or what is stored cannot be decoded.
+    fn session(&self, id: &str) -> Result<Option<Session>, StorageError> {
+        let Some(version) = self.lookup(Table::Session, id.as_bytes(), NEWEST)? else { return Ok(None) };
+        decode_session(&version, &self.load_one(&version)?.kv).map(Some)
+    }
+
+    /// The paths that a session holds, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn session_paths(&self, session: &str) -> Result<Vec<Bytes>, StorageError> {
+        self.index_keys(&keys::session_paths_prefix(session), &[], usize::MAX)
+    }
+
+    /// The ids of the sessions of a node, which is named in any case, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn node_sessions(&self, node: &str) -> Result<Vec<String>, StorageError> {
+        texts(self.index_keys(&keys::node_sessions_prefix(&canonical(node)), &[], usize::MAX)?)
+    }
+
+    /// The ids of the sessions that stand on a check of a node, which is named in any case, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn check_sessions(&self, node: &str, check: &str) -> Result<Vec<String>, StorageError> {
+        texts(self.index_keys(&keys::check_sessions_prefix(&canonical(node), check), &[], usize::MAX)?)
+    }
+
+    /// The deadline about something, if one runs.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn deadline(&self, about: &Deadline) -> Result<Option<LeaseId>, StorageError> {
+        let prefix = keys::deadline_prefix(about);
+        let Some(id) = self.index_keys(&prefix, &[], usize::MAX)?.pop() else { return Ok(None) };
+        match <[u8; 8]>::try_from(&*id) {
+            Ok(id) => Ok(Some(LeaseId(i64::from_be_bytes(id)))),
+            Err(_) => Err(corrupt(INDEX, &prefix, "not the id of a deadline")),
+        }
+    }
+
+    /// What a deadline is about; `None` for a lease of a client's.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn about_deadline(&self, id: LeaseId) -> Result<Option<Deadline>, StorageError> {
+        let prefix = keys::deadline_about_prefix(id);
+        let Some(about) = self.index_keys(&prefix, &[], usize::MAX)?.pop() else { return Ok(None) };
+        let about = keys::parse_about_deadline(&about);
+        about.map(Some).ok_or_else(|| corrupt(INDEX, &prefix, "not what a deadline is about"))
+    }
+}
+
+impl<T: StateReader> ConsulReader for T {}
+
+/// What there is below a prefix, and the newest change there.
+pub struct ConsulTree {
+    /// The keys with their versions, in order of their paths.
+    pub versions: Vec<(Bytes, Version)>,
+    /// The newest change below the prefix, removals that are still known of included.
+    pub newest: LogIndex,
+}
+
+/// Every live version below a prefix of paths, removals counted in.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTree, StorageError> {
+    let range = KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into());
+    let mut tree = ConsulTree { versions: Vec::new(), newest: LogIndex::ZERO };
+    let mut scan = view.scan(Table::Kv, &range, NEWEST)?.with_tombstones();
+    while let Some((key, version)) = scan.next()? {
+        tree.newest = tree.newest.max(version.index);
+        if !version.deleted
+            && let Some(path) = consul_path(&key.to_bytes())
+            && !path.is_empty()
+        {
+            tree.versions.push((path, version));
+        }
+    }
+    Ok(tree)
+}
+
+/// Log index of the newest change of a path, a removal that is still known of included; zero if none is known.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn consul_newest(view: &super::ReadView<'_>, path: &[u8]) -> Result<LogIndex, StorageError> {
+    let mut scan = view.scan(Table::Kv, &KeyRange::One(consul_key(path)), NEWEST)?.with_tombstones();
+    Ok(scan.next()?.map_or(LogIndex::ZERO, |(_, version)| version.index))
+}
+
+/// The entries of `versions`, in their order.
+///
+/// # Errors
+///
+/// If the disk failed, or what is stored cannot be decoded.
+pub fn consul_entries(state: &impl StateReader, versions: &[(Bytes, Version)]) -> Result<Vec<KvEntry>, StorageError> {
+    let mut sides = Vec::with_capacity(versions.len());
+    for (path, _) in versions {
+        sides.push(state.lookup(Table::ConsulSide, path, NEWEST)?);
+    }
+    let stored: Vec<Version> = sides.iter().flatten().copied().collect();
+    let mut stored = state.load(&stored)?.into_iter();
+    let live: Vec<Version> = versions.iter().map(|(_, version)| *version).collect();
+    let records = state.load(&live)?;
+    let mut entries = Vec::with_capacity(versions.len());
+    for (((path, version), side), record) in versions.iter().zip(&sides).zip(records) {
+        let side = match side {
+            Some(_) => decode_side(&stored.next().expect("invariant: one record per version").kv)?,
+            None => state.foreign_side(version)?,
+        };
+        entries.push(KvEntry { path: path.clone(), value: record.kv.value, side, modified: version.index });
+    }
+    Ok(entries)
+}
+
+/// Every session, by id, with the query index of sessions.
+///
+/// # Errors
+///
+/// If the disk failed, or what is stored cannot be decoded.
+pub fn sessions(view: &super::ReadView<'_>) -> Result<Indexed<Vec<Session>>, StorageError> {
+    let index = view.catalog_mark(&CatalogMark::Table(CatalogTable::Sessions))?;
+    let mut value = Vec::new();
+    let mut versions = Vec::new();
+    let mut scan = view.scan(Table::Session, &KeyRange::all(), NEWEST)?;
+    while let Some((_, version)) = scan.next()? {
+        versions.push(version);
+    }
+    for (version, record) in versions.iter().zip(view.load(&versions)?) {
+        value.push(decode_session(version, &record.kv)?);
+    }
+    Ok(Indexed { index, value })
+}
+
+impl WriteTxn<'_> {
+    /// Writes (or with `None` removes) what lies beside a path, and keeps up which session holds it.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn set_side(&mut self, path: &Bytes, side: Option<&KvSide>) -> Result<(), StorageError> {
+        let previous = self.lookup(Table::ConsulSide, path, NEWEST)?;
+        let held = match &previous {
+            Some(version) => decode_side(&self.load_one(version)?.kv)?.session,
+            None => String::new(),
+        };
+        let holds = side.map_or("", |side| side.session.as_str());
+        if held != holds {
+            for (session, present) in [(held.as_str(), false), (holds, true)] {
+                if !session.is_empty() {
+                    let entry = [&keys::session_paths_prefix(session)[..], path].concat();
+                    self.index.insert(entry, present);
+                }
+            }
+        }
+        match (side, previous) {
+            (Some(side), previous) => {
+                self.put_record(Table::ConsulSide, path.clone(), codec::encode_side(side), previous.as_ref());
+            }
+            (None, Some(previous)) => self.delete_record(Table::ConsulSide, path.clone(), &previous),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Stores a session that was not there.
+    pub fn put_session(&mut self, session: &Session) {
+        let id = Bytes::copy_from_slice(session.id.as_bytes());
+        self.put_record(Table::Session, id, codec::encode_session(session), None);
+        self.index_session(session, true);
+    }
+
+    /// Removes a session. Its paths and its deadline are not touched.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn delete_session(&mut self, session: &Session) -> Result<(), StorageError> {
+        let id = Bytes::copy_from_slice(session.id.as_bytes());
+        if let Some(version) = self.lookup(Table::Session, &id, NEWEST)? {
+            self.delete_record(Table::Session, id, &version);
+            self.index_session(session, false);
+        }
+        Ok(())
+    }
+
+    /// Moves the query index of sessions, and tells those who wait for it: once in a command that has changed any.
+    pub fn tell_sessions(&mut self) {
+        let table = CatalogTable::Sessions;
+        self.set_catalog_mark(&CatalogMark::Table(table), Some(self.command_index()));
+        self.tell_catalog_events(vec![CatalogEvent {
+            topic: CatalogTopic::Table,
+            op: CatalogOp::Register,
+            key: "".into(),
+            body: CatalogBody::Table(table),
+        }]);
+    }
+
+    fn index_session(&mut self, session: &Session, present: bool) {
+        let (id, node) = (session.id.as_bytes(), canonical(&session.node));
+        self.index.insert([&keys::node_sessions_prefix(&node)[..], id].concat(), present);
+        for check in session.checks() {
+            self.index.insert([&keys::check_sessions_prefix(&node, check)[..], id].concat(), present);
+        }
+    }
+
+    fn put_record(&mut self, table: Table, key: Bytes, value: Bytes, previous: Option<&Version>) {
+        let version = previous.map_or(1, |previous| previous.version + 1);
+        self.put(table, KeyValue { key, value, version, ..KeyValue::default() }, previous);
+    }
+
+    fn delete_record(&mut self, table: Table, key: Bytes, previous: &Version) {
+        self.delete(table, key, ChangeKind::Delete, Revision::default(), previous);
+    }
+
+    /// Begins a deadline, in place of one about the same thing that runs.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn begin_deadline(&mut self, about: &Deadline, ttl_seconds: i64) -> Result<(), StorageError> {
+        self.end_deadline(about)?;
+        let id = loop {
+            let (index, nth) = self.next_deadline();
+            let id = LeaseId::of_deadline(index, nth);
+            if self.lease(id)?.is_none() {
+                break id;
+            }
+        };
+        let granted = self.command_index();
+        self.set_lease(id, Some(Lease { granted, ttl_seconds: ttl_seconds.max(1), due_ms: None }));
+        self.index_deadline(about, id, true);
+        Ok(())
+    }
+
+    /// Ends the deadline about something, if one runs.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn end_deadline(&mut self, about: &Deadline) -> Result<(), StorageError> {
+        if let Some(id) = self.deadline(about)? {
+            self.set_lease(id, None);
+            self.index_deadline(about, id, false);
+        }
+        Ok(())
+    }
+
+    fn index_deadline(&mut self, about: &Deadline, id: LeaseId, present: bool) {
+        self.index.insert([&keys::deadline_prefix(about)[..], &id.get().to_be_bytes()].concat(), present);
+        self.index.insert([&keys::deadline_about_prefix(id)[..], &keys::about_deadline(about)].concat(), present);
+    }
+}
+
+fn decode_side(kv: &KeyValue) -> Result<KvSide, StorageError> {
+    codec::decode_side(kv.value.clone()).map_err(|error| corrupt(HISTORY, &kv.key, &error.to_string()))
+}
+
+fn decode_session(version: &Version, kv: &KeyValue) -> Result<Session, StorageError> {
+    codec::decode_session(kv.value.clone(), version.index)
+        .map_err(|error| corrupt(HISTORY, &kv.key, &error.to_string()))
+}
+
+fn texts(entries: Vec<Bytes>) -> Result<Vec<String>, StorageError> {
+    let text = |entry: Bytes| {
+        String::from_utf8(entry.to_vec()).map_err(|error| corrupt(INDEX, error.as_bytes(), "not the id of a session"))
+    };
+    entries.into_iter().map(text).collect()
+}

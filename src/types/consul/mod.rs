@@ -1,0 +1,72 @@
+//! Consul's keys with their locks, and sessions: records, commands, outcomes (spec: consul §8.3; `docs/consul-kv.md`).
+//!
+//! Owns where a path lives among the keys of the KV face. Knows no wire format. A *path* is a key as Consul's clients name it,
+//! without the prefix; an empty one stands for all of them where a prefix is meant.
+
+mod deadline;
+mod op;
+mod session;
+
+use bytes::Bytes;
+
+pub use deadline::Deadline;
+pub use op::{
+    CatalogVerb, ConsulCommand, ConsulOutcome, KvOp, KvVerb, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow,
+};
+pub use session::{Session, SessionBehavior, SessionCreate, SessionRefusal};
+
+use super::LogIndex;
+
+/// What the keys of the KV face begin with that are paths of Consul's.
+pub const CONSUL_PREFIX: &[u8] = b"consul/kv/";
+/// The check on which a session stands if none is named and the node has it.
+pub const DEFAULT_CHECK: &str = "serfHealth";
+
+/// The key of the KV face where a path lives.
+pub fn consul_key(path: &[u8]) -> Bytes {
+    [CONSUL_PREFIX, path].concat().into()
+}
+
+/// The path that lives at a key of the KV face, if one does.
+pub fn consul_path(key: &Bytes) -> Option<Bytes> {
+    key.starts_with(CONSUL_PREFIX).then(|| key.slice(CONSUL_PREFIX.len()..))
+}
+
+/// What is kept beside a key: all that Consul's clients see of it and etcd's do not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KvSide {
+    /// Opaque to the store.
+    pub flags: u64,
+    /// Id of the session that holds the lock; empty if nobody does.
+    pub session: String,
+    /// How often the lock was taken since the key was made.
+    pub lock_index: u64,
+    /// Log index of the command that made the key.
+    pub created: LogIndex,
+}
+
+/// A key as Consul's clients see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KvEntry {
+    /// The path; not empty.
+    pub path: Bytes,
+    /// Arbitrary bytes, may be empty.
+    pub value: Bytes,
+    /// What is kept beside.
+    pub side: KvSide,
+    /// Log index of the command that wrote it last.
+    pub modified: LogIndex,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_live_below_the_prefix() {
+        assert_eq!(consul_key(b"a/b"), "consul/kv/a/b");
+        assert_eq!(consul_path(&"consul/kv/a".into()), Some("a".into()));
+        assert_eq!(consul_path(&"consul/kv/".into()), Some(Bytes::new()));
+        assert_eq!(consul_path(&"consul/kv".into()), None);
+    }
+}

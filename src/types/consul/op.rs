@@ -1,0 +1,225 @@
+//! What Consul's API asks of the state machine, and what that came to.
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::{KvEntry, SessionCreate, SessionRefusal};
+use crate::types::LogIndex;
+use crate::types::catalog::{CatalogRefusal, Check, Node, Service};
+
+/// A command of Consul's KV and session API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsulCommand {
+    /// One operation on a path. What does not hold is no refusal but "false".
+    Kv(KvOp),
+    /// Operations of which all are done or none; at most [`TXN_OPS_MAX`](crate::types::limits::TXN_OPS_MAX).
+    Txn(Vec<TxnOp>),
+    /// Makes a session.
+    SessionCreate(Box<SessionCreate>),
+    /// Ends a session, by id. One that does not exist has ended.
+    SessionDestroy(String),
+}
+
+/// One operation on a path, or on all that begin with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvOp {
+    /// What to do.
+    pub verb: KvVerb,
+    /// The path or the prefix; only a prefix may be empty.
+    pub path: Bytes,
+    /// For those that write.
+    pub value: Bytes,
+    /// For those that write.
+    pub flags: u64,
+    /// For those that compare: the `ModifyIndex` that is expected.
+    pub index: LogIndex,
+    /// Id of a session, for locks; else empty.
+    pub session: String,
+}
+
+/// What is done to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvVerb {
+    /// Writes; a lock that is held stays.
+    Set,
+    /// Writes if the index is that of the key; 0 means that it must not be there.
+    Cas,
+    /// Writes and takes the lock.
+    Lock,
+    /// Writes and gives the lock back.
+    Unlock,
+    /// Deletes the key, if it is there.
+    Delete,
+    /// Deletes the key if the index is its own. One that is not there is deleted.
+    DeleteCas,
+    /// Deletes all that begin with the path.
+    DeleteTree,
+    /// Reads the key, which must be there.
+    Get,
+    /// Reads the key, if it is there.
+    GetOrEmpty,
+    /// Reads all that begin with the path.
+    GetTree,
+    /// The index must be that of the key.
+    CheckIndex,
+    /// The key must be locked by the session.
+    CheckSession,
+    /// The key must not be there.
+    CheckNotExists,
+}
+
+impl KvVerb {
+    /// Every verb; the place is its number on the wire, from 1.
+    pub const ALL: [Self; 13] = [
+        Self::Set,
+        Self::Cas,
+        Self::Lock,
+        Self::Unlock,
+        Self::Delete,
+        Self::DeleteCas,
+        Self::DeleteTree,
+        Self::Get,
+        Self::GetOrEmpty,
+        Self::GetTree,
+        Self::CheckIndex,
+        Self::CheckSession,
+        Self::CheckNotExists,
+    ];
+
+    /// Whether it changes nothing, so that it need not be replicated.
+    pub const fn is_read(self) -> bool {
+        match self {
+            Self::Get | Self::GetOrEmpty | Self::GetTree => true,
+            Self::CheckIndex | Self::CheckSession | Self::CheckNotExists => true,
+            Self::Set | Self::Cas | Self::Lock | Self::Unlock => false,
+            Self::Delete | Self::DeleteCas | Self::DeleteTree => false,
+        }
+    }
+
+    /// Whether it is about all paths that begin with the given one.
+    pub const fn is_about_prefix(self) -> bool {
+        matches!(self, Self::DeleteTree | Self::GetTree)
+    }
+
+    /// Whether it may leave more behind than there was.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Set | Self::Cas | Self::Lock | Self::Unlock)
+    }
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnOp {
+    /// On a path.
+    Kv(KvOp),
+    /// On a row of the catalog.
+    Catalog(CatalogVerb, TxnRow),
+}
+
+impl TxnOp {
+    /// The operation on a path that it is, if it changes nothing and need not be replicated. Operations on the catalog are
+    /// replicated, whatever they do.
+    pub fn as_read(&self) -> Option<&KvOp> {
+        match self {
+            Self::Kv(op) => op.verb.is_read().then_some(op),
+            Self::Catalog(..) => None,
+        }
+    }
+}
+
+/// What is done to a row of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogVerb {
+    /// Reads it; it must be there.
+    Get,
+    /// Writes it.
+    Set,
+    /// Writes it if the index is that of the stored one; 0 means that it must not be there.
+    Cas,
+    /// Removes it, with what is on it.
+    Delete,
+    /// Removes it if the index is its own. One that is not there is removed.
+    DeleteCas,
+}
+
+impl CatalogVerb {
+    /// Every verb; the place is its number on the wire, from 1.
+    pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Cas, Self::Delete, Self::DeleteCas];
+}
+
+/// A row of the catalog. In an operation `modified` is the index that is expected, and where nothing is written the names alone
+/// count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnRow {
+    /// A node.
+    Node(Box<Node>),
+    /// An instance of a service on a node.
+    Service(Box<Service>),
+    /// A check on a node.
+    Check(Box<Check>),
+}
+
+/// What a command came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsulOutcome {
+    /// Of one operation: whether it was done. If not, nothing changed.
+    Kv(bool),
+    /// Of a transaction that was carried out: what its operations have to tell, in order.
+    Txn(Vec<TxnItem>),
+    /// Of a transaction of which nothing was carried out.
+    TxnFailed(Vec<TxnFault>),
+    /// The session exists.
+    SessionCreated,
+    /// The session does not exist any more.
+    SessionDestroyed,
+}
+
+/// What an operation of a transaction has to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnItem {
+    /// A key; without its value after a write.
+    Kv(KvEntry),
+    /// A row of the catalog.
+    Catalog(TxnRow),
+}
+
+/// Why an operation stopped its transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnFault {
+    /// Place of the operation, from 0.
+    pub op: u32,
+    /// What does not hold.
+    pub reason: TxnFaultReason,
+}
+
+/// What does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TxnFaultReason {
+    /// The index is not that of the key.
+    #[error("index is stale")]
+    Stale,
+    /// Another session holds the lock.
+    #[error("lock is already held")]
+    Held,
+    /// The session does not hold the lock.
+    #[error("lock isn't held, or is held by another session")]
+    NotHeld,
+    /// The session that held the lock has ended, and the lock delay has not.
+    #[error("due to lock delay")]
+    Delayed,
+    /// There is no such key.
+    #[error("key doesn't exist")]
+    Absent,
+    /// There is such a key.
+    #[error("key exists")]
+    Present,
+    /// What is wrong with the session.
+    #[error(transparent)]
+    Session(#[from] SessionRefusal),
+    /// There is no such row in the catalog.
+    #[error("it doesn't exist")]
+    RowAbsent,
+    /// A rule of the catalog.
+    #[error(transparent)]
+    Catalog(#[from] CatalogRefusal),
+}

@@ -1,0 +1,87 @@
+//! Sessions, which hold locks (spec: consul §8.3).
+
+use thiserror::Error;
+
+use crate::types::LogIndex;
+
+/// What becomes of the keys that a session holds when it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionBehavior {
+    /// Their locks are released.
+    #[default]
+    Release,
+    /// They are deleted.
+    Delete,
+}
+
+/// A session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// A UUID, 36 characters.
+    pub id: String,
+    /// For people; may be empty.
+    pub name: String,
+    /// Name of the node that it belongs to.
+    pub node: String,
+    /// Checks of the node that must not be critical, by id.
+    pub node_checks: Vec<String>,
+    /// Checks of services on the node that must not be critical, by id.
+    pub service_checks: Vec<String>,
+    /// What becomes of its keys.
+    pub behavior: SessionBehavior,
+    /// How long a key that it held cannot be locked after it has ended, milliseconds; 0 for not at all.
+    pub lock_delay_ms: u64,
+    /// How long it lives without being renewed, milliseconds; 0 for ever.
+    pub ttl_ms: u64,
+    /// The time to live as the client wrote it; empty without one.
+    pub ttl: String,
+    /// Log index of the command that made it.
+    pub created: LogIndex,
+}
+
+impl Session {
+    /// Every check that it stands on.
+    pub fn checks(&self) -> impl Iterator<Item = &String> {
+        self.node_checks.iter().chain(&self.service_checks)
+    }
+}
+
+/// Makes a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionCreate {
+    /// As it is to be; `created` is not looked at.
+    pub session: Session,
+    /// Whether it stands on [`DEFAULT_CHECK`](super::DEFAULT_CHECK) if the node has that check.
+    pub default_check: bool,
+    /// Whether the node must be registered: it was named by the client, and is not the member itself.
+    pub node_required: bool,
+}
+
+/// Why a command about sessions or locks was refused. The texts are Consul's clients' to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SessionRefusal {
+    /// The lock was asked for without a session.
+    #[error("missing session")]
+    Missing,
+    /// There is no such session.
+    #[error("invalid session")]
+    Invalid,
+    /// The id is another session's already.
+    #[error("session already exists")]
+    Exists,
+    /// The node of the session is not registered.
+    #[error("Missing node registration")]
+    NodeUnknown,
+    /// A check of the session is not registered.
+    #[error("Missing check registration")]
+    CheckUnknown,
+    /// A check of the session is critical.
+    #[error("Check is in critical state")]
+    CheckCritical,
+}
+
+impl SessionRefusal {
+    /// Every reason; the place is its number on the wire, from 1.
+    pub const ALL: [Self; 6] =
+        [Self::Missing, Self::Invalid, Self::Exists, Self::NodeUnknown, Self::CheckUnknown, Self::CheckCritical];
+}

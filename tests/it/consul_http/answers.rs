@@ -1,0 +1,213 @@
+//! What each endpoint answers with: the names that clients look for, lists that are never null, what narrows them.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{ask, get, keys, put, register};
+use crate::cluster::Cluster;
+
+const NODE: &[&str] = &["Address", "CreateIndex", "Datacenter", "ID", "Meta", "ModifyIndex", "Node", "TaggedAddresses"];
+const SERVICE: &[&str] = &[
+    "Address",
+    "Connect",
+    "CreateIndex",
+    "EnableTagOverride",
+    "ID",
+    "Meta",
+    "ModifyIndex",
+    "Port",
+    "Proxy",
+    "Service",
+    "TaggedAddresses",
+    "Tags",
+    "Weights",
+];
+const CHECK: &[&str] = &[
+    "CheckID",
+    "CreateIndex",
+    "Definition",
+    "ExposedPort",
+    "Interval",
+    "ModifyIndex",
+    "Name",
+    "Node",
+    "Notes",
+    "Output",
+    "ServiceID",
+    "ServiceName",
+    "ServiceTags",
+    "Status",
+    "Timeout",
+    "Type",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_has_the_names_that_clients_look_for() {
+    let cluster = Cluster::three().await;
+    let follower = cluster.follower().await;
+    register(&cluster, follower, "n1", "web", "passing").await;
+    for member in 0..3 {
+        let nodes = get(&cluster, member, "/v1/catalog/nodes").await;
+        assert_eq!(keys(&nodes.json[0]), NODE);
+        assert_eq!(nodes.headers["content-type"], "application/json");
+        assert_eq!(nodes.headers["x-consul-knownleader"], "true");
+        assert!(nodes.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().is_ok());
+        assert_eq!(nodes.headers["x-consul-effective-consistency"], "leader");
+
+        let node = get(&cluster, member, "/v1/catalog/node/N1").await;
+        assert_eq!(keys(&node.json), ["Node", "Services"]);
+        assert_eq!(keys(&node.json["Services"]["web-1"]), SERVICE);
+        let node = get(&cluster, member, "/v1/catalog/node-services/n1").await;
+        assert_eq!(keys(&node.json["Services"][0]), SERVICE);
+        let services = get(&cluster, member, "/v1/catalog/services").await;
+        assert_eq!(services.json, json!({"web": ["Main", "n1"]}));
+        let service = get(&cluster, member, "/v1/catalog/service/web").await;
+        for name in
+            ["Node", "Address", "NodeMeta", "ServiceID", "ServiceName", "ServicePort", "ServiceTags", "ServiceWeights"]
+        {
+            assert!(keys(&service.json[0]).contains(&name), "{name}: {service:?}");
+        }
+        assert_eq!(get(&cluster, member, "/v1/catalog/datacenters").await.json, json!(["dc1"]));
+
+        let health = get(&cluster, member, "/v1/health/service/WEB").await;
+        assert_eq!(keys(&health.json[0]), ["Checks", "Node", "Service"]);
+        assert_eq!(keys(&health.json[0]["Node"]), NODE);
+        assert_eq!(keys(&health.json[0]["Service"]), SERVICE);
+        assert_eq!(keys(&health.json[0]["Checks"][0]), CHECK);
+        assert_eq!(health.json[0]["Checks"][0]["ServiceTags"], json!(["Main", "n1"]), "copied");
+        for path in ["/v1/health/node/n1", "/v1/health/checks/web", "/v1/health/state/any", "/v1/health/state/passing"]
+        {
+            let checks = get(&cluster, member, path).await;
+            assert_eq!(keys(&checks.json[0]), CHECK, "{path}");
+            assert!(checks.index() > 0, "{path}");
+        }
+        assert_eq!(get(&cluster, member, "/v1/health/state/critical").await.json, json!([]));
+
+        let leader = get(&cluster, member, "/v1/status/leader").await.json;
+        let peers = get(&cluster, member, "/v1/status/peers").await.json;
+        assert_eq!(peers.as_array().unwrap().len(), 3);
+        assert!(peers.as_array().unwrap().contains(&leader), "{leader} {peers}");
+        let own = get(&cluster, member, "/v1/agent/self").await.json;
+        assert_eq!(own["Config"]["Datacenter"], "dc1");
+        assert_eq!(own["Config"]["NodeName"], own["Member"]["Name"]);
+        assert_eq!(own["Config"]["Server"], true);
+        let members = get(&cluster, member, "/v1/agent/members").await.json;
+        assert_eq!(members.as_array().unwrap().len(), 3);
+        assert!(members.as_array().unwrap().contains(&own["Member"]));
+        assert_eq!(get(&cluster, member, "/v1/agent/services").await.json, json!({}));
+        assert_eq!(get(&cluster, member, "/v1/agent/checks").await.json, json!({}));
+        assert!(get(&cluster, member, "/v1/agent/version").await.json["HumanVersion"].is_string());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_is_an_empty_list_with_an_index() {
+    let cluster = Cluster::three().await;
+    for (path, wanted) in [
+        ("/v1/catalog/nodes", json!([])),
+        ("/v1/catalog/services", json!({})),
+        ("/v1/catalog/service/no", json!([])),
+        ("/v1/catalog/connect/no", json!([])),
+        ("/v1/catalog/gateway-services/no", json!([])),
+        ("/v1/catalog/node/no", Value::Null),
+        ("/v1/catalog/node-services/no", json!({"Node": null, "Services": []})),
+        ("/v1/health/service/no", json!([])),
+        ("/v1/health/connect/no", json!([])),
+        ("/v1/health/node/no", json!([])),
+        ("/v1/health/checks/no", json!([])),
+        ("/v1/health/state/any", json!([])),
+        ("/v1/config/terminating-gateway", json!([])),
+    ] {
+        let told = get(&cluster, 0, path).await;
+        assert_eq!(told.json, wanted, "{path}");
+        assert!(told.index() >= 1, "{path}");
+    }
+    let gone = put(&cluster, 0, "/v1/catalog/deregister", json!({"Node": "no", "Address": "old clients say so"})).await;
+    assert_eq!(gone.json, json!(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_narrowed_and_sorted() {
+    let cluster = Cluster::three().await;
+    for (node, status) in [("n2", "warning"), ("n1", "passing"), ("n3", "critical")] {
+        register(&cluster, 0, node, "web", status).await;
+    }
+    register(&cluster, 0, "n1", "api", "passing").await;
+    let nodes = |json: &Value, at: &str| -> Vec<String> {
+        json.as_array().unwrap().iter().map(|it| it.pointer(at).unwrap().as_str().unwrap().to_owned()).collect()
+    };
+    for (query, wanted) in [
+        ("", &["n1", "n2", "n3"][..]),
+        ("?passing", &["n1"]),
+        ("?passing=1", &["n1"]),
+        ("?passing=true", &["n1"]),
+        ("?passing=0", &["n1", "n2", "n3"]),
+        ("?passing=false", &["n1", "n2", "n3"]),
+        ("?tag=main", &["n1", "n2", "n3"]),
+        ("?tag=MAIN&tag=n2", &["n2"]),
+        ("?tag=", &["n1", "n2", "n3"]),
+        ("?tag=other", &[]),
+        ("?node-meta=rack:n3", &["n3"]),
+        ("?node-meta=rack:n3&node-meta=row:1", &[]),
+        ("?near=_agent&unknown=1", &["n1", "n2", "n3"]),
+        ("?filter=Checks.Status==warning", &["n2"]),
+        ("?filter=n3+in+Service.Tags+or+Node.Node==n1", &["n1", "n3"]),
+        ("?filter=Service.Port==80+and+not+Node.Meta.rack==n1", &["n2", "n3"]),
+        ("?consistent", &["n1", "n2", "n3"]),
+        ("?stale", &["n1", "n2", "n3"]),
+    ] {
+        let told = get(&cluster, 0, &format!("/v1/health/service/web{query}")).await;
+        assert_eq!(nodes(&told.json, "/Node/Node"), wanted, "{query}");
+    }
+    let told = get(&cluster, 0, "/v1/catalog/service/web?filter=ServicePort==80&tag=n2").await;
+    assert_eq!(nodes(&told.json, "/Node"), ["n2"]);
+    let told = get(&cluster, 0, "/v1/catalog/nodes?filter=rack+in+Meta&node-meta=rack:n2").await;
+    assert_eq!(nodes(&told.json, "/Node"), ["n2"]);
+    let told = get(&cluster, 0, "/v1/catalog/services?node-meta=rack:n1").await;
+    assert_eq!(told.json, json!({"web": ["Main", "n1"], "api": ["Main", "n1"]}));
+    let told = get(&cluster, 0, "/v1/catalog/services?filter=ServiceName!=web").await;
+    assert_eq!(told.json, json!({"api": ["Main", "n1"]}));
+    let told = get(&cluster, 0, "/v1/health/checks/web?node-meta=rack:n2").await;
+    assert_eq!(nodes(&told.json, "/Node"), ["n2"]);
+    let told = get(&cluster, 0, "/v1/health/state/any?node-meta=rack:n1&filter=ServiceName==api").await;
+    assert_eq!(nodes(&told.json, "/ServiceName"), ["api"]);
+    let told = get(&cluster, 0, "/v1/health/node/n1?filter=ServiceName==web").await;
+    assert_eq!(nodes(&told.json, "/ServiceName"), ["web"]);
+    let pretty = get(&cluster, 0, "/v1/catalog/services?pretty").await;
+    assert!(pretty.text.contains("\n    \"web\": [") && pretty.text.ends_with("}\n"), "{}", pretty.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_are_reached_in_the_mesh_through_sidecars_and_gateways() {
+    let cluster = Cluster::three().await;
+    let node = |service: Value| json!({"Node": "n", "Address": "10.0.0.1", "Service": service});
+    let sidecar = json!({"Kind": "connect-proxy", "Service": "web-proxy", "Proxy": {"DestinationServiceName": "web"}});
+    for service in [
+        json!({"Service": "web"}),
+        sidecar,
+        json!({"Service": "native", "Connect": {"Native": true}}),
+        json!({"Kind": "terminating-gateway", "Service": "gw", "Tags": ["t"]}),
+    ] {
+        put(&cluster, 1, "/v1/catalog/register", node(service)).await;
+    }
+    let entry =
+        json!({"Kind": "terminating-gateway", "Name": "gw", "Services": [{"Name": "billing", "SNI": "b.example"}]});
+    assert_eq!(put(&cluster, 2, "/v1/config", &entry).await.json, json!(true));
+    for (service, through) in [("web", "web-proxy"), ("native", "native"), ("billing", "gw")] {
+        let health = get(&cluster, 0, &format!("/v1/health/connect/{service}")).await;
+        assert_eq!(health.json[0]["Service"]["Service"], through);
+        let catalog = get(&cluster, 0, &format!("/v1/catalog/connect/{service}")).await;
+        assert_eq!(catalog.json[0]["ServiceName"], through);
+    }
+    let through = get(&cluster, 0, "/v1/health/connect/billing?tag=none").await;
+    assert_eq!(through.json.as_array().unwrap().len(), 1, "a gateway has not the tags of what it stands for");
+    let links = get(&cluster, 0, "/v1/catalog/gateway-services/gw").await;
+    assert_eq!(links.json[0]["Service"]["Name"], "billing");
+    assert_eq!(links.json[0]["SNI"], "b.example");
+    let read = get(&cluster, 0, "/v1/config/terminating-gateway/gw").await;
+    assert_eq!(read.json["Services"], entry["Services"]);
+    assert_eq!(get(&cluster, 0, "/v1/config/terminating-gateway").await.json.as_array().unwrap().len(), 1);
+    let removed = ask(&cluster, 1, Method::DELETE, "/v1/config/terminating-gateway/gw", "").await;
+    assert_eq!((removed.status, removed.json), (200, json!({})));
+    assert_eq!(get(&cluster, 0, "/v1/health/connect/billing").await.json, json!([]));
+}

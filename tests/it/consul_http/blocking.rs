@@ -1,0 +1,166 @@
+//! Blocking queries: woken by what they asked for, by nothing else, and ended in time (spec: consul §2.6, §3.7, §8.4).
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::{Told, ask, ask_url, get, put, register};
+use crate::cluster::{Cluster, within};
+
+/// A query that waits for what comes after an index.
+fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str) -> JoinHandle<Told> {
+    let url = cluster.client_url(member);
+    let sign = if path.contains('?') { '&' } else { '?' };
+    let path = format!("{path}{sign}index={after}&wait={at_most}");
+    tokio::spawn(async move { ask_url(&url, Method::GET, &path, "").await })
+}
+
+/// What could not have been seen yet is not proof of silence: give a waiter every chance to be woken wrongly.
+async fn is_silent(waiter: &mut JoinHandle<Told>) {
+    let woken = tokio::time::timeout(Duration::from_millis(300), waiter).await;
+    assert!(woken.is_err(), "woken by what it did not ask for: {woken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_wakes_those_who_asked_for_it_on_every_member() {
+    let cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    register(&cluster, 0, "n2", "api", "passing").await;
+    let paths = [
+        "/v1/health/service/web",
+        "/v1/health/service/web?stale",
+        "/v1/catalog/service/web",
+        "/v1/catalog/node/n1",
+        "/v1/health/node/n1",
+        "/v1/health/checks/web",
+        "/v1/health/state/any",
+    ];
+    let mut waiters = Vec::new();
+    for member in 0..3 {
+        for path in paths {
+            let before = get(&cluster, member, &path.replace("?stale", "")).await;
+            waiters.push((path, before.index(), wait(&cluster, member, path, before.index(), "60s")));
+        }
+    }
+    register(&cluster, 1, "n1", "web", "critical").await;
+    for (path, before, waiter) in waiters {
+        let told = within("a waiter is woken", waiter).await.unwrap();
+        assert_eq!(told.status, 200, "{path}");
+        assert!(told.index() > before, "{path}: {} after {before}", told.index());
+        if path.starts_with("/v1/health") {
+            assert!(told.text.contains("\"critical\""), "{path}: {}", told.text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_woken_by_what_he_did_not_ask_for() {
+    let cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    register(&cluster, 0, "n2", "api", "passing").await;
+    let follower = cluster.follower().await;
+    let mut waiters = Vec::new();
+    for path in ["/v1/health/service/web", "/v1/catalog/service/web", "/v1/catalog/node/n1", "/v1/health/checks/web"] {
+        let index = get(&cluster, follower, path).await.index();
+        waiters.push((path, index, wait(&cluster, follower, path, index, "60s")));
+    }
+    // Another service on another node, the same registration again, a key: none of it is theirs.
+    register(&cluster, 0, "n2", "api", "critical").await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    register(&cluster, 0, "n3", "db", "passing").await;
+    put(&cluster, 0, "/v1/catalog/deregister", json!({"Node": "n3"})).await;
+    cluster.kv(0).put(crate::cluster::put("k", "v")).await.unwrap();
+    for (path, index, waiter) in &mut waiters {
+        is_silent(waiter).await;
+        assert_eq!(get(&cluster, follower, path).await.index(), *index, "{path}");
+    }
+    for (_, _, waiter) in waiters {
+        waiter.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_nodes_and_services_wake_by_their_tables() {
+    let cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    let services = get(&cluster, 1, "/v1/catalog/services").await;
+    let nodes = get(&cluster, 1, "/v1/catalog/nodes").await;
+    let unknown = get(&cluster, 1, "/v1/health/service/new").await;
+    let services = wait(&cluster, 1, "/v1/catalog/services", services.index(), "60s");
+    let nodes = wait(&cluster, 1, "/v1/catalog/nodes", nodes.index(), "60s");
+    let unknown = wait(&cluster, 1, "/v1/health/service/new", unknown.index(), "60s");
+    register(&cluster, 2, "n2", "new", "passing").await;
+    assert_eq!(within("services", services).await.unwrap().json, json!({"web": ["Main", "n1"], "new": ["Main", "n2"]}));
+    assert_eq!(within("nodes", nodes).await.unwrap().json.as_array().unwrap().len(), 2);
+    assert_eq!(within("the new service", unknown).await.unwrap().json[0]["Service"]["Service"], "new");
+    // And when it goes.
+    let health = get(&cluster, 1, "/v1/health/service/new").await;
+    let gone = wait(&cluster, 1, "/v1/health/service/new", health.index(), "60s");
+    put(&cluster, 0, "/v1/catalog/deregister", json!({"Node": "n2"})).await;
+    let gone = within("the end of the service", gone).await.unwrap();
+    assert_eq!(gone.json, json!([]));
+    assert!(gone.index() > health.index(), "the index of what is gone does not go back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_ends_a_query_with_the_index_that_it_has() {
+    let cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    let before = get(&cluster, 0, "/v1/health/service/web").await;
+    let began = Instant::now();
+    let told = get(&cluster, 0, &format!("/v1/health/service/web?index={}&wait=200ms", before.index())).await;
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    assert_eq!((told.index(), &told.json), (before.index(), &before.json));
+    // Index 0 and an older one are answered at once; so is one that this store has never reached.
+    for after in ["0", "1", "18446744073709551615"] {
+        let began = Instant::now();
+        let told = get(&cluster, 0, &format!("/v1/health/service/web?index={after}&wait=60s")).await;
+        assert!(began.elapsed() < Duration::from_secs(30), "{after}");
+        assert_eq!(told.index(), before.index());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_waiting_queries_in_order() {
+    let mut cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    let before = get(&cluster, 2, "/v1/health/service/web").await;
+    let mut waiter = wait(&cluster, 2, "/v1/health/service/web", before.index(), "600s");
+    is_silent(&mut waiter).await;
+    cluster.stop(2).await;
+    let told = within("the waiter is told", waiter).await.unwrap();
+    assert_eq!((told.status, told.index()), (200, before.index()));
+    // Its client goes on at another member, with the index that it has.
+    let other = wait(&cluster, 0, "/v1/health/service/web", told.index(), "60s");
+    register(&cluster, 1, "n1", "web", "warning").await;
+    assert!(within("it is woken there", other).await.unwrap().index() > before.index());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_is_seen_by_a_client_that_passes_its_index() {
+    let cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    let mut index = get(&cluster, 1, "/v1/health/service/web").await.index();
+    let writer = async {
+        for number in 0..30 {
+            let body = json!({
+                "Node": "n1", "SkipNodeUpdate": true,
+                "Check": {"CheckID": "service:web", "Name": "alive", "Status": "passing", "ServiceID": "web-1",
+                          "Output": number.to_string()},
+            });
+            assert_eq!(ask(&cluster, number % 3, Method::PUT, "/v1/catalog/register", body).await.status, 200);
+        }
+    };
+    let reader = async {
+        let mut last = String::new();
+        while last != "29" {
+            let told = get(&cluster, 1, &format!("/v1/health/service/web?index={index}&wait=60s")).await;
+            assert!(told.index() > index, "woken for nothing: {} after {index}", told.index());
+            index = told.index();
+            last = told.json[0]["Checks"][0]["Output"].as_str().unwrap().to_owned();
+        }
+    };
+    within("all is seen", async { tokio::join!(writer, reader) }).await;
+}

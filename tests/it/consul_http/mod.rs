@@ -1,0 +1,77 @@
+//! Consul's HTTP API (spec: consul §8), on real members by real connections.
+
+mod agent;
+mod answers;
+mod blocking;
+mod cli;
+mod refusals;
+
+use http::{HeaderMap, Method, Request, Version};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tonic::body::Body;
+
+use crate::cluster::{Cluster, within};
+use crate::gateway::client::Connection;
+
+/// What a request came to. A body that is not JSON is null.
+#[derive(Debug)]
+pub struct Told {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub text: String,
+    pub json: Value,
+}
+
+impl Told {
+    /// The index to wait after.
+    pub fn index(&self) -> u64 {
+        let value = self.headers.get("x-consul-index").unwrap_or_else(|| panic!("no index: {self:?}"));
+        value.to_str().unwrap().parse().unwrap()
+    }
+}
+
+/// Sends a request to a member, on a connection of its own.
+pub async fn ask(cluster: &Cluster, member: usize, method: Method, path: &str, body: impl ToString) -> Told {
+    ask_url(&cluster.client_url(member), method, path, body).await
+}
+
+/// As [`ask`], by the URL of the member.
+pub async fn ask_url(url: &str, method: Method, path: &str, body: impl ToString) -> Told {
+    let mut connection = Connection::open(url, Version::HTTP_11).await;
+    let body = Body::new(Full::new(body.to_string().into()));
+    let response = connection.send(Request::builder().method(method).uri(path).body(body).unwrap()).await;
+    let (parts, body) = response.into_parts();
+    let bytes = within("an answer ends", body.collect()).await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let json = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    Told { status: parts.status.as_u16(), headers: parts.headers, text, json }
+}
+
+pub async fn get(cluster: &Cluster, member: usize, path: &str) -> Told {
+    let told = ask(cluster, member, Method::GET, path, "").await;
+    assert_eq!(told.status, 200, "{path}: {told:?}");
+    told
+}
+
+pub async fn put(cluster: &Cluster, member: usize, path: &str, body: impl ToString) -> Told {
+    let told = ask(cluster, member, Method::PUT, path, body).await;
+    assert_eq!(told.status, 200, "{path}: {told:?}");
+    told
+}
+
+/// Registers an instance with one check on a node of its own.
+pub async fn register(cluster: &Cluster, member: usize, node: &str, service: &str, status: &str) {
+    let body = json!({
+        "Node": node, "Address": "10.0.0.1", "NodeMeta": {"rack": node},
+        "Service": {"Service": service, "ID": format!("{service}-1"), "Port": 80, "Tags": ["Main", node]},
+        "Check": {"CheckID": format!("service:{service}"), "Name": "alive", "Status": status, "ServiceID": format!("{service}-1")},
+    });
+    let told = put(cluster, member, "/v1/catalog/register", body).await;
+    assert_eq!(told.json, json!(true));
+}
+
+/// Names of members of an object, sorted.
+pub fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap_or_else(|| panic!("no object: {value}")).keys().map(String::as_str).collect()
+}

@@ -1,0 +1,75 @@
+//! TTL checks that nobody refreshes, and services that stay critical: measured by the leader, decided in the log.
+
+use serde_json::json;
+
+use super::locks::{cluster, is_alive, pass};
+use super::{call, get, put, session};
+use crate::cluster::{Cluster, wait_until};
+
+/// How the check of the service stands: its status and output; `None` if it is gone.
+async fn standing(cluster: &Cluster, member: usize) -> Option<(String, String)> {
+    let checks = get(cluster, member, "health/checks/web").await.json();
+    let check = checks.as_array().unwrap().first()?.clone();
+    let text = |name: &str| check[name].as_str().unwrap().to_owned();
+    Some((text("Status"), text("Output")))
+}
+
+async fn reported(cluster: &Cluster, member: usize, path: &str) {
+    let answer = call(cluster, member, "PUT", path, "").await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_is_not_refreshed_turns_critical_and_its_service_goes_at_last() {
+    let (mut cluster, clock) = cluster().await;
+    let agent = cluster.follower().await;
+    let registration = json!({
+        "Name": "web", "Port": 80, "Check": {"TTL": "20s", "DeregisterCriticalServiceAfter": "60s"}
+    });
+    let done = call(&cluster, agent, "PUT", "agent/service/register", registration.to_string()).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    reported(&cluster, agent, "agent/check/pass/service:web?note=fine").await;
+    let fine = Some(("passing".to_owned(), "fine".to_owned()));
+    assert_eq!(standing(&cluster, 0).await, fine);
+    let holder = session(&cluster, agent, json!({"ServiceChecks": [{"ID": "service:web"}], "LockDelay": "0s"})).await;
+    put(&cluster, agent, &format!("kv/lock?acquire={holder}"), "v").await;
+
+    // Refreshed, it goes on, and what changes nothing writes nothing.
+    let before = get(&cluster, 0, "health/checks/web").await.index();
+    for _ in 0..3 {
+        pass(&clock, 12).await;
+        reported(&cluster, agent, "agent/check/pass/service:web?note=fine").await;
+    }
+    assert_eq!(standing(&cluster, 0).await, fine);
+    assert_eq!(get(&cluster, 0, "health/checks/web").await.index(), before);
+
+    // A new leader does not end it early.
+    let leader = cluster.leader().await;
+    cluster.crash(leader).await;
+    let leader = cluster.leader().await;
+    pass(&clock, 12).await;
+    assert_eq!(standing(&cluster, leader).await, fine);
+
+    // Nobody refreshes it.
+    wait_until("the check turns critical", async || {
+        pass(&clock, 1).await;
+        standing(&cluster, leader).await != fine
+    })
+    .await;
+    assert_eq!(standing(&cluster, leader).await, Some(("critical".to_owned(), "TTL expired".to_owned())));
+    assert!(!is_alive(&cluster, leader, &holder).await, "its session ended with it");
+    assert_eq!(get(&cluster, leader, "kv/lock").await.json()[0].get("Session"), None);
+
+    // A sign of life, and it is well again; without one its service goes.
+    reported(&cluster, agent, "agent/check/pass/service:web?note=fine").await;
+    assert_eq!(standing(&cluster, agent).await, fine);
+    reported(&cluster, agent, "agent/check/fail/service:web?note=bad").await;
+    pass(&clock, 50).await;
+    assert_eq!(standing(&cluster, agent).await.unwrap().0, "critical");
+    wait_until("the service goes", async || {
+        pass(&clock, 1).await;
+        standing(&cluster, agent).await.is_none()
+    })
+    .await;
+    assert_eq!(get(&cluster, agent, "catalog/service/web").await.json(), json!([]));
+}
