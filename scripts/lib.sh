@@ -14,10 +14,12 @@ if [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]]; then
 fi
 
 # The local cluster. HEADWATER_PORT_OFFSET moves every port, so that a second one can run beside the first.
-# From 388 on, less what a script adds, the third node's ports are among those that Linux gives to outgoing connections.
+# From 388 on, less what a script adds, the third node's ports are among those that Linux gives to outgoing connections; its
+# port for DNS always is.
 NODES=(1 2 3)
 PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
 CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
+DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((38600 + PORT_OFFSET)))
 PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
 RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
 # Processes are recognised by it, so it must be the same from every folder.

@@ -6,10 +6,11 @@
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
 //! methods are served over HTTP too where their protos have an HTTP annotation (see `gateway`). Resources have paths of their
-//! own (see `rest`); so has Consul's HTTP API (see `consul`).
+//! own (see `rest`); so has Consul's HTTP API (see `consul`). DNS has a port of its own (see `dns`).
 
 mod consul;
 mod context;
+mod dns;
 mod early;
 mod etcd;
 mod frames;
@@ -29,6 +30,7 @@ mod watch_service;
 use std::time::Duration;
 
 pub use context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
+pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use service::{ClientService, ResponseFuture, client_service};
 
 /// The release of etcd whose API the KV face speaks. Clients decide by it what they may ask for: kube-apiserver wants

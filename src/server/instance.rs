@@ -9,8 +9,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::dns::{self, DnsSockets};
 use super::listener::{CLIENT_PORT, PEER_PORT, PortState, serve};
-use crate::api::{self, ApiOptions};
+use crate::api::{self, ApiOptions, DnsOptions, DnsService};
 use crate::node::{Node, NodeOptions};
 use crate::raft::peer_routes;
 
@@ -25,14 +26,27 @@ pub struct InstanceOptions {
     pub client_listener: TcpListener,
     /// Where the other members connect.
     pub peer_listener: TcpListener,
+    /// Where DNS is answered, if it is.
+    pub dns: Option<DnsPort>,
+}
+
+/// The DNS port.
+#[derive(Debug)]
+pub struct DnsPort {
+    /// Its sockets.
+    pub sockets: DnsSockets,
+    /// How it answers.
+    pub options: DnsOptions,
 }
 
 /// A running node with its listeners.
 pub struct Instance {
     node: Node,
     client_address: SocketAddr,
+    dns_address: Option<SocketAddr>,
     clients: Port,
     peers: Port,
+    dns: Option<Port>,
 }
 
 struct Port {
@@ -53,7 +67,7 @@ impl Port {
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Instance {
-    /// Starts the node, then the peer port, then the client port. Returns before the node has recovered: requests wait
+    /// Starts the node, then the peer port, then the ports of clients. Returns before the node has recovered: requests wait
     /// for that, health endpoints tell about it.
     ///
     /// # Errors
@@ -63,6 +77,16 @@ impl Instance {
         let registry = Registry::new();
         let client_address = options.client_listener.local_addr().context("client listener")?;
         let node = Node::start(options.node, &registry).await?;
+        let dns_address = match &options.dns {
+            Some(port) => Some(port.sockets.address().context("DNS sockets")?),
+            None => None,
+        };
+        let dns = match options.dns {
+            Some(port) => {
+                Some((port.sockets, DnsService::new(node.clone(), port.options, &registry).context("serving DNS")?))
+            }
+            None => None,
+        };
         let faces = api::client_service(node.clone(), registry, options.api).context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
         let routes = peer_routes(node.consensus());
@@ -71,8 +95,12 @@ impl Instance {
         let (client_state, state) = watch::channel(PortState::Open);
         let clients =
             Port { state: client_state, task: tokio::spawn(serve(options.client_listener, faces, CLIENT_PORT, state)) };
+        let dns = dns.map(|(sockets, service)| {
+            let (state, told) = watch::channel(PortState::Open);
+            Port { state, task: tokio::spawn(dns::serve(sockets, service, told)) }
+        });
         node.form_cluster();
-        Ok(Self { node, client_address, clients, peers })
+        Ok(Self { node, client_address, dns_address, clients, peers, dns })
     }
 
     /// The node.
@@ -85,6 +113,11 @@ impl Instance {
         self.client_address
     }
 
+    /// Where DNS is answered, if it is.
+    pub fn dns_address(&self) -> Option<SocketAddr> {
+        self.dns_address
+    }
+
     /// Resolves with the reason when consensus ends by itself: the process must exit then.
     pub async fn ended(&self) -> String {
         self.node.consensus().ended().await
@@ -95,6 +128,9 @@ impl Instance {
         self.node.hand_over().await;
         // Their clients go on at another member; open requests may finish.
         self.node.close_streams();
+        if let Some(dns) = self.dns {
+            dns.close(DRAIN_TIMEOUT).await;
+        }
         // Open requests still need consensus, so it ends only after them; peers are answered to the very end.
         self.clients.close(DRAIN_TIMEOUT).await;
         self.node.stop().await;
@@ -105,6 +141,9 @@ impl Instance {
     pub async fn crash(self) {
         self.node.close_streams();
         self.node.crash().await;
+        if let Some(dns) = self.dns {
+            dns.close(Duration::ZERO).await;
+        }
         self.clients.close(Duration::ZERO).await;
         self.peers.close(Duration::ZERO).await;
         self.node.gone().await;

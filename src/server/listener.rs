@@ -53,7 +53,7 @@ pub(super) const PEER_PORT: PortOptions = PortOptions {
 };
 
 /// How long a failed accept (out of file descriptors) waits before the next one.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a port goes on, and how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 mod authority;
 pub mod backup;
 pub mod config;
+mod dns;
 mod instance;
 mod join;
 mod listener;
@@ -20,10 +21,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use config::Config;
-pub use instance::{Instance, InstanceOptions};
+pub use dns::DnsSockets;
+pub use instance::{DnsPort, Instance, InstanceOptions};
 pub use join::{JoinError, JoinOptions, join};
 
-use crate::api::ApiOptions;
+use crate::api::{ApiOptions, DnsOptions};
 use crate::node::{LeaseClock, NodeOptions, QuotaOptions};
 use crate::raft::{MemberInfo, Timing};
 use crate::storage::StateOptions;
@@ -70,6 +72,13 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let client_listener = bind(config.listen_client, "listen-client").await?;
     let peer_listener = bind(config.listen_peer, "listen-peer").await?;
+    let dns = match config.dns.listen {
+        Some(address) => {
+            let sockets = DnsSockets::bind(address).await.map_err(|error| unbound(address, "dns.listen", &error))?;
+            Some(DnsPort { sockets, options: dns_options(&config) })
+        }
+        None => None,
+    };
     // Signals are caught before the node starts, so that an early one stops it in order too.
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
@@ -94,9 +103,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
     );
-    let instance = Instance::start(InstanceOptions { node, api: api_options(&config), client_listener, peer_listener })
-        .await
-        .context("starting the node")?;
+    if let Some(address) = config.dns.listen {
+        tracing::info!(%address, domain = config.dns.domain, "answering DNS");
+    }
+    let options = InstanceOptions { node, api: api_options(&config), client_listener, peer_listener, dns };
+    let instance = Instance::start(options).await.context("starting the node")?;
 
     tokio::select! {
         _ = terminate.recv() => tracing::info!("told to stop"),
@@ -116,12 +127,16 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+    TcpListener::bind(address).await.map_err(|error| unbound(address, setting, &error))
+}
+
+fn unbound(address: SocketAddr, setting: &str, error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
-            "{setting} {address} is in use; stop what listens there (`ss -ltnp` shows it) or configure another address"
+            "{setting} {address} is in use; stop what listens there (`ss -lntup` shows it) or configure another address"
         ),
         _ => anyhow::anyhow!("{setting} {address}: {error}"),
-    })
+    }
 }
 
 fn api_options(config: &Config) -> ApiOptions {
@@ -129,6 +144,15 @@ fn api_options(config: &Config) -> ApiOptions {
         request_timeout: config.limits.request_timeout,
         watch_progress_interval: config.watch.progress_interval,
         leader_loss_timeout: config.watch.leader_loss_timeout,
+    }
+}
+
+fn dns_options(config: &Config) -> DnsOptions {
+    DnsOptions {
+        domain: config.dns.domain.clone(),
+        ttl_seconds: u32::try_from(config.dns.ttl.as_secs()).expect("bounded by the rules of settings"),
+        udp_answers_max: usize::try_from(config.dns.udp_answers).expect("bounded by the rules of settings"),
+        only_passing: config.dns.only_passing,
     }
 }
 
@@ -216,6 +240,7 @@ mod tests {
     fn defaults_are_those_of_the_options() {
         let config = Config::load(&config::Sources::default()).unwrap();
         assert_eq!(format!("{:?}", api_options(&config)), format!("{:?}", ApiOptions::default()));
+        assert_eq!(dns_options(&config), DnsOptions::default());
         let owner = Owner { cluster_id: cluster_id(&config), node_id: config.node.id };
         assert_eq!(format!("{:?}", node_options(&config, owner).feed), format!("{:?}", FeedOptions::default()));
     }

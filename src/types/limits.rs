@@ -154,7 +154,23 @@ pub const CRITICAL_SERVICE_SECONDS_MIN: i64 = 60;
 /// Checks that one session stands on, count.
 pub const SESSION_CHECKS_MAX: usize = 64;
 
+/// Longest domain below which DNS is answered, bytes without the dot at its end: names below it need room, too.
+pub const DNS_DOMAIN_BYTES_MAX: usize = 100;
+/// Longest DNS packet that is sent over UDP, bytes: what passes every network in one piece. Also told to those who ask.
+pub const DNS_UDP_BYTES_MAX: u16 = 1232;
+/// Longest DNS question, bytes; those in use have less than a tenth of it.
+pub const DNS_REQUEST_BYTES_MAX: usize = 4096;
+/// Most answers to a DNS question over UDP that a client may be given which takes no more than 512 bytes, count: more do
+/// not fit.
+pub const DNS_UDP_ANSWERS_MAX: u64 = 40;
+/// DNS questions that may be under way, count; one more is refused.
+pub const DNS_QUERIES_MAX: usize = 1024;
+/// DNS connections that may be open, count; one more is closed at once.
+pub const DNS_CONNECTIONS_MAX: usize = 256;
+
 const _: () = assert!(CONSUL_VALUE_BYTES_MAX + CONSUL_PATH_BYTES_MAX + 1024 < REQUEST_BYTES_MAX, "a value must fit");
+const _: () = assert!(DNS_REQUEST_BYTES_MAX <= u16::MAX as usize, "a question must fit a packet");
+const _: () = assert!(DNS_DOMAIN_BYTES_MAX < 255 / 2, "a name below the domain must fit what a name may have");
 const _: () = assert!(
     DESCRIPTOR_SET_BYTES_MAX
         + TYPE_DEFAULTS_BYTES_MAX

@@ -35,6 +35,7 @@ pub(crate) struct Target {
 }
 
 struct Inner {
+    address: String,
     endpoint: Endpoint,
     channel: Mutex<Option<Channel>>,
 }
@@ -48,13 +49,18 @@ impl Target {
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE);
-        Self { node, inner: Arc::new(Inner { endpoint, channel: Mutex::default() }) }
+        Self { node, inner: Arc::new(Inner { address: address.to_owned(), endpoint, channel: Mutex::default() }) }
+    }
+
+    /// `host:port` of the client port.
+    pub(crate) fn address(&self) -> &str {
+        &self.inner.address
     }
 
     /// The same node over a connection of its own.
     pub(crate) fn apart(&self) -> Self {
-        let endpoint = self.inner.endpoint.clone();
-        Self { node: self.node, inner: Arc::new(Inner { endpoint, channel: Mutex::default() }) }
+        let (address, endpoint) = (self.inner.address.clone(), self.inner.endpoint.clone());
+        Self { node: self.node, inner: Arc::new(Inner { address, endpoint, channel: Mutex::default() }) }
     }
 
     /// A connection that was made; the error says why there is none.

@@ -58,6 +58,8 @@ pub(crate) struct Evidence<'a> {
     pub pasts: Vec<WatchLog>,
     pub until: i64,
     pub sets: Vec<(usize, BTreeSet<String>)>,
+    /// How views of the catalog compare with what is read; none if the cluster did not come back.
+    pub views: Option<Findings>,
     pub leases: BTreeSet<i64>,
     /// What was done to resources, and what each member has of them.
     pub deeds: Vec<Deed>,
@@ -114,6 +116,9 @@ impl Evidence<'_> {
             elle::check(records),
             set::check(records, &self.sets),
             watch::check(&self.watchers.iter().chain(&self.pasts).collect::<Vec<_>>(), &log, self.until),
+            self.views
+                .clone()
+                .unwrap_or_else(|| Findings::new("views").scope("not judged: the cluster did not come back")),
             match self.until {
                 0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
                 _ => lease::check(records, &log, &heard, &self.leases),

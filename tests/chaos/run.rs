@@ -28,7 +28,7 @@ use crate::report::{Evidence, Usage, Verdict};
 use crate::resource::{self, Found};
 use crate::rig::net::Kind as Network;
 use crate::rig::{PATIENCE, Rig, RigOptions, tool};
-use crate::work::{Client, Control, Lab, REQUEST_TIMEOUT, watch};
+use crate::work::{Client, Control, Lab, REQUEST_TIMEOUT, catalog, watch};
 
 /// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
 const WARM_UP: Duration = Duration::from_secs(6);
@@ -151,6 +151,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         seed: plan.seed,
         pace: pace(plan.duration),
         watchers: watch::Watchers::default(),
+        views: catalog::Views::default(),
         values: Arc::default(),
         deeds: Arc::default(),
     };
@@ -188,6 +189,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         false => Settled::default(),
     };
     lab.watchers.stop();
+    lab.views.stop();
     if whole {
         settled.raft_logs = raft_logs(rig, &mut findings).await;
     }
@@ -201,6 +203,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         pasts: settled.pasts,
         until: settled.until,
         sets: settled.sets,
+        views: settled.views,
         leases: settled.leases,
         deeds: lab.deeds.snapshot(),
         resources: settled.resources,
@@ -311,6 +314,7 @@ struct Settled {
     until: i64,
     pasts: Vec<WatchLog>,
     sets: Vec<(usize, BTreeSet<String>)>,
+    views: Option<Findings>,
     leases: BTreeSet<i64>,
     resources: Vec<(usize, Vec<Found>)>,
     raft_logs: Vec<(usize, Vec<Entry>)>,
@@ -349,6 +353,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
         // The rest will not come either; each is judged by what it has.
         patience = SETTLE_CONTROL_MAX;
     }
+    settled.views = Some(lab.views.settle(&lab.targets, patience).await);
     for (node, target) in lab.targets.iter().enumerate() {
         settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, patience).await);
     }

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headwater::api::ApiOptions;
+use headwater::api::{ApiOptions, DnsOptions};
 use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::raft::{MemberInfo, Timing};
-use headwater::server::{Instance, InstanceOptions, JoinOptions, join};
+use headwater::server::{DnsPort, DnsSockets, Instance, InstanceOptions, JoinOptions, join};
 use headwater::storage::StateOptions;
 use headwater::storage::log::LogOptions;
 use headwater::storage::stamp::Owner;
@@ -247,6 +247,7 @@ impl Cluster {
             lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
         };
+        let sockets = DnsSockets::bind("127.0.0.1:0".parse().unwrap()).await?;
         let starting = Instance::start(InstanceOptions {
             node,
             api: ApiOptions {
@@ -256,6 +257,7 @@ impl Cluster {
             },
             client_listener,
             peer_listener,
+            dns: Some(DnsPort { sockets, options: DnsOptions::default() }),
         });
         within("a member starts", starting).await
     }
@@ -313,6 +315,11 @@ impl Cluster {
     /// The members that run.
     pub fn running(&self) -> impl Iterator<Item = usize> {
         (0..self.instances.len()).filter(|index| self.instances[*index].is_some())
+    }
+
+    /// Where a running member answers DNS.
+    pub fn dns_address(&self, index: usize) -> SocketAddr {
+        self.instances[index].as_ref().expect("the member runs").dns_address().expect("DNS is answered")
     }
 
     /// An etcd client of one member.

@@ -11,6 +11,7 @@ mod cluster;
 mod consul_http;
 mod consul_kv;
 mod contests;
+mod dns;
 mod forwarding;
 mod gateway;
 mod lease_oracle;

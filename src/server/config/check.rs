@@ -8,11 +8,14 @@ use tracing_subscriber::EnvFilter;
 
 use super::settings::Draft;
 use super::{
-    ClusterConfig, Config, ConfigError, ConsulConfig, InitialMember, JoinConfig, LimitsConfig, LogConfig, NodeConfig,
-    Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
+    ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, InitialMember, JoinConfig, LimitsConfig, LogConfig,
+    NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
 };
+use crate::api::domain_problem;
 use crate::types::NodeId;
-use crate::types::limits::{DATACENTER_NAME_BYTES_MAX, MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX};
+use crate::types::limits::{
+    DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX,
+};
 
 /// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
 /// 300/600 ms means 1.0 s without a leader (1.1 s at worst), so that writes resume well within 2 s; 500/1000 ms means
@@ -41,6 +44,12 @@ const WATCH: WatchConfig = WatchConfig {
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
 /// Consul's.
 const DATACENTER: &str = "dc1";
+/// Consul's; nothing listens unless it is wanted, for a second node on a machine would not start.
+const DNS_DOMAIN: &str = "consul";
+/// Consul's: three addresses fit the smallest packet whatever their names are.
+const DNS_UDP_ANSWERS: u64 = 3;
+/// Longest time for which resolvers may remember an answer.
+const DNS_TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const WORKER_THREADS_MAX: u64 = 1024;
@@ -206,6 +215,14 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
 
     let remote_datacenters = draft.consul_remote_datacenters.unwrap_or_default();
     let remote_datacenters = remote_datacenters_of(&remote_datacenters, &datacenter, &mut found);
+    let dns = DnsConfig {
+        listen: draft.dns_listen.flatten(),
+        domain: draft.dns_domain.unwrap_or_else(|| DNS_DOMAIN.to_owned()),
+        ttl: draft.dns_ttl.unwrap_or(Duration::ZERO),
+        udp_answers: draft.dns_udp_answers.unwrap_or(DNS_UDP_ANSWERS),
+        only_passing: draft.dns_only_passing.unwrap_or(false),
+    };
+    check_dns(&dns, [listen_client, listen_peer], &mut found);
 
     if !found.0.is_empty() {
         return Err(ConfigError::Invalid { problems: found.0 });
@@ -228,9 +245,28 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
         },
         consul: ConsulConfig { datacenter, remote_datacenters },
+        dns,
         limits: LimitsConfig { request_timeout },
         log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
     })
+}
+
+fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
+    if let Some(listen) = dns.listen.filter(|listen| listen.port() != 0 && others.contains(listen)) {
+        found.add(
+            "dns.listen",
+            format!("must differ from listen-client and listen-peer, one of which is {listen}, too"),
+        );
+    }
+    if let Some(problem) = domain_problem(&dns.domain) {
+        found.add("dns.domain", format!("{:?} {problem}", dns.domain));
+    }
+    if dns.ttl.subsec_nanos() != 0 || dns.ttl > DNS_TTL_MAX {
+        found.add("dns.ttl", "must be whole seconds, at most 24h");
+    }
+    if !(1..=DNS_UDP_ANSWERS_MAX).contains(&dns.udp_answers) {
+        found.add("dns.udp-answers", format!("must lie between 1 and {DNS_UDP_ANSWERS_MAX}"));
+    }
 }
 
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {

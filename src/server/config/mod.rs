@@ -63,6 +63,8 @@ pub struct Config {
     pub quota: QuotaConfig,
     /// The service catalog as Consul's clients see it.
     pub consul: ConsulConfig,
+    /// How DNS is answered.
+    pub dns: DnsConfig,
     /// Limits that an operator may move; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
     /// What is logged, and how.
@@ -177,6 +179,21 @@ pub struct ConsulConfig {
     pub datacenter: String,
     /// Client addresses of other clusters' members, by the names of their datacenters.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
+}
+
+/// How DNS is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// Where, over UDP and TCP; nowhere if not set.
+    pub listen: Option<SocketAddr>,
+    /// Below which domain.
+    pub domain: String,
+    /// How long resolvers may remember an answer; whole seconds.
+    pub ttl: Duration,
+    /// The most answers that a reader gets over UDP who takes no more than 512 bytes, count.
+    pub udp_answers: u64,
+    /// Whether instances with a warning are left out, too.
+    pub only_passing: bool,
 }
 
 /// Limits that an operator may move.

@@ -55,6 +55,11 @@ pub(super) struct Draft {
     pub(super) quota_auto_disarm: Option<bool>,
     pub(super) consul_datacenter: Option<String>,
     pub(super) consul_remote_datacenters: Option<String>,
+    pub(super) dns_listen: Option<Option<SocketAddr>>,
+    pub(super) dns_domain: Option<String>,
+    pub(super) dns_ttl: Option<Duration>,
+    pub(super) dns_udp_answers: Option<u64>,
+    pub(super) dns_only_passing: Option<bool>,
     pub(super) limits_request_timeout: Option<Duration>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
@@ -69,6 +74,7 @@ enum Put {
     Duration(fn(&mut Draft, Duration)),
     Size(fn(&mut Draft, u64)),
     Address(fn(&mut Draft, SocketAddr)),
+    AddressOrOff(fn(&mut Draft, Option<SocketAddr>)),
     Url(fn(&mut Draft, String)),
     Members(fn(&mut Draft, Vec<InitialMember>)),
     Endpoints(fn(&mut Draft, Vec<String>)),
@@ -290,6 +296,41 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Text(|d, v| d.consul_remote_datacenters = Some(v)),
     },
     Setting {
+        key: "dns.listen",
+        form: "IP:PORT|off",
+        default: "off",
+        help: "Where DNS is answered, over UDP and TCP; Consul's port is 8600",
+        put: Put::AddressOrOff(|d, v| d.dns_listen = Some(v)),
+    },
+    Setting {
+        key: "dns.domain",
+        form: "NAME",
+        default: "consul",
+        help: "The domain below which services and nodes have names",
+        put: Put::Text(|d, v| d.dns_domain = Some(v)),
+    },
+    Setting {
+        key: "dns.ttl",
+        form: "DURATION",
+        default: "0s",
+        help: "How long resolvers may remember an answer, in whole seconds",
+        put: Put::Duration(|d, v| d.dns_ttl = Some(v)),
+    },
+    Setting {
+        key: "dns.udp-answers",
+        form: "NUMBER",
+        default: "3",
+        help: "Answers that a client gets over UDP which takes no more than 512 bytes",
+        put: Put::Whole(|d, v| d.dns_udp_answers = Some(v)),
+    },
+    Setting {
+        key: "dns.only-passing",
+        form: "true|false",
+        default: "false",
+        help: "Whether instances with a warning are left out, as those with a critical check always are",
+        put: Put::Switch(|d, v| d.dns_only_passing = Some(v)),
+    },
+    Setting {
         key: "limits.request-timeout",
         form: "DURATION",
         default: "7s",
@@ -436,6 +477,14 @@ impl Draft {
             (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
             (Put::Quota(put), value) => value::quota(value).map(|v| put(self, v)),
             (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),
+            (Put::AddressOrOff(put), Value::String(text)) if text == "off" => {
+                put(self, None);
+                Ok(())
+            }
+            (Put::AddressOrOff(put), Value::String(text)) => value::address(text).map(|v| put(self, Some(v))),
+            (Put::AddressOrOff(_), other) => {
+                Err(value::wrong_type("\"off\" or a string such as \"127.0.0.1:8600\"", other))
+            }
             (Put::Url(put), Value::String(text)) => value::url(text).map(|v| put(self, v)),
             (Put::Format(put), Value::String(text)) => match text.as_str() {
                 "text" => {

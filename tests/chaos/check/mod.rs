@@ -3,6 +3,7 @@
 //! A checker knows nothing of faults and processes, only records. Its findings are few and readable: the first ones in
 //! full, the rest counted.
 
+pub(crate) mod catalog;
 pub(crate) mod crash;
 pub(crate) mod durable;
 pub(crate) mod elle;

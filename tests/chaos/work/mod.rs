@@ -4,6 +4,7 @@
 //! so that every node is always asked.
 
 pub(crate) mod append;
+pub(crate) mod catalog;
 pub(crate) mod follower;
 pub(crate) mod lease;
 pub(crate) mod lock;
@@ -46,6 +47,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         help: "watchers of keys and prefixes that end and resume on any node",
         start: watch::start,
     },
+    Workload {
+        name: "catalog",
+        help: "instances of services that come, change their health and go, and views of them",
+        start: catalog::start,
+    },
     Workload { name: "lock", help: "a counter under a lock made of a lease, with fencing", start: lock::start },
     Workload { name: "lease", help: "leases granted, kept alive, revoked, and left alone", start: lease::start },
     Workload {
@@ -84,6 +90,7 @@ pub(crate) struct Lab {
     /// How many times longer clients think than in a short run, so that a long one still fits into memory.
     pub pace: u32,
     pub watchers: watch::Watchers,
+    pub views: catalog::Views,
     /// How many values were made: none is made twice.
     pub values: Arc<AtomicU64>,
     /// What was done to resources, which have no revision and so are no part of the other history.
@@ -163,6 +170,12 @@ impl Client {
     /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.rng.random_range(0..end)
+    }
+
+    /// The node to ask next.
+    pub(crate) fn node(&mut self) -> usize {
+        let any = self.rng.random_range(0..self.lab.targets.len());
+        self.pinned.unwrap_or(any)
     }
 
     /// Sends a request to this client's node and records what became of it.

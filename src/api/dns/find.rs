@@ -1,0 +1,124 @@
+//! Looks up in the catalog what a name asks for.
+//!
+//! Owns which instances are told of: those without a critical check, of the node or of the instance. Knows nothing of
+//! records. Invariant: one question is one view of this node's own state.
+
+use std::net::IpAddr;
+
+use rand::seq::SliceRandom;
+
+use super::records::{Found, Instance, Place};
+use super::zone::Subject;
+use crate::node::{Consistency, Member, Node, NodeError, Read, RequestContext};
+use crate::types::catalog::{self, CheckServiceNode, CheckStatus};
+
+/// Tagged addresses that are this network's, one for each family of addresses, as in Consul.
+const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
+
+/// What `subject` is in this node's state, instances in a random order. With `only_passing`, instances that warn are left out.
+///
+/// # Errors
+///
+/// Those of the read path.
+pub(super) async fn find(
+    node: &Node,
+    ctx: &RequestContext,
+    subject: Subject,
+    only_passing: bool,
+) -> Result<Read<Found>, NodeError> {
+    let local = Consistency::Serializable;
+    let read = match subject {
+        Subject::Service { name, tag } => {
+            let read = node.service_instances(ctx, local, name).await?;
+            map(read, |indexed| instances(&indexed.value, tag.as_deref(), only_passing))
+        }
+        Subject::Connect { name } => {
+            let read = node.connect_instances(ctx, local, name).await?;
+            map(read, |indexed| instances(&indexed.value, None, only_passing))
+        }
+        Subject::Node { name } => {
+            let read = node.catalog_node(ctx, local, name).await?;
+            map(read, |indexed| match indexed.value {
+                Some((node, _)) => Found::Node { place: place_of_node(&node), meta: node.meta.clone() },
+                None => Found::Nothing,
+            })
+        }
+        Subject::Apex => map(node.members(ctx, local).await?, |members| Found::Apex(servers(&members))),
+        Subject::Servers => map(node.members(ctx, local).await?, |members| Found::Servers(servers(&members))),
+        // Nothing is read for these, but a node that does not serve has nothing to say of them, either.
+        Subject::Between => map(node.members(ctx, local).await?, |_| Found::Between),
+        Subject::Nothing => map(node.members(ctx, local).await?, |_| Found::Nothing),
+        Subject::Address(address) => map(node.members(ctx, local).await?, |_| Found::Address(address)),
+    };
+    Ok(read)
+}
+
+fn map<T, U>(read: Read<T>, with: impl FnOnce(T) -> U) -> Read<U> {
+    Read { index: read.index, revision: read.revision, value: with(read.value) }
+}
+
+/// The healthy instances that have the tag, shuffled.
+pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>, only_passing: bool) -> Found {
+    let worst_told = if only_passing { CheckStatus::Passing } else { CheckStatus::Warning };
+    let mut told: Vec<Instance> = all
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|instance| tag.is_none_or(|tag| has_tag(&instance.service, tag)))
+        .filter(|instance| worst(instance) <= worst_told)
+        .map(instance)
+        .collect();
+    told.shuffle(&mut rand::rng());
+    Found::Instances(told)
+}
+
+/// Tags are compared as names are: DNS has no case.
+fn has_tag(service: &catalog::Service, tag: &str) -> bool {
+    service.tags.iter().any(|own| own.to_lowercase() == tag)
+}
+
+fn worst(instance: &CheckServiceNode) -> CheckStatus {
+    instance.checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Passing)
+}
+
+fn instance(found: &CheckServiceNode) -> Instance {
+    let (node, service) = (&found.node, &found.service);
+    let is_at_node = service.address.is_empty();
+    let place = if is_at_node {
+        place_of_node(node)
+    } else {
+        let tagged = LOCAL_ADDRESSES.iter().filter_map(|tag| service.tagged_addresses.get(*tag));
+        Place::new(&service.address, tagged.map(|tagged| tagged.address.as_str()))
+    };
+    let weight = if worst(found) == CheckStatus::Passing { service.weights.passing } else { service.weights.warning };
+    Instance { node: node.name.clone(), place, is_at_node, port: word(service.port), weight: word(weight) }
+}
+
+fn place_of_node(node: &catalog::Node) -> Place {
+    let tagged = LOCAL_ADDRESSES.iter().filter_map(|tag| node.tagged_addresses.get(*tag));
+    Place::new(&node.address, tagged.map(String::as_str))
+}
+
+/// The nearest number that a record can hold.
+fn word(number: i32) -> u16 {
+    u16::try_from(number.max(0)).unwrap_or(u16::MAX)
+}
+
+/// The addresses of the members, as far as they go by addresses.
+fn servers(members: &[Member]) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> =
+        members.iter().flat_map(|member| &member.client_urls).filter_map(|url| address_of(url)).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// The address in `http://ADDRESS:PORT`.
+fn address_of(url: &str) -> Option<IpAddr> {
+    let uri: http::Uri = url.parse().ok()?;
+    let host = uri.host()?;
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+#[cfg(test)]
+#[path = "find_tests.rs"]
+mod tests;

@@ -1,0 +1,105 @@
+//! What is counted about DNS.
+
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+use super::DnsTransport;
+
+/// Counters of the questions and connections.
+pub(super) struct DnsMetrics {
+    queries: IntCounterVec,
+    seconds: Histogram,
+    connections: IntGauge,
+    /// Connections refused because there were too many.
+    pub(super) refused_connections: IntCounter,
+    /// Packets that were no question.
+    pub(super) ignored: IntCounter,
+}
+
+impl DnsMetrics {
+    /// Registers them.
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let queries = Opts::new("headwater_dns_queries_total", "DNS questions by transport, record type and code.");
+        let seconds = HistogramOpts::new("headwater_dns_query_seconds", "How long DNS answers took.")
+            .buckets(prometheus::exponential_buckets(0.000_05, 4.0, 9)?);
+        let metrics = Self {
+            queries: IntCounterVec::new(queries, &["transport", "type", "code"])?,
+            seconds: Histogram::with_opts(seconds)?,
+            connections: IntGauge::new("headwater_dns_connections", "Open DNS connections.")?,
+            refused_connections: IntCounter::new(
+                "headwater_dns_connections_refused_total",
+                "DNS connections refused because there were too many.",
+            )?,
+            ignored: IntCounter::new("headwater_dns_ignored_total", "Packets that were no DNS question.")?,
+        };
+        registry.register(Box::new(metrics.queries.clone()))?;
+        registry.register(Box::new(metrics.seconds.clone()))?;
+        registry.register(Box::new(metrics.connections.clone()))?;
+        registry.register(Box::new(metrics.refused_connections.clone()))?;
+        registry.register(Box::new(metrics.ignored.clone()))?;
+        Ok(metrics)
+    }
+
+    /// Counts a question that was answered with `code`.
+    pub(super) fn answered(
+        &self,
+        transport: DnsTransport,
+        wanted: Option<RecordType>,
+        code: ResponseCode,
+        took: Duration,
+    ) {
+        let transport = match transport {
+            DnsTransport::Udp => "udp",
+            DnsTransport::Tcp => "tcp",
+        };
+        self.queries.with_label_values(&[transport, type_label(wanted), code_label(code)]).inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts a connection until the guard is dropped.
+    pub(super) fn connection(&self) -> ConnectionGuard {
+        self.connections.inc();
+        ConnectionGuard(self.connections.clone())
+    }
+}
+
+/// One open connection.
+pub(super) struct ConnectionGuard(IntGauge);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Few, whatever is asked for: a client must not be able to make up labels.
+fn type_label(wanted: Option<RecordType>) -> &'static str {
+    match wanted {
+        Some(RecordType::A) => "A",
+        Some(RecordType::AAAA) => "AAAA",
+        Some(RecordType::SRV) => "SRV",
+        Some(RecordType::ANY) => "ANY",
+        Some(RecordType::TXT) => "TXT",
+        Some(RecordType::SOA) => "SOA",
+        Some(RecordType::NS) => "NS",
+        Some(RecordType::PTR) => "PTR",
+        Some(_) => "other",
+        None => "none",
+    }
+}
+
+fn code_label(code: ResponseCode) -> &'static str {
+    match code {
+        ResponseCode::NoError => "NOERROR",
+        ResponseCode::NXDomain => "NXDOMAIN",
+        ResponseCode::FormErr => "FORMERR",
+        ResponseCode::ServFail => "SERVFAIL",
+        ResponseCode::NotImp => "NOTIMP",
+        ResponseCode::Refused => "REFUSED",
+        ResponseCode::BADVERS => "BADVERS",
+        _ => "other",
+    }
+}

@@ -1,0 +1,177 @@
+//! DNS over the catalog: a packet in, a packet out.
+//!
+//! `zone` reads names, `find` asks the node, `records` makes the answer, `packet` is the way in and out. Knows nothing of
+//! sockets; `server` has them. Invariant: an answer comes from one state of this node, which never goes backwards: DNS is
+//! answered by every member without asking another one, also while there is no leader.
+
+mod find;
+mod metrics;
+mod packet;
+mod records;
+mod zone;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::ResponseCode;
+use prometheus::Registry;
+
+use self::metrics::DnsMetrics;
+use self::packet::{Question, Received};
+use self::records::Writer;
+use self::zone::Zone;
+use crate::node::{Node, NodeError, RequestContext};
+
+/// How long an answer may take: resolvers ask again, or somebody else, after a second or more.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What DNS can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsOptions {
+    /// The domain below which names are answered.
+    pub domain: String,
+    /// How long resolvers may remember an answer, seconds.
+    pub ttl_seconds: u32,
+    /// The most answers that a reader gets over UDP who takes no more than 512 bytes, count.
+    pub udp_answers_max: usize,
+    /// Whether an instance with a warning is left out, too.
+    pub only_passing: bool,
+}
+
+impl Default for DnsOptions {
+    fn default() -> Self {
+        Self { domain: "consul".to_owned(), ttl_seconds: 0, udp_answers_max: 3, only_passing: false }
+    }
+}
+
+/// What a packet came over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DnsTransport {
+    /// A packet of its own; the answer is cut to what its reader takes.
+    Udp,
+    /// A connection; the answer may be as long as packets get.
+    Tcp,
+}
+
+/// Answers DNS packets; cheap to clone.
+#[derive(Clone)]
+pub struct DnsService {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    node: Node,
+    zone: Zone,
+    options: DnsOptions,
+    metrics: DnsMetrics,
+}
+
+impl fmt::Debug for DnsService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DnsService").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no such domain, as the end of a sentence about it; nothing if there is one.
+pub fn domain_problem(domain: &str) -> Option<String> {
+    Zone::new(domain, "").err()
+}
+
+impl DnsService {
+    /// Answers from `node`. Metrics go into `registry`.
+    ///
+    /// # Errors
+    ///
+    /// If the domain is none, or `registry` already holds metrics of these names.
+    pub fn new(node: Node, options: DnsOptions, registry: &Registry) -> anyhow::Result<Self> {
+        let zone = Zone::new(&options.domain, node.datacenter())
+            .map_err(|problem| anyhow::anyhow!("the domain {:?} {problem}", options.domain))?;
+        let metrics = DnsMetrics::register(registry)?;
+        Ok(Self { inner: Arc::new(Inner { node, zone, options, metrics }) })
+    }
+
+    /// The packet that answers `packet`; none if nothing is to be said.
+    pub async fn answer(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
+        let began = Instant::now();
+        let metrics = &self.inner.metrics;
+        let (wanted, packet, code) = match packet::read(packet, transport) {
+            Received::Noise => {
+                metrics.ignored.inc();
+                return None;
+            }
+            Received::Wrong(reply, code) => (None, reply.refuse(code), code),
+            Received::Question(question) => {
+                let wanted = question.query.query_type();
+                let (packet, code) = self.inner.answer(question).await;
+                (Some(wanted), packet, code)
+            }
+        };
+        metrics.answered(transport, wanted, code, began.elapsed());
+        Some(packet)
+    }
+
+    /// The packet that refuses `packet` because too much is under way; none if nothing is to be said.
+    pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
+        self.refuse(packet, transport, ResponseCode::ServFail)
+    }
+
+    /// The packet that refuses `packet` because it is longer than a question can be.
+    pub fn too_long(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
+        self.refuse(packet, transport, ResponseCode::FormErr)
+    }
+
+    fn refuse(&self, packet: &[u8], transport: DnsTransport, code: ResponseCode) -> Option<Vec<u8>> {
+        let metrics = &self.inner.metrics;
+        let (wanted, reply, code) = match packet::read(packet, transport) {
+            Received::Noise => {
+                metrics.ignored.inc();
+                return None;
+            }
+            Received::Wrong(reply, wrong) => (None, reply, wrong),
+            Received::Question(question) => (Some(question.query.query_type()), question.into_reply(), code),
+        };
+        metrics.answered(transport, wanted, code, Duration::ZERO);
+        Some(reply.refuse(code))
+    }
+
+    /// Counts a connection until what is returned is dropped.
+    pub fn connection(&self) -> impl Drop + Send + use<> {
+        self.inner.metrics.connection()
+    }
+
+    /// Counts a connection that was refused because there are too many.
+    pub fn connection_refused(&self) {
+        self.inner.metrics.refused_connections.inc();
+    }
+}
+
+impl Inner {
+    async fn answer(&self, question: Question) -> (Vec<u8>, ResponseCode) {
+        let name = question.query.name().clone();
+        let Some(subject) = self.zone.subject(&name) else {
+            return (question.into_reply().refuse(ResponseCode::Refused), ResponseCode::Refused);
+        };
+        let wanted = question.query.query_type();
+        let ctx = RequestContext::within(ANSWER_TIMEOUT);
+        match find::find(&self.node, &ctx, subject, self.options.only_passing).await {
+            Ok(read) => {
+                let writer = Writer {
+                    zone: &self.zone,
+                    ttl_seconds: self.options.ttl_seconds,
+                    // Serials go around (RFC 1982).
+                    serial: read.index.get() as u32,
+                    answers_max: question.answers_max(self.options.udp_answers_max),
+                };
+                question.answer(&writer.answer(&name, wanted, read.value))
+            }
+            Err(error) => {
+                match &error {
+                    NodeError::Storage(_) => tracing::warn!(%error, %name, "a DNS question failed"),
+                    _ => tracing::debug!(%error, %name, "a DNS question failed"),
+                }
+                (question.into_reply().refuse(ResponseCode::ServFail), ResponseCode::ServFail)
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Packets: what is a question that can be answered, and how an answer is cut to the size that its reader takes.
+//!
+//! Owns the codes for questions that are none. Knows nothing of names. Invariant: whatever comes in, nothing panics and
+//! nothing large is allocated; nothing that is itself an answer is ever answered, so that two servers cannot talk for ever.
+
+use hickory_proto::ProtoError;
+use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode, emit_message_parts};
+use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::serialize::binary::BinEncoder;
+
+use super::DnsTransport;
+use super::records::Answer;
+use crate::types::limits::DNS_UDP_BYTES_MAX;
+
+/// Bytes of a packet's head.
+const HEAD_BYTES: usize = 12;
+/// What a reader takes over UDP that says nothing about it, bytes (RFC 1035 §4.2.1).
+const UDP_BYTES_DEFAULT: u16 = 512;
+/// Records that a question may bring along, count: its EDNS options, perhaps a signature and a cookie.
+const QUESTION_RECORDS_MAX: u16 = 8;
+/// The shortest record, bytes: a pointer to its name, type, class, time to live, and length.
+const RECORD_BYTES_MIN: usize = 12;
+/// The version of EDNS that is spoken.
+const EDNS_VERSION: u8 = 0;
+
+/// A question, and who asks in which way.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// What is asked.
+    pub(super) query: Query,
+    reply: Reply,
+}
+
+/// What an answer must repeat and keep to.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    metadata: Metadata,
+    query: Option<Query>,
+    edns: Option<Edns>,
+    bytes_max: u16,
+}
+
+/// What came in.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// Something to answer.
+    Question(Question),
+    /// Something to refuse, with that code.
+    Wrong(Reply, ResponseCode),
+    /// Something to say nothing about.
+    Noise,
+}
+
+/// Reads a packet.
+pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
+    let Some((head, _)) = packet.split_at_checked(HEAD_BYTES) else { return Received::Noise };
+    let word = |at: usize| u16::from_be_bytes([head[2 * at], head[2 * at + 1]]);
+    let flags = word(1);
+    let op_code = OpCode::from_u8(((flags >> 11) & 0xf) as u8);
+    let mut metadata = Metadata::new(word(0), MessageType::Response, op_code);
+    metadata.recursion_desired = flags & 0x0100 != 0;
+    metadata.checking_disabled = flags & 0x0010 != 0;
+    if flags & 0x8000 != 0 {
+        return Received::Noise;
+    }
+    let bytes_max = match transport {
+        DnsTransport::Udp => UDP_BYTES_DEFAULT,
+        DnsTransport::Tcp => u16::MAX,
+    };
+    let mut reply = Reply { metadata, query: None, edns: None, bytes_max };
+    if op_code != OpCode::Query {
+        return Received::Wrong(reply, ResponseCode::NotImp);
+    }
+    // Looked at before anything is allocated by these counts.
+    let (queries, answers, authorities, additionals) = (word(2), word(3), word(4), word(5));
+    if queries != 1 || answers != 0 || authorities > QUESTION_RECORDS_MAX || additionals > QUESTION_RECORDS_MAX {
+        return Received::Wrong(reply, ResponseCode::FormErr);
+    }
+    let Ok(mut message) = Message::from_vec(packet) else { return Received::Wrong(reply, ResponseCode::FormErr) };
+    let Some(query) = message.queries.pop() else { return Received::Wrong(reply, ResponseCode::FormErr) };
+    reply.query = Some(query.clone());
+    if let Some(asked) = &message.edns {
+        let mut edns = Edns::new();
+        edns.set_version(EDNS_VERSION).set_max_payload(DNS_UDP_BYTES_MAX);
+        // Told back as it came (RFC 3225 §3); there are no signatures.
+        edns.set_dnssec_ok(asked.flags().dnssec_ok);
+        if transport == DnsTransport::Udp {
+            reply.bytes_max = asked.max_payload().clamp(UDP_BYTES_DEFAULT, DNS_UDP_BYTES_MAX);
+        }
+        reply.edns = Some(edns);
+        if asked.version() > EDNS_VERSION {
+            return Received::Wrong(reply, ResponseCode::BADVERS);
+        }
+    }
+    let is_transfer = matches!(query.query_type(), RecordType::AXFR | RecordType::IXFR);
+    if is_transfer || !matches!(query.query_class(), DNSClass::IN | DNSClass::ANY) {
+        return Received::Wrong(reply, ResponseCode::Refused);
+    }
+    Received::Question(Question { query, reply })
+}
+
+impl Question {
+    /// The most records that may answer it, count: what fits, and not above `small` if the answer has to be as small as the
+    /// oldest resolvers take it.
+    pub(super) fn answers_max(&self, small: usize) -> usize {
+        if self.reply.bytes_max == UDP_BYTES_DEFAULT { small } else { self.reply.records_max() }
+    }
+
+    /// The packet that answers it.
+    pub(super) fn answer(self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
+        self.reply.positive(answer)
+    }
+
+    /// What the answer must keep to.
+    pub(super) fn into_reply(self) -> Reply {
+        self.reply
+    }
+}
+
+impl Reply {
+    /// The packet that refuses with `code`.
+    pub(super) fn refuse(mut self, code: ResponseCode) -> Vec<u8> {
+        self.metadata.response_code = code;
+        match self.encode(&EMPTY, 0, 0) {
+            Ok(Some(packet)) => packet,
+            // What came in cannot be repeated; the head alone always can.
+            Ok(None) | Err(_) => self.head_alone(),
+        }
+    }
+
+    /// More records than that never fit.
+    fn records_max(&self) -> usize {
+        usize::from(self.bytes_max) / RECORD_BYTES_MIN
+    }
+
+    /// As much of the answer as fits, and whether that is all of it said in the packet's head. What is additional goes
+    /// first and is not missed (RFC 2181 §9).
+    fn positive(mut self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
+        self.metadata.authoritative = true;
+        self.metadata.response_code = answer.code;
+        match self.fitted(answer) {
+            Ok(packet) => (packet, answer.code),
+            Err(error) => {
+                tracing::warn!(%error, "an answer to a DNS question could not be encoded");
+                self.metadata.authoritative = false;
+                (self.refuse(ResponseCode::ServFail), ResponseCode::ServFail)
+            }
+        }
+    }
+
+    fn fitted(&mut self, answer: &Answer) -> Result<Vec<u8>, ProtoError> {
+        if let Some(packet) = self.encode(answer, answer.answers.len(), answer.additionals.len())? {
+            return Ok(packet);
+        }
+        if let Some(packet) = self.encode(answer, answer.answers.len(), 0)? {
+            return self.most(packet, answer.additionals.len(), |reply, count| {
+                reply.encode(answer, answer.answers.len(), count)
+            });
+        }
+        self.metadata.truncation = true;
+        let none = self.encode(answer, 0, 0)?.ok_or(ProtoError::Message("a question leaves no room for an answer"))?;
+        self.most(none, answer.answers.len(), |reply, count| reply.encode(answer, count, 0))
+    }
+
+    /// The packet with the most of `count` records that fits; `least` is the one with none of them.
+    fn most(
+        &self,
+        least: Vec<u8>,
+        count: usize,
+        encode: impl Fn(&Self, usize) -> Result<Option<Vec<u8>>, ProtoError>,
+    ) -> Result<Vec<u8>, ProtoError> {
+        let mut best = least;
+        let (mut fits, mut too_many) = (0, count.min(self.records_max() + 1));
+        while too_many - fits > 1 {
+            let middle = fits + (too_many - fits) / 2;
+            match encode(self, middle)? {
+                Some(packet) => (best, fits) = (packet, middle),
+                None => too_many = middle,
+            }
+        }
+        Ok(best)
+    }
+
+    /// The packet with that many answers and additional records; none if it is too long.
+    fn encode(&self, answer: &Answer, answers: usize, additionals: usize) -> Result<Option<Vec<u8>>, ProtoError> {
+        let mut packet = Vec::new();
+        let mut encoder = BinEncoder::new(&mut packet);
+        encoder.set_max_size(self.bytes_max);
+        let header = emit_message_parts(
+            &self.metadata,
+            &mut self.query.iter(),
+            &mut answer.answers[..answers].iter(),
+            &mut answer.authorities.iter(),
+            &mut answer.additionals[..additionals].iter(),
+            self.edns.as_ref(),
+            None,
+            &mut encoder,
+        );
+        match header {
+            // The encoder sets the bit where it left something out.
+            Ok(header) if header.metadata.truncation == self.metadata.truncation => {
+                let wanted = answers + answer.authorities.len() + additionals + usize::from(self.edns.is_some());
+                let counts = header.counts;
+                let told =
+                    [counts.answers, counts.authorities, counts.additionals].map(usize::from).iter().sum::<usize>();
+                Ok((told == wanted).then_some(packet))
+            }
+            Ok(_) | Err(ProtoError::MaxBufferSizeExceeded(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn head_alone(&self) -> Vec<u8> {
+        let mut packet = vec![0; HEAD_BYTES];
+        packet[..2].copy_from_slice(&self.metadata.id.to_be_bytes());
+        packet[2] = 0x80 | (u8::from(self.metadata.op_code) << 3) | u8::from(self.metadata.recursion_desired);
+        packet[3] = self.metadata.response_code.low();
+        packet
+    }
+}
+
+/// An answer with nothing in it.
+const EMPTY: Answer =
+    Answer { code: ResponseCode::NoError, answers: Vec::new(), authorities: Vec::new(), additionals: Vec::new() };
+
+#[cfg(test)]
+#[path = "packet_tests.rs"]
+mod tests;

@@ -1,0 +1,277 @@
+//! What was found, as records: the answer to one question.
+//!
+//! Owns which records answer which question, and when a name does not exist (NXDOMAIN) or has nothing of the wanted type
+//! (no error and no answer). Knows nothing of packets and of where things are found. Invariant: a negative answer carries
+//! the domain's SOA record, so that resolvers know how long to remember it: not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::rdata::{CNAME, NS, SOA, SRV, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+
+use super::zone::{Zone, host_name};
+
+/// What a subject was found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The domain itself, with the addresses of its servers.
+    Apex(Vec<IpAddr>),
+    /// The servers of the domain.
+    Servers(Vec<IpAddr>),
+    /// A name that only has names below it.
+    Between,
+    /// Healthy instances, in the order in which they are told.
+    Instances(Vec<Instance>),
+    /// A node.
+    Node {
+        /// Where it is.
+        place: Place,
+        /// What is said about it.
+        meta: BTreeMap<String, String>,
+    },
+    /// An address.
+    Address(IpAddr),
+    /// There is no such name.
+    Nothing,
+}
+
+/// A healthy instance of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Instance {
+    /// The name of its node.
+    pub(super) node: String,
+    /// Where it is.
+    pub(super) place: Place,
+    /// Whether it is where its node is, and so goes by the node's name.
+    pub(super) is_at_node: bool,
+    /// Where it listens.
+    pub(super) port: u16,
+    /// How much of the load it wants, beside others.
+    pub(super) weight: u16,
+}
+
+/// Where something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At an address, and perhaps at one of the other family, too.
+    At(IpAddr, Option<IpAddr>),
+    /// Where a name leads that others look up.
+    Alias(Name),
+    /// Nowhere that DNS could tell.
+    Unknown,
+}
+
+impl Place {
+    /// The place that `address` spells; `tagged` are the addresses of the local network by family, of which the one of the
+    /// other family counts.
+    pub(super) fn new<'a>(address: &str, tagged: impl Iterator<Item = &'a str>) -> Self {
+        match address.parse::<IpAddr>() {
+            Ok(address) => {
+                let mut others = tagged.filter_map(|text| text.parse::<IpAddr>().ok());
+                Self::At(address, others.find(|other| other.is_ipv4() != address.is_ipv4()))
+            }
+            Err(_) => host_name(address).map_or(Self::Unknown, Self::Alias),
+        }
+    }
+
+    /// The addresses that a question for `wanted` is after.
+    fn addresses(&self, wanted: RecordType) -> impl Iterator<Item = IpAddr> {
+        let (first, other) = match self {
+            Self::At(address, other) => (Some(*address), *other),
+            Self::Alias(_) | Self::Unknown => (None, None),
+        };
+        first.into_iter().chain(other).filter(move |address| match wanted {
+            RecordType::A => address.is_ipv4(),
+            RecordType::AAAA => address.is_ipv6(),
+            RecordType::ANY => true,
+            _ => false,
+        })
+    }
+}
+
+/// The three parts of an answer, and how it went.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    /// `NoError` or `NXDomain`.
+    pub(super) code: ResponseCode,
+    /// What was asked for.
+    pub(super) answers: Vec<Record>,
+    /// Who says so, in a negative answer.
+    pub(super) authorities: Vec<Record>,
+    /// What may be asked for next.
+    pub(super) additionals: Vec<Record>,
+}
+
+/// What answers are made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writer<'a> {
+    /// The names that answers carry.
+    pub(super) zone: &'a Zone,
+    /// How long an answer may be remembered, seconds.
+    pub(super) ttl_seconds: u32,
+    /// The version of the zone, as far as 32 bits hold it.
+    pub(super) serial: u32,
+    /// The most records that answer a question for a service, count.
+    pub(super) answers_max: usize,
+}
+
+impl Writer<'_> {
+    /// The answer to a question for `wanted` about `name`.
+    pub(super) fn answer(&self, name: &Name, wanted: RecordType, found: Found) -> Answer {
+        let mut answer =
+            Answer { code: ResponseCode::NoError, answers: vec![], authorities: vec![], additionals: vec![] };
+        match found {
+            Found::Nothing => answer.code = ResponseCode::NXDomain,
+            Found::Between => {}
+            Found::Apex(servers) => self.apex(name, wanted, &servers, &mut answer),
+            Found::Servers(servers) => {
+                let places = servers.into_iter().map(|address| Place::At(address, None));
+                self.addresses(name, wanted, places, &mut answer);
+            }
+            Found::Address(address) => self.addresses(name, wanted, [Place::At(address, None)], &mut answer),
+            Found::Node { place, meta } => {
+                self.addresses(name, wanted, [place], &mut answer);
+                if matches!(wanted, RecordType::TXT | RecordType::ANY) {
+                    let texts = meta.iter().map(|(key, value)| self.record(name, RData::TXT(text(key, value))));
+                    answer.answers.extend(texts);
+                }
+            }
+            // A service without a healthy instance does not exist, as in Consul.
+            Found::Instances(instances) if instances.is_empty() => answer.code = ResponseCode::NXDomain,
+            Found::Instances(instances) if wanted == RecordType::SRV => self.services(name, &instances, &mut answer),
+            Found::Instances(instances) => {
+                self.addresses(name, wanted, instances.into_iter().map(|instance| instance.place), &mut answer);
+            }
+        }
+        if answer.answers.is_empty() {
+            answer.authorities.push(self.soa());
+        }
+        answer
+    }
+
+    fn record(&self, name: &Name, data: RData) -> Record {
+        Record::from_rdata(name.clone(), self.ttl_seconds, data)
+    }
+
+    fn soa(&self) -> Record {
+        // Consul's times; they only matter to secondary servers, of which there are none.
+        let soa = SOA::new(self.zone.servers(), self.zone.mailbox(), self.serial, 3600, 600, 86_400, 0);
+        Record::from_rdata(self.zone.domain().clone(), 0, RData::SOA(soa))
+    }
+
+    fn apex(&self, name: &Name, wanted: RecordType, servers: &[IpAddr], answer: &mut Answer) {
+        if matches!(wanted, RecordType::SOA | RecordType::ANY) {
+            answer.answers.push(self.soa());
+        }
+        if matches!(wanted, RecordType::NS | RecordType::ANY) {
+            let server = self.zone.servers();
+            answer.additionals.extend(servers.iter().map(|address| self.record(&server, RData::from(*address))));
+            answer.answers.push(self.record(name, RData::NS(NS(server))));
+        }
+    }
+
+    /// The addresses of places, each once; if none has any, the name under which the first of them goes.
+    fn addresses(&self, name: &Name, wanted: RecordType, places: impl IntoIterator<Item = Place>, answer: &mut Answer) {
+        let mut seen = BTreeSet::new();
+        let mut alias = None;
+        let mut has_address = false;
+        for place in places {
+            for address in place.addresses(wanted) {
+                if seen.len() < self.answers_max && seen.insert(address) {
+                    answer.answers.push(self.record(name, RData::from(address)));
+                }
+            }
+            match place {
+                Place::At(..) => has_address = true,
+                Place::Alias(other) => alias = alias.or(Some(other)),
+                Place::Unknown => {}
+            }
+        }
+        // A name that is an alias is nothing else beside (RFC 1034 §3.6.2).
+        if let (Some(other), false) = (alias, has_address)
+            && matches!(wanted, RecordType::A | RecordType::AAAA | RecordType::CNAME | RecordType::ANY)
+        {
+            answer.answers.push(self.record(name, RData::CNAME(CNAME(other))));
+        }
+    }
+
+    /// One record for each target and port, and the addresses of the targets that are ours.
+    fn services(&self, name: &Name, instances: &[Instance], answer: &mut Answer) {
+        let mut seen = BTreeSet::new();
+        let mut resolved = BTreeSet::new();
+        for instance in instances {
+            let Some(target) = self.target(instance) else { continue };
+            if seen.len() >= self.answers_max {
+                break;
+            }
+            if !seen.insert((target.clone(), instance.port)) {
+                continue;
+            }
+            for address in instance.place.addresses(RecordType::ANY) {
+                // A name that spells an address has no other.
+                let is_of_target = instance.is_at_node || Place::At(address, None).is_spelled_by(self.zone, &target);
+                if is_of_target && resolved.insert((target.clone(), address)) {
+                    answer.additionals.push(self.record(&target, RData::from(address)));
+                }
+            }
+            // The priority says nothing: all instances are equal but for their weights.
+            let srv = SRV::new(1, instance.weight, instance.port, target);
+            answer.answers.push(self.record(name, RData::SRV(srv)));
+        }
+    }
+
+    /// The name under which an instance is reached: its node's, one that spells its address, or the one it goes by.
+    fn target(&self, instance: &Instance) -> Option<Name> {
+        let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
+        of_node.or_else(|| match &instance.place {
+            Place::At(address, _) => self.zone.address(*address),
+            Place::Alias(name) => Some(name.clone()),
+            Place::Unknown => None,
+        })
+    }
+}
+
+impl Place {
+    fn is_spelled_by(&self, zone: &Zone, name: &Name) -> bool {
+        matches!(self, Self::At(address, _) if zone.address(*address).as_ref() == Some(name))
+    }
+}
+
+/// Longest character string of a TXT record, bytes (RFC 1035 §3.3).
+const TEXT_BYTES_MAX: usize = 255;
+/// What a key begins with whose value is told without it, as in Consul.
+const PLAIN_KEY: &str = "rfc1035-";
+
+/// A pair of a node's metadata as a TXT record, in the way of RFC 1464.
+fn text(key: &str, value: &str) -> TXT {
+    let text = match key.to_ascii_lowercase().starts_with(PLAIN_KEY) {
+        true => value.to_owned(),
+        false => format!("{}={value}", quoted(key)),
+    };
+    let mut pieces: Vec<&[u8]> = text.as_bytes().chunks(TEXT_BYTES_MAX).collect();
+    if pieces.is_empty() {
+        pieces.push(b"");
+    }
+    TXT::from_bytes(pieces)
+}
+
+/// The key with a grave accent before what would end it, before another one, and before blanks at its ends.
+fn quoted(key: &str) -> String {
+    let inner = key.trim_matches([' ', '\t']);
+    let begin = key.find(inner).unwrap_or(0);
+    let end = begin + inner.len();
+    let mut quoted = String::with_capacity(key.len());
+    for (at, c) in key.char_indices() {
+        if matches!(c, '=' | '`') || !(begin..end).contains(&at) {
+            quoted.push('`');
+        }
+        quoted.push(c);
+    }
+    quoted
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;

@@ -1,0 +1,237 @@
+//! The DNS port: packets over UDP, and over TCP with their length in front.
+//!
+//! Owns the sockets and how much may be under way. Knows nothing of what packets say. Invariant: what is too much is
+//! answered with a refusal or closed, at once; no client makes another one wait for longer than its own question takes.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::listener::{ACCEPT_PAUSE, PortState};
+use crate::api::{DnsService, DnsTransport};
+use crate::types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
+
+/// How long a connection may be idle, or take to bring a question or to take an answer (RFC 7766 §6.2.3).
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes in front of a packet on a connection.
+const LENGTH_BYTES: usize = 2;
+/// How often two free ports with the same number are looked for.
+const FREE_PORT_ATTEMPTS: usize = 16;
+
+/// The two sockets of the port, on one address.
+#[derive(Debug)]
+pub struct DnsSockets {
+    udp: UdpSocket,
+    tcp: TcpListener,
+}
+
+impl DnsSockets {
+    /// Binds both. With port 0, to one that is free for both.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be bound.
+    pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
+        let mut attempts = if address.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
+        loop {
+            attempts -= 1;
+            let tcp = TcpListener::bind(address).await?;
+            match UdpSocket::bind(tcp.local_addr()?).await {
+                Ok(udp) => return Ok(Self { udp, tcp }),
+                Err(error) if error.kind() == ErrorKind::AddrInUse && attempts > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Where they listen.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+}
+
+/// Serves the port until told to stop. When it returns, nothing is under way.
+pub(super) async fn serve(sockets: DnsSockets, service: DnsService, state: watch::Receiver<PortState>) {
+    let queries = Arc::new(Semaphore::new(DNS_QUERIES_MAX));
+    tokio::join!(
+        serve_udp(sockets.udp, service.clone(), queries.clone(), state.clone()),
+        serve_tcp(sockets.tcp, service, queries, state),
+    );
+}
+
+async fn serve_udp(
+    socket: UdpSocket,
+    service: DnsService,
+    queries: Arc<Semaphore>,
+    mut state: watch::Receiver<PortState>,
+) {
+    let socket = Arc::new(socket);
+    let mut answering = JoinSet::new();
+    // A longer packet is cut by the system, and then is no question.
+    let mut packet = vec![0; DNS_REQUEST_BYTES_MAX];
+    let drain = loop {
+        let received = tokio::select! {
+            received = socket.recv_from(&mut packet) => received,
+            Some(ended) = answering.join_next() => {
+                report(ended);
+                continue;
+            }
+            limit = draining(&mut state) => break limit,
+        };
+        let (question, from) = match received {
+            Ok((length, from)) => (&packet[..length], from),
+            Err(error) => {
+                tracing::debug!(%error, "could not receive a DNS packet");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(permit) = queries.clone().try_acquire_owned() else {
+            if let Some(answer) = service.busy(question, DnsTransport::Udp) {
+                send(&socket, &answer, from).await;
+            }
+            continue;
+        };
+        let (question, service, socket) = (question.to_vec(), service.clone(), socket.clone());
+        answering.spawn(async move {
+            let _permit = permit;
+            if let Some(answer) = service.answer(&question, DnsTransport::Udp).await {
+                send(&socket, &answer, from).await;
+            }
+        });
+    };
+    finish(answering, drain).await;
+}
+
+async fn send(socket: &UdpSocket, answer: &[u8], to: SocketAddr) {
+    if let Err(error) = socket.send_to(answer, to).await {
+        tracing::debug!(%error, %to, "could not send a DNS answer");
+    }
+}
+
+async fn serve_tcp(
+    listener: TcpListener,
+    service: DnsService,
+    queries: Arc<Semaphore>,
+    mut state: watch::Receiver<PortState>,
+) {
+    let room = Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let drain = loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next() => {
+                report(ended);
+                continue;
+            }
+            limit = draining(&mut state) => break limit,
+        };
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a DNS connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = room.clone().try_acquire_owned() else {
+            service.connection_refused();
+            continue;
+        };
+        let (service, queries, state) = (service.clone(), queries.clone(), state.clone());
+        connections.spawn(async move {
+            let _place = place;
+            let _counted = service.connection();
+            if let Err(error) = serve_connection(socket, &service, &queries, state).await {
+                tracing::debug!(%error, "a DNS connection ended");
+            }
+        });
+    };
+    drop(listener);
+    finish(connections, drain).await;
+}
+
+/// Answers one question after the other until the client closes, stands still, or the port does not go on.
+async fn serve_connection(
+    mut socket: TcpStream,
+    service: &DnsService,
+    queries: &Semaphore,
+    mut state: watch::Receiver<PortState>,
+) -> anyhow::Result<()> {
+    socket.set_nodelay(true)?;
+    let mut packet = Vec::new();
+    loop {
+        let whole = tokio::select! {
+            whole = tokio::time::timeout(CONNECTION_PATIENCE, receive(&mut socket, &mut packet)) => whole,
+            _ = draining(&mut state) => return Ok(()),
+        };
+        let Some(is_whole) = whole.context("the client stands still")?? else { return Ok(()) };
+        let answer = match (is_whole, queries.try_acquire()) {
+            (false, _) => service.too_long(&packet, DnsTransport::Tcp),
+            (true, Ok(_permit)) => service.answer(&packet, DnsTransport::Tcp).await,
+            (true, Err(_)) => service.busy(&packet, DnsTransport::Tcp),
+        };
+        // Who sends what is no question has nothing to say.
+        let Some(answer) = answer else { return Ok(()) };
+        let length = u16::try_from(answer.len()).context("an answer is longer than a packet can be")?;
+        let framed = [&length.to_be_bytes()[..], &answer].concat();
+        tokio::time::timeout(CONNECTION_PATIENCE, socket.write_all(&framed))
+            .await
+            .context("the client does not take its answer")??;
+        if !is_whole {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads one packet: whether it is whole, or the beginning of one that is too long; nothing if the client has closed.
+async fn receive(socket: &mut TcpStream, packet: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
+    let mut length = [0; LENGTH_BYTES];
+    if socket.read(&mut length[..1]).await? == 0 {
+        return Ok(None);
+    }
+    socket.read_exact(&mut length[1..]).await?;
+    let length = usize::from(u16::from_be_bytes(length));
+    packet.resize(length.min(DNS_REQUEST_BYTES_MAX), 0);
+    socket.read_exact(packet).await?;
+    Ok(Some(length <= DNS_REQUEST_BYTES_MAX))
+}
+
+/// Resolves when the port shall not go on, with how long what is under way may take.
+async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
+    let ended = state.wait_for(|state| matches!(state, PortState::Draining(_))).await;
+    match ended.as_deref() {
+        Ok(PortState::Draining(limit)) => *limit,
+        Ok(PortState::Open) | Err(_) => Duration::ZERO,
+    }
+}
+
+/// Lets what is under way come to its end, for so long.
+async fn finish(mut tasks: JoinSet<()>, limit: Duration) {
+    let all = async {
+        while let Some(ended) = tasks.join_next().await {
+            report(ended);
+        }
+    };
+    if tokio::time::timeout(limit, all).await.is_err() && !limit.is_zero() {
+        tracing::info!("some DNS questions were not answered in time");
+    }
+    tasks.shutdown().await;
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a DNS question could not be answered");
+    }
+}

@@ -1,0 +1,246 @@
+//! Instances that come, change their health and go, and views of them: one of each service on each node, and one of all
+//! services that goes wherever somebody answers.
+//!
+//! What a write came to does not matter: once the cluster is quiet, every view must show what a linearizable read tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use headwater::client::{Endpoints, MaterializedView, ServiceHealth};
+use http::Request;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tower::{Service, ServiceExt};
+
+use super::{AsyncClientStep, Client, Lab, REQUEST_TIMEOUT};
+use crate::check::catalog::{Shown, Told};
+use crate::check::{Finding, Findings};
+use crate::client::Target;
+use crate::patience::Patience;
+
+const WRITERS: u64 = 3;
+const PAUSE: Duration = Duration::from_millis(25);
+const SERVICES: u64 = 3;
+const NODES: u64 = 4;
+const INSTANCES: u64 = 2;
+const STATUSES: [&str; 3] = ["passing", "warning", "critical"];
+/// How often what is not equal yet is looked at again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long a view may be silent before it is asked again.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Every view that was started; cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Views {
+    all: Arc<Mutex<Vec<Watched>>>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+#[derive(Clone)]
+struct Watched {
+    name: String,
+    /// None: all of them.
+    service: Option<String>,
+    view: MaterializedView<ServiceHealth>,
+    /// What was wrong with what it showed on the way, and how often it changed.
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    index: u64,
+    changes: usize,
+    wrong: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Writer;
+
+/// Writers, and views of what they write.
+pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
+    lab.clients(tasks, "catalog", WRITERS, PAUSE, |_| (), Writer);
+    let all: Vec<String> = lab.targets.iter().map(|target| target.address().to_owned()).collect();
+    for (node, address) in all.iter().enumerate() {
+        for service in services() {
+            let name = format!("{service} on node {}", node + 1);
+            lab.views.start(name, Some(service), std::slice::from_ref(address));
+        }
+        let mut endpoints = all.clone();
+        endpoints.rotate_left(node);
+        lab.views.start(format!("all services, begun on node {}", node + 1), None, &endpoints);
+    }
+}
+
+fn services() -> impl Iterator<Item = String> {
+    (0..SERVICES).map(|service| format!("service-{service}"))
+}
+
+impl AsyncClientStep<()> for Writer {
+    async fn step(&self, client: &mut Client, (): &mut ()) {
+        let host = format!("host-{}", client.below(NODES));
+        let service = format!("service-{}", client.below(SERVICES));
+        let id = format!("{service}-{}", client.below(INSTANCES));
+        let check = |about: &str, status: u64| {
+            json!({"CheckID": format!("check-{about}"), "Name": "health", "ServiceID": about,
+                   "Status": STATUSES[status as usize]})
+        };
+        let status = client.below(STATUSES.len() as u64);
+        let (path, body) = match client.below(20) {
+            0..12 => {
+                let value = client.value();
+                let body = json!({"Node": host, "Address": "10.0.0.1", "Check": check(&id, status),
+                    "Service": {"ID": id, "Service": service, "Port": 1000, "Meta": {"value": value}}});
+                ("register", body)
+            }
+            // A check of the node concerns every instance on it.
+            12..14 => ("register", json!({"Node": host, "Address": "10.0.0.1", "Check": check("", status)})),
+            14 => ("register", json!({"Node": host, "Address": format!("10.0.0.{}", 2 + client.below(200))})),
+            15..19 => ("deregister", json!({"Node": host, "ServiceID": id})),
+            _ => ("deregister", json!({"Node": host})),
+        };
+        let node = client.node();
+        let target = client.lab.targets[node].clone();
+        if put(&target, path, &body).await.is_err() {
+            // As clients do: a node that does not answer is not asked again at once.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Views {
+    fn start(&self, name: String, service: Option<String>, addresses: &[String]) {
+        let topic = service.as_deref().map_or_else(ServiceHealth::of_all, ServiceHealth::of);
+        let endpoints = Endpoints::new(addresses).expect("invariant: addresses are made by the rig");
+        let view = MaterializedView::start(topic, endpoints);
+        let watched = Watched { name, service, view, seen: Arc::default() };
+        self.tasks.lock().spawn(watched.clone().follow());
+        self.all.lock().push(watched);
+    }
+
+    /// Ends them all.
+    pub(crate) fn stop(&self) {
+        self.tasks.lock().abort_all();
+        self.all.lock().clear();
+    }
+
+    /// Compares every view with linearizable reads until they are equal, for as long as `patience` is.
+    pub(crate) async fn settle(&self, targets: &[Target], patience: Duration) -> Findings {
+        let mut findings = Findings::new("views");
+        let all = self.all.lock().clone();
+        let mut changes = 0;
+        let mut instances = 0;
+        for watched in &all {
+            let mut patience = Patience::new(patience);
+            loop {
+                let is_over = patience.is_over();
+                let difference = match read(targets, watched.service.as_deref()).await {
+                    Ok(told) => {
+                        instances = instances.max(told.len());
+                        watched.difference(&told)
+                    }
+                    Err(why) => Some(format!("there is nothing to compare with: {why}")),
+                };
+                match difference {
+                    None => break,
+                    Some(difference) if is_over => {
+                        findings.add(Finding::new(
+                            "a view differs once all is quiet",
+                            format!("{}: {difference}", watched.name),
+                        ));
+                        break;
+                    }
+                    Some(_) => tokio::time::sleep(AGAIN).await,
+                }
+            }
+            let seen = watched.seen.lock();
+            changes += seen.changes;
+            for wrong in &seen.wrong {
+                findings.add(Finding::new("a view went wrong on the way", format!("{}: {wrong}", watched.name)));
+            }
+        }
+        findings.scope(format!("{} views, {changes} changes, {instances} instances at the end", all.len()))
+    }
+}
+
+impl Watched {
+    /// Looks at everything that the view shows.
+    async fn follow(self) {
+        loop {
+            let index = self.seen.lock().index;
+            // Nobody answers now and then: the view goes on by itself.
+            let Ok(view) = self.view.query(index, SILENCE).await else {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            let mut seen = self.seen.lock();
+            if view.index < seen.index {
+                let wrong = format!("it went from {} back to {}", seen.index, view.index);
+                seen.wrong.push(wrong);
+            }
+            if let Some(wrong) = Shown::of(&view.state).beyond(view.index) {
+                seen.wrong.push(wrong);
+            }
+            seen.changes += usize::from(view.index > seen.index);
+            seen.index = view.index;
+        }
+    }
+
+    /// How what it shows differs from what was read; nothing if it does not.
+    fn difference(&self, told: &Told) -> Option<String> {
+        match self.view.latest() {
+            None => Some("it shows nothing".to_owned()),
+            Some(view) if view.is_stale => Some("its stream is broken".to_owned()),
+            Some(view) => Shown::of(&view.state).difference(told),
+        }
+    }
+}
+
+/// The instances of a service, or of all, as a linearizable read tells them.
+async fn read(targets: &[Target], service: Option<&str>) -> Result<Told, String> {
+    let names: Vec<String> = service.map_or_else(|| services().collect(), |name| vec![name.to_owned()]);
+    let mut told = BTreeMap::new();
+    for name in names {
+        // Any node will do; each is asked in turn.
+        let mut answer = Err("there are no nodes".to_owned());
+        for target in targets {
+            answer = call(target, Request::get(format!("/v1/health/service/{name}?consistent")), Bytes::new()).await;
+            if answer.is_ok() {
+                break;
+            }
+        }
+        told.extend(Told::of(&answer?)?.into_instances());
+    }
+    Ok(Told::new(told))
+}
+
+async fn put(target: &Target, path: &str, body: &Value) -> Result<(), String> {
+    let request = Request::put(format!("/v1/catalog/{path}"));
+    call(target, request, body.to_string().into()).await.map(drop)
+}
+
+/// Sends a request once and reads its answer.
+async fn call(target: &Target, request: http::request::Builder, body: Bytes) -> Result<Value, String> {
+    let request = request.body(Body::new(http_body_util::Full::new(body))).map_err(|error| error.to_string())?;
+    let answered = async {
+        let mut channel = target.channel().await?;
+        let ready = channel.ready().await.map_err(|error| error.to_string())?;
+        let response = ready.call(request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+        match status.is_success() {
+            true => serde_json::from_slice(&body).map_err(|error| format!("{error}: {body:?}")),
+            false => Err(format!("{status}: {}", String::from_utf8_lossy(&body))),
+        }
+    };
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, answered).await;
+    let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+    if answer.is_err() {
+        target.forget();
+    }
+    answer
+}

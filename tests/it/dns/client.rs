@@ -1,0 +1,140 @@
+//! Those who ask: a resolver as programs have it, and one that shows the packets.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use headwater::node::RequestContext;
+use headwater::types::catalog::{Check, CheckStatus, Node, Registration, Service};
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{Name, RecordType};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+
+use crate::cluster::{Cluster, within};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A resolver that asks one server and remembers nothing.
+pub(super) fn resolver(server: SocketAddr) -> TokioResolver {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = server.port();
+        connection
+    });
+    let server = NameServerConfig::new(server.ip(), true, connections.into());
+    let config = ResolverConfig::from_parts(None, vec![], vec![server]);
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    let options = builder.options_mut();
+    options.cache_size = 0;
+    options.timeout = PATIENCE;
+    builder.build().unwrap()
+}
+
+/// A question, with the size of packets that its sender takes, if it says so.
+pub(super) fn question(name: &str, wanted: RecordType, payload: Option<u16>) -> Message {
+    let mut message = Message::new(4711, MessageType::Query, OpCode::Query);
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), wanted));
+    if let Some(payload) = payload {
+        let mut edns = Edns::new();
+        edns.set_max_payload(payload);
+        message.set_edns(edns);
+    }
+    message
+}
+
+/// What a packet is answered with over UDP.
+pub(super) async fn udp_packet(server: SocketAddr, packet: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(server).await.unwrap();
+    socket.send(packet).await.unwrap();
+    let mut answer = vec![0; 65_536];
+    let length = within("an answer over UDP", socket.recv(&mut answer)).await.unwrap();
+    answer.truncate(length);
+    answer
+}
+
+/// The answer over UDP.
+pub(super) async fn udp(server: SocketAddr, question: &Message) -> Message {
+    Message::from_vec(&udp_packet(server, &question.to_vec().unwrap()).await).unwrap()
+}
+
+/// A connection for any number of questions.
+pub(super) struct Connection(TcpStream);
+
+impl Connection {
+    pub(super) async fn open(server: SocketAddr) -> Self {
+        Self(within("a connection", TcpStream::connect(server)).await.unwrap())
+    }
+
+    pub(super) async fn send(&mut self, packet: &[u8]) {
+        self.try_send(packet).await.unwrap();
+    }
+
+    /// Sends a packet to a server that may have closed.
+    pub(super) async fn try_send(&mut self, packet: &[u8]) -> std::io::Result<()> {
+        let length = u16::try_from(packet.len()).unwrap();
+        self.0.write_all(&[&length.to_be_bytes()[..], packet].concat()).await
+    }
+
+    /// The next answer; none once the server has closed.
+    pub(super) async fn receive(&mut self) -> Option<Message> {
+        let mut length = [0; 2];
+        let mut answer = Vec::new();
+        let received = async {
+            self.0.read_exact(&mut length).await?;
+            answer.resize(usize::from(u16::from_be_bytes(length)), 0);
+            self.0.read_exact(&mut answer).await
+        };
+        within("an answer over TCP", received).await.ok()?;
+        Some(Message::from_vec(&answer).unwrap())
+    }
+
+    pub(super) async fn ask(&mut self, question: &Message) -> Message {
+        self.send(&question.to_vec().unwrap()).await;
+        self.receive().await.expect("an answer")
+    }
+}
+
+/// The answer over TCP.
+pub(super) async fn tcp(server: SocketAddr, question: &Message) -> Message {
+    Connection::open(server).await.ask(question).await
+}
+
+/// What is asked for, as lines: the code, then the data of the answers, sorted.
+pub(super) fn told(answer: &Message) -> Vec<String> {
+    let mut lines: Vec<String> = answer.answers.iter().map(|record| record.data.to_string()).collect();
+    lines.sort();
+    lines.insert(0, format!("{:?}", answer.metadata.response_code));
+    lines
+}
+
+/// An instance of `name` on a node of its own, with one check.
+pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registration {
+    Registration {
+        node: Node { name: format!("n{number}"), address: format!("10.0.0.{number}"), ..Node::default() },
+        service: Some(Service { id: format!("{name}-1"), name: name.into(), port: 8080, ..Service::default() }),
+        checks: vec![Check {
+            id: format!("{name}-health"),
+            service_id: format!("{name}-1"),
+            status,
+            ..Check::default()
+        }],
+        ..Registration::default()
+    }
+}
+
+/// Registers at one member; returns once every member has it.
+pub(super) async fn register(cluster: &Cluster, at: usize, registration: Registration) {
+    let done = cluster.node(at).register(&RequestContext::within(PATIENCE), registration).await.unwrap();
+    applied(cluster, done.index).await;
+}
+
+/// Returns once every member has applied `index`.
+pub(super) async fn applied(cluster: &Cluster, index: headwater::types::LogIndex) {
+    for member in cluster.running() {
+        let mut applied = cluster.node(member).applied();
+        within("all members have it", applied.wait_for(|applied| *applied >= index)).await.unwrap();
+    }
+}
