@@ -10,6 +10,7 @@
 pub mod alarm;
 pub mod backup;
 pub mod command;
+pub mod entity;
 pub mod event;
 pub mod ids;
 pub mod kv;
