@@ -31,7 +31,7 @@ mod topic;
 mod window;
 
 pub use catch_up::{Chunk, History, ScanLimits};
-pub use commit::{Commit, Item};
+pub use commit::{Commit, Derived, Item};
 pub use events::EventPublisher;
 pub use feed::{Feed, FeedOptions, FeedStats, Start};
 pub use kv::{Encoding, Kv, KvMemo};
