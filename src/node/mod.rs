@@ -21,6 +21,7 @@ mod resource;
 mod restore;
 mod start;
 mod tasks;
+mod watcher;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,6 +46,10 @@ pub use resource::{
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
+pub use watcher::{
+    ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntityPosition, EntitySpace,
+    EntityStart, EntityWatch, Told as ToldChanges,
+};
 #[cfg(test)]
 pub(crate) use {history::StateHistory, key_watch::resolve_from};
 
@@ -85,6 +90,7 @@ struct Inner {
     backups: backup::Backups,
     quota: QuotaOptions,
     resources: resource::Resources,
+    watchers: watcher::Watchers,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,

@@ -17,6 +17,7 @@ use super::members::{Members, OwnMember};
 use super::proposer::Proposer;
 use super::resource;
 use super::tasks;
+use super::watcher;
 use super::{Identity, Inner, Node};
 use crate::raft::{self, Consensus, ConsensusOptions, MemberInfo, Timing};
 use crate::storage::log::{LogDb, LogOptions, WeakLog};
@@ -200,6 +201,7 @@ impl Node {
                 backups,
                 quota: options.quota,
                 resources: resource::Resources::new(&events),
+                watchers: watcher::Watchers::default(),
                 defragmenting: Arc::default(),
                 serving,
                 reclaimed,
@@ -213,6 +215,7 @@ impl Node {
         tokio::spawn(events.resources().wake_readers());
         tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
         tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
+        tokio::spawn(watcher::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::reap(consensus.clone(), Arc::downgrade(&node.inner), reaper));
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
