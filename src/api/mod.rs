@@ -16,12 +16,14 @@ mod gateway;
 mod health;
 mod http;
 mod keep_alive;
+mod leader_probe;
 mod metrics;
 mod resource;
 mod rest;
 mod service;
 mod watch_metrics;
 mod watch_service;
+mod watcher;
 
 use std::time::Duration;
 

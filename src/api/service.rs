@@ -39,6 +39,7 @@ use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, 
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::watch_metrics::WatchMetrics;
+use super::watcher::{WatchPath, WatcherService};
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::early::etcd_server::EtcdServer;
@@ -68,7 +69,9 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let inner = Inner {
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
-        resource: ResourceService::new(node.clone(), options, watch_metrics),
+        resource: ResourceService::new(node.clone(), options, watch_metrics.clone()),
+        watcher: WatcherService::new(node.clone(), options, watch_metrics),
+        watch_path: WatchPath::new(node.clone(), &registry)?,
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
         methods,
@@ -118,6 +121,8 @@ struct Inner {
     watch: WatchService,
     early_watch: EarlyWatchService,
     resource: ResourceService,
+    watcher: WatcherService,
+    watch_path: WatchPath,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
     reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -143,13 +148,14 @@ enum Face {
     Lock,
     Election,
     Resource,
+    Watcher,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -160,6 +166,7 @@ impl Face {
         Self::Lock,
         Self::Election,
         Self::Resource,
+        Self::Watcher,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -178,6 +185,7 @@ impl Face {
             Self::Lock => "v3lockpb.Lock",
             Self::Election => "v3electionpb.Election",
             Self::Resource => "hashicorp.consul.resource.ResourceService",
+            Self::Watcher => "google.watcher.v1.Watcher",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -273,6 +281,7 @@ impl Inner {
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),
             Face::Resource => self.resource.call(request),
+            Face::Watcher => self.watcher.call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),
@@ -304,6 +313,9 @@ where
         } else if Rest::owns(request.uri().path()) {
             let calls = GrpcCalls(Arc::clone(&self.inner));
             Kind::Gateway(self.inner.rest.call(calls, request.map(Body::new)))
+        } else if WatchPath::owns(request.uri().path()) {
+            let calls = GrpcCalls(Arc::clone(&self.inner));
+            Kind::Gateway(self.inner.watch_path.call(calls, request.map(Body::new)))
         } else {
             Kind::Http(self.inner.http.clone().call(request))
         })
