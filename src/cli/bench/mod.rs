@@ -7,6 +7,7 @@
 mod clock;
 mod cpu;
 mod drive;
+mod follow;
 mod lease;
 mod ledger;
 mod protobuf;
@@ -24,6 +25,7 @@ use clap::{Args, Subcommand};
 use super::error::CliError;
 use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
+use follow::FollowArgs;
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
 use watch::{WatchArgs, WatchLatencyArgs};
@@ -61,6 +63,7 @@ enum WorkloadArgs {
     Watch(WatchArgs),
     /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
     WatchLatency(WatchLatencyArgs),
+    Follow(FollowArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -136,6 +139,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::LeaseExpiry(args) => return lease::expiry(args, endpoints, client),
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
+        WorkloadArgs::Follow(args) => return follow::run(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
         WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),
