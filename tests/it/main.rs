@@ -20,3 +20,4 @@ mod resource_tools;
 mod resources;
 mod url_authority;
 mod watch;
+mod watcher;

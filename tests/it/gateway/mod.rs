@@ -1,6 +1,6 @@
 //! JSON over HTTP (spec: etcd §4.6), on real members by real connections.
 
 mod calls;
-mod client;
+pub mod client;
 mod docs;
 mod streams;
