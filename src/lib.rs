@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod client;
 pub mod codec;
 pub mod controller;
 pub mod fsm;

@@ -29,9 +29,22 @@ pub mod v3electionpb {
     tonic::include_proto!("v3electionpb");
 }
 
-/// Typed resources (`proto/consul/resource.proto`), and the units of tenancy.
+/// Subscribing to the service catalog (`proto/consul/subscribe.proto`).
+pub mod subscribe {
+    tonic::include_proto!("subscribe");
+}
+
+/// Typed resources (`proto/consul/resource.proto`), the units of tenancy, and what the service catalog consists of.
 pub mod hashicorp {
     pub mod consul {
+        pub mod internal {
+            pub mod common {
+                tonic::include_proto!("hashicorp.consul.internal.common");
+            }
+            pub mod service {
+                tonic::include_proto!("hashicorp.consul.internal.service");
+            }
+        }
         pub mod resource {
             tonic::include_proto!("hashicorp.consul.resource");
         }
@@ -56,6 +69,7 @@ pub mod google {
 }
 
 pub use google::watcher::v1 as pbwatcher;
+pub use hashicorp::consul::internal::{common as pbcommon, service as pbservice};
 pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
 
 /// The project's own packages, nested as they are named, for the same reason.

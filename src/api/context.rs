@@ -9,12 +9,14 @@ use tonic::{Request, Response};
 
 use super::etcd::errors::{Failure, Invalid};
 use crate::node::RequestContext;
-use crate::types::{LogIndex, Revision};
+use crate::types::{LogIndex, Revision, StoreEpoch};
 
 /// On every successful gRPC answer: the log index through which it was computed.
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
 /// On a request: the answer must come from a state at or past this log index.
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
+/// On the answer to a watch, and on a request that goes on after an index: the lineage that the index is from.
+pub(crate) const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 /// On the answer of who holds a lock or leads: the fencing token, which is the create revision of the owner's key.
 pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwater-fencing-token");
 /// On an error, with value `true`: the write may have taken effect, or may yet. Read before you retry.
@@ -71,6 +73,18 @@ pub(crate) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
         "n" => Duration::from_nanos(amount),
         _ => return None,
     })
+}
+
+/// The lineage that a request names.
+pub(crate) fn epoch(metadata: &HeaderMap) -> Result<Option<StoreEpoch>, ()> {
+    let Some(value) = metadata.get(HEADWATER_EPOCH) else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| u64::from_str_radix(text, 16).ok());
+    number.map(|number| Some(StoreEpoch(number))).ok_or(())
+}
+
+/// A lineage as text.
+pub(crate) fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
+    HeaderValue::try_from(format!("{:016x}", epoch.get())).expect("digits are text")
 }
 
 /// Makes an answer of a message and the index through which it was computed.

@@ -38,6 +38,7 @@ use super::http::{self as plain, cors};
 use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::resource::ResourceService;
 use super::rest::Rest;
+use super::subscribe::SubscribeService;
 use super::watch_metrics::WatchMetrics;
 use super::watcher::{WatchPath, WatcherService};
 use crate::node::Node;
@@ -70,8 +71,9 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
         resource: ResourceService::new(node.clone(), options, watch_metrics.clone()),
-        watcher: WatcherService::new(node.clone(), options, watch_metrics),
+        watcher: WatcherService::new(node.clone(), options, watch_metrics.clone()),
         watch_path: WatchPath::new(node.clone(), &registry)?,
+        subscribe: SubscribeService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
         methods,
@@ -123,6 +125,7 @@ struct Inner {
     resource: ResourceService,
     watcher: WatcherService,
     watch_path: WatchPath,
+    subscribe: SubscribeService,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
     reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -149,13 +152,14 @@ enum Face {
     Election,
     Resource,
     Watcher,
+    Subscribe,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -167,6 +171,7 @@ impl Face {
         Self::Election,
         Self::Resource,
         Self::Watcher,
+        Self::Subscribe,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -186,6 +191,7 @@ impl Face {
             Self::Election => "v3electionpb.Election",
             Self::Resource => "hashicorp.consul.resource.ResourceService",
             Self::Watcher => "google.watcher.v1.Watcher",
+            Self::Subscribe => "subscribe.StateChangeSubscription",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -282,6 +288,7 @@ impl Inner {
             Face::Election => self.election.clone().call(request),
             Face::Resource => self.resource.call(request),
             Face::Watcher => self.watcher.call(request),
+            Face::Subscribe => self.subscribe.call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),

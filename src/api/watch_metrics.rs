@@ -21,6 +21,7 @@ impl WatchMetrics {
         registry.register(Box::new(streams.clone()))?;
         registry.register(Box::new(events.clone()))?;
         registry.register(Box::new(FeedCollector::new(node.clone())?))?;
+        registry.register(Box::new(CatalogCollector::new(node.clone())?))?;
         Ok(Self { streams, events })
     }
 
@@ -83,6 +84,39 @@ impl Collector for FeedCollector {
             stats.scans,
             stats.scans_answered,
         ];
+        for (gauge, value) in self.gauges.iter().zip(values) {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        self.gauges.iter().flat_map(Collector::collect).collect()
+    }
+}
+
+/// What the feed of the service catalog says when it is asked.
+struct CatalogCollector {
+    node: Node,
+    gauges: [IntGauge; 4],
+}
+
+impl CatalogCollector {
+    fn new(node: Node) -> Result<Self, prometheus::Error> {
+        let gauges = [
+            IntGauge::new("headwater_catalog_subscriptions", "Streams and queries that wait for the catalog now.")?,
+            IntGauge::new("headwater_catalog_subjects", "Services, nodes and tables that somebody waits for now.")?,
+            IntGauge::new("headwater_catalog_lagging", "Subscriptions to the catalog that are catching up now.")?,
+            IntGauge::new("headwater_catalog_window_bytes", "Bytes that are kept for slow subscribers now.")?,
+        ];
+        Ok(Self { node, gauges })
+    }
+}
+
+impl Collector for CatalogCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let stats = self.node.catalog_stats();
+        let values = [stats.subscriptions, stats.subjects, stats.lagging, stats.window_bytes];
         for (gauge, value) in self.gauges.iter().zip(values) {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }

@@ -1,7 +1,7 @@
 //! The command line: `headwater serve`, the client commands, loading and checking data, and the load generator.
 //!
-//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, and for
-//! `resource` the resource service), so that every client command works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
+//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, for
+//! `resource` the resource service, for `subscribe` that of the catalog), so that every client command works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
 //! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
 //! certainly not carried out or is idempotent by nature.
 
@@ -22,6 +22,7 @@ mod resource;
 mod serve;
 mod snapshot;
 mod status;
+mod subscribe;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -131,6 +132,7 @@ enum Command {
     /// Hand leadership to another member
     MoveLeader(members::MoveLeaderArgs),
     Resource(resource::ResourceArgs),
+    Subscribe(subscribe::SubscribeArgs),
     /// Write every line of a file as a key
     Load(data::load::LoadArgs),
     /// Read what `load` wrote and compare it with the file
@@ -162,6 +164,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Members => on_cluster(client, async |c| members::list(c, client).await),
         Command::MoveLeader(args) => on_cluster(client, async |c| members::move_leader(args, c, client).await),
         Command::Resource(args) => on_cluster(client, async |c| resource::run(args, c, client).await),
+        Command::Subscribe(args) => on_cluster(client, async |_| subscribe::run(args, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
         Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
     }

@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::CodecError;
 use super::kv::{read_query, read_range, required, unknown, write_query, write_range};
-use super::{alarm, lease, resource};
+use super::{alarm, catalog, lease, resource};
 use crate::pb::internal as pb;
 use crate::types::limits::TXN_DEPTH_MAX;
 use crate::types::{
@@ -44,6 +44,7 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::SetAlarm(set) => pb::proposal::Command::SetAlarm(alarm::write_alarm(set)),
         Command::SetQuota(quota) => pb::proposal::Command::SetQuota(alarm::write_quota(*quota)),
         Command::Resource(command) => pb::proposal::Command::Resource(resource::write_command(command)),
+        Command::Catalog(command) => pb::proposal::Command::Catalog(catalog::write_command(command)),
     };
     // Every command so far changes what every node holds, so none is skippable.
     let message = pb::Proposal { unix_ms: proposal.unix_ms, skippable: false, command: Some(command) };
@@ -78,6 +79,7 @@ pub fn decode_proposal(bytes: Bytes) -> Result<Option<Proposal>, CodecError> {
         Some(pb::proposal::Command::SetAlarm(set)) => Command::SetAlarm(alarm::read_alarm(&set)?),
         Some(pb::proposal::Command::SetQuota(quota)) => Command::SetQuota(alarm::read_quota(quota)),
         Some(pb::proposal::Command::Resource(command)) => Command::Resource(resource::read_command(command)?),
+        Some(pb::proposal::Command::Catalog(command)) => Command::Catalog(catalog::read_command(command)?),
         None if message.skippable => return Ok(None),
         None => return Err(CodecError::UnknownCommand),
     };

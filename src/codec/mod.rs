@@ -1,11 +1,12 @@
 //! How the project's own records become bytes and come back: on disk, in the log, and from node to node.
 //!
 //! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to the leader ([`command`],
-//! [`outcome`], [`lease`], [`backup`], [`resource`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
+//! [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`], protobuf). Knows nothing of where the bytes go. Invariant: bytes once written can be read by every later version
 //! (a leading format byte, golden tests), and bytes that this version does not understand are an error, never a guess.
 
 mod alarm;
 pub mod backup;
+pub mod catalog;
 pub mod command;
 mod error;
 mod kv;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{read_kv, read_result, required, write_kv, write_result};
-use super::resource;
+use super::{catalog, resource};
 use crate::pb::internal as pb;
 use crate::types::{Applied, Deleted, LogIndex, Outcome, PutDone, Ranged, Refusal, Revision, TxnDone, TxnOpDone};
 
@@ -31,6 +31,7 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::AlarmSet { was_active } => pb::applied::Outcome::AlarmSet(pb::AlarmSet { was_active: *was_active }),
         Outcome::QuotaSet => pb::applied::Outcome::QuotaSet(pb::Unit {}),
         Outcome::Resource(outcome) => pb::applied::Outcome::Resource(resource::write_outcome(outcome)),
+        Outcome::Catalog(done) => pb::applied::Outcome::Catalog(catalog::write_done(*done)),
         Outcome::Refused(refusal) => pb::applied::Outcome::Refused(write_refusal(*refusal)),
     };
     let message = pb::Applied { index: applied.index.get(), revision: applied.revision.get(), outcome: Some(outcome) };
@@ -59,6 +60,7 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::AlarmSet(pb::AlarmSet { was_active }) => Outcome::AlarmSet { was_active },
         pb::applied::Outcome::QuotaSet(pb::Unit {}) => Outcome::QuotaSet,
         pb::applied::Outcome::Resource(outcome) => Outcome::Resource(resource::read_outcome(outcome)?),
+        pb::applied::Outcome::Catalog(done) => Outcome::Catalog(catalog::read_done(&done)),
         pb::applied::Outcome::Refused(refusal) => Outcome::Refused(read_refusal(&refusal)?),
     };
     Ok(Applied { index: LogIndex(message.index), revision: Revision(message.revision), outcome })
@@ -135,6 +137,7 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
         Refusal::NoSpace => pb::refusal::Reason::NoSpace(pb::Unit {}),
         Refusal::Corrupt => pb::refusal::Reason::Corrupt(pb::Unit {}),
         Refusal::Resource(refusal) => pb::refusal::Reason::Resource(refusal as i32),
+        Refusal::Catalog(refusal) => pb::refusal::Reason::Catalog(refusal as i32),
     };
     pb::Refusal { reason: Some(reason) }
 }
@@ -152,5 +155,6 @@ fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
         pb::refusal::Reason::NoSpace(pb::Unit {}) => Refusal::NoSpace,
         pb::refusal::Reason::Corrupt(pb::Unit {}) => Refusal::Corrupt,
         pb::refusal::Reason::Resource(number) => Refusal::Resource(resource::read_refusal(*number)?),
+        pb::refusal::Reason::Catalog(number) => Refusal::Catalog(catalog::read_refusal(*number)?),
     })
 }

@@ -8,20 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use super::wire;
+use crate::client::{BadEndpoint, channel};
 use crate::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
 use crate::pb::pbresource::{self, Resource};
 use crate::pb::v3electionpb::election_client::ElectionClient;
 use crate::types::resource::{ResourceId, Tenancy, Type};
 
-/// Longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often an open connection asks whether the other side is there, and how long it waits for an answer.
-const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Longest wait for one answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Resources that one answer to a list brings, count.
@@ -31,8 +28,8 @@ const PAGE_SIZE: usize = 500;
 #[derive(Debug, Error)]
 pub enum Error {
     /// An endpoint that is none.
-    #[error("{0:?} is not an endpoint; write HOST:PORT")]
-    Endpoint(String),
+    #[error(transparent)]
+    Endpoint(#[from] BadEndpoint),
     /// The server refused, or nobody answered. A write may or may not have been carried out if the code is
     /// `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
@@ -80,17 +77,9 @@ impl Client {
     ///
     /// [`Error::Endpoint`] for one that makes no sense. Needs a Tokio runtime around it.
     pub fn new<S: AsRef<str>>(endpoints: impl IntoIterator<Item = S>) -> Result<Self, Error> {
-        let channel = |name: &str| {
-            let refused = || Error::Endpoint(name.to_owned());
-            let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
-            let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused())?;
-            uri.port_u16().ok_or_else(refused)?;
-            let endpoint = Endpoint::from(uri).connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
-            Ok(endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).connect_lazy())
-        };
-        let channels = endpoints.into_iter().map(|name| channel(name.as_ref())).collect::<Result<Vec<_>, Error>>()?;
+        let channels = endpoints.into_iter().map(|name| channel(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
         if channels.is_empty() {
-            return Err(Error::Endpoint(String::new()));
+            return Err(BadEndpoint(String::new()).into());
         }
         Ok(Self { channels: channels.into(), current: Arc::default() })
     }

@@ -12,6 +12,7 @@
 
 mod alarm;
 mod bootstrap;
+mod catalog;
 mod compact;
 mod delete_range;
 mod lease_attach;
@@ -124,6 +125,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             Ok(Outcome::QuotaSet)
         }
         Command::Resource(command) => resource::apply(txn, index, command, want),
+        Command::Catalog(command) => catalog::apply(txn, index, command),
     }
 }
 

@@ -4,6 +4,7 @@
 //! always taken.
 
 use crate::storage::state::{StateReader, WriteTxn};
+use crate::types::catalog::{CatalogCommand, Check, Service};
 use crate::types::resource::{Condition, ResourceCommand};
 use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
@@ -43,6 +44,7 @@ fn cost_bytes(command: &Command) -> u64 {
             txn_bytes(&request.txn) + attaches(&request.success).max(attaches(&request.failure))
         }
         Command::Resource(command) => resource_bytes(command),
+        Command::Catalog(command) => catalog_bytes(command),
         Command::Bootstrap(_)
         | Command::DeleteRange(_)
         | Command::Compact(_)
@@ -84,6 +86,33 @@ fn resource_bytes(command: &ResourceCommand) -> u64 {
     }
 }
 
+/// About what a registration takes: texts that may be long are counted, the rest is in the overhead of a row.
+fn catalog_bytes(command: &CatalogCommand) -> u64 {
+    let service = |service: &Service| {
+        let tags: usize = service.tags.iter().map(String::len).sum();
+        let meta: usize = service.meta.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let more = service.proxy.more_json.len() + service.connect.more_json.len();
+        PUT_OVERHEAD_BYTES + (service.name.len() + service.id.len() + tags + meta + more) as u64
+    };
+    let check = |check: &Check| {
+        let texts = check.id.len() + check.name.len() + check.notes.len() + check.output.len();
+        PUT_OVERHEAD_BYTES + texts as u64
+    };
+    match command {
+        CatalogCommand::Register(registration) => {
+            let node = &registration.node;
+            let meta: usize = node.meta.iter().map(|(key, value)| key.len() + value.len()).sum();
+            let rows = registration.service.iter().map(service).chain(registration.checks.iter().map(check));
+            PUT_OVERHEAD_BYTES + (node.name.len() + meta) as u64 + rows.sum::<u64>()
+        }
+        CatalogCommand::SetGateway(gateway) => {
+            let links = gateway.services.iter().map(|link| PUT_OVERHEAD_BYTES + link.name.len() as u64);
+            PUT_OVERHEAD_BYTES + links.sum::<u64>()
+        }
+        CatalogCommand::Deregister(_) | CatalogCommand::DeleteGateway(_) => 0,
+    }
+}
+
 /// The dearer list, whichever will run.
 fn txn_bytes(txn: &Txn) -> u64 {
     let ops = |ops: &[TxnOp]| {
@@ -109,7 +138,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseRevoke(_)
         | Command::LeaseAttach(_)
         | Command::LeaseTxn(_)
-        | Command::Resource(_) => true,
+        | Command::Resource(_)
+        | Command::Catalog(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)

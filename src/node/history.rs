@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt};
 use crate::raft::off_thread;
 use crate::storage::state::{CommandHistory, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
+use crate::stream::{Catalog, Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
 use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
@@ -15,27 +15,41 @@ const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes can be told from history.
 pub(super) trait Recorded: Topic {
-    /// What a command changed, as far as the topic wants to know.
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError>;
+    /// What a command changed, as far as the topic wants to know. The command comes from the history of `view`.
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
 }
 
 impl Recorded for Kv {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
-        Ok(CommitEvents { index: command.index, revision: command.head.revision, kv, resources: [].into() })
+        Ok(CommitEvents {
+            index: command.index,
+            revision: command.head.revision,
+            kv,
+            resources: [].into(),
+            catalog: [].into(),
+        })
     }
 }
 
 impl Recorded for Resources {
-    fn events_of(command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let index = command.index;
         let records = command.records.iter().filter(|record| record.table == Table::Resource);
         let event = |record: &crate::storage::state::HistoryRecord| {
             Ok(ResourceEvent { kind: record.kind, resource: record.resource(index)?.into() })
         };
         let resources = records.map(event).collect::<Result<_, StorageError>>()?;
-        Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources })
+        Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources, catalog: [].into() })
+    }
+}
+
+impl Recorded for Catalog {
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let catalog = view.catalog_events(&command)?;
+        let CommandHistory { index, head, .. } = command;
+        Ok(CommitEvents { index, revision: head.revision, kv: [].into(), resources: [].into(), catalog })
     }
 }
 
@@ -95,7 +109,7 @@ fn scan<T: Recorded>(
     let mut failed = None;
     view.history(after.next(), |command| {
         let index = command.index;
-        match T::events_of(command) {
+        match T::events_of(view, command) {
             Ok(events) => {
                 if let Some(commit) = Commit::new(&events) {
                     bytes += commit.bytes();

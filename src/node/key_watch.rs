@@ -10,7 +10,9 @@ use super::{Node, NodeError, RequestContext};
 use crate::node::Consistency;
 use crate::storage::state::{StateReader, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{CloseReason, EventPublisher, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription};
+use crate::stream::{
+    CloseReason, EventPublisher, FeedStats, Item, Kv, ListingError, Session, Start, StatePoint, Subscription,
+};
 use crate::types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
@@ -172,6 +174,15 @@ impl From<CloseReason> for NodeError {
     }
 }
 
+impl From<ListingError> for NodeError {
+    fn from(error: ListingError) -> Self {
+        match error {
+            ListingError::Timeout => Self::Timeout,
+            ListingError::Closed(reason) => reason.into(),
+        }
+    }
+}
+
 /// Whether nothing was there before, as the change itself tells.
 fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
@@ -254,6 +265,7 @@ mod tests {
             revision: None,
             kv: [event.clone()].into(),
             resources: [].into(),
+            catalog: [].into(),
         };
         feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
         std::iter::from_fn(|| reader.try_next().unwrap()).collect()

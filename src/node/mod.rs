@@ -7,6 +7,7 @@
 mod alarms;
 mod backup;
 mod barrier;
+mod catalog;
 mod contest;
 mod context;
 mod error;
@@ -31,9 +32,12 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
-pub use crate::stream::{CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint};
+pub use crate::stream::{
+    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
+};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
+pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
@@ -42,7 +46,7 @@ pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
 pub use reads::KvHash;
 pub use resource::{
-    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, Told, TypeMap, WatchStart,
+    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap, WatchStart,
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
@@ -76,6 +80,8 @@ pub struct Node {
 
 struct Inner {
     identity: Identity,
+    name: String,
+    datacenter: String,
     consensus: Consensus,
     store: Arc<StateStore>,
     log: WeakLog,
@@ -91,6 +97,7 @@ struct Inner {
     quota: QuotaOptions,
     resources: resource::Resources,
     watchers: watcher::Watchers,
+    catalog: catalog::Catalog,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,
@@ -180,6 +187,16 @@ impl Node {
         self.inner.identity
     }
 
+    /// How this node is called: its `node.name`, which is unique in the cluster.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The name of the cluster's datacenter in the service catalog.
+    pub fn datacenter(&self) -> &str {
+        &self.inner.datacenter
+    }
+
     /// The consensus of this node, for the peer port and for watching its end.
     pub fn consensus(&self) -> &Consensus {
         &self.inner.consensus
@@ -194,6 +211,11 @@ impl Node {
     /// The leader, provided that it showed life lately.
     pub fn live_leader(&self) -> Option<NodeId> {
         self.inner.consensus.live_leader()
+    }
+
+    /// How long ago the leader was last heard of: zero on the leader, `None` if never yet.
+    pub fn leader_contact(&self) -> Option<Duration> {
+        self.inner.consensus.leader_contact()
     }
 
     /// Turns true once this node has recovered what it had acknowledged before it was restarted, and serves.

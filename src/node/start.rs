@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use super::alarms::{self, QuotaOptions};
 use super::backup::Backups;
 use super::barrier::ReadBarrier;
+use super::catalog;
 use super::history::StateHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
 use super::long_reads::LongReads;
@@ -38,6 +39,8 @@ pub struct NodeOptions {
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// How this member is known to the others: its name, and where its clients connect.
     pub own: MemberInfo,
+    /// The name of the datacenter in the service catalog; equal on all members.
+    pub datacenter: String,
     /// Everything the node keeps is below this directory.
     pub data_dir: PathBuf,
     /// The clocks of consensus.
@@ -187,6 +190,8 @@ impl Node {
         let node = Self {
             inner: Arc::new(Inner {
                 identity,
+                name: options.own.name.clone(),
+                datacenter: options.datacenter.clone(),
                 proposer,
                 leases,
                 members,
@@ -202,6 +207,7 @@ impl Node {
                 quota: options.quota,
                 resources: resource::Resources::new(&events),
                 watchers: watcher::Watchers::default(),
+                catalog: catalog::Catalog::new(&events),
                 defragmenting: Arc::default(),
                 serving,
                 reclaimed,
@@ -214,6 +220,9 @@ impl Node {
         tokio::spawn(events.kv().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.kv()))));
         tokio::spawn(events.resources().wake_readers());
         tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
+        tokio::spawn(events.catalog().wake_readers());
+        tokio::spawn(events.catalog().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.catalog()))));
+        tokio::spawn(catalog::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(watcher::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));

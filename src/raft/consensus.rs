@@ -142,6 +142,11 @@ impl LeaderContact {
         self.last_ms.store(now_ms, Ordering::Relaxed);
     }
 
+    fn elapsed(&self) -> Option<Duration> {
+        let last = self.last_ms.load(Ordering::Relaxed);
+        (last != u64::MAX).then(|| self.origin.elapsed().saturating_sub(Duration::from_millis(last)))
+    }
+
     fn within(&self, limit: Duration) -> bool {
         let last = self.last_ms.load(Ordering::Relaxed);
         last != u64::MAX && self.origin.elapsed().as_millis() as u64 <= last + limit.as_millis() as u64
@@ -235,6 +240,14 @@ impl Consensus {
             self.inner.contact.within(self.inner.leader_silence_max)
         };
         alive.then_some(leader)
+    }
+
+    /// How long ago this member heard of its leader: zero if it leads, `None` if it has heard of none since it started.
+    pub fn leader_contact(&self) -> Option<Duration> {
+        match self.leading().leader {
+            Some(leader) if leader == self.inner.me => Some(Duration::ZERO),
+            _ => self.inner.contact.elapsed(),
+        }
     }
 
     /// Where the log stands.

@@ -147,6 +147,7 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
         node_id: owner.node_id,
         cluster_id: owner.cluster_id,
         own: own_info(config),
+        datacenter: config.consul.datacenter.clone(),
         initial_members: initial_members(config),
         data_dir: config.data_dir.clone(),
         timing: Timing {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::catalog::Catalog;
 use super::feed::{Feed, FeedOptions};
 use super::kv::Kv;
 use super::publisher::{Publisher, StatePoint};
@@ -15,12 +16,13 @@ use crate::types::{CommitEvents, LeaseChange};
 pub struct EventPublisher {
     kv: Arc<Feed<Kv>>,
     resources: Arc<Feed<Resources>>,
+    catalog: Arc<Feed<Catalog>>,
 }
 
 impl EventPublisher {
     /// A publisher for a state that is at `point`.
     pub fn new(point: StatePoint, options: FeedOptions) -> Self {
-        Self { kv: Feed::new(point, options), resources: Feed::new(point, options) }
+        Self { kv: Feed::new(point, options), resources: Feed::new(point, options), catalog: Feed::new(point, options) }
     }
 
     /// Changes of KV keys.
@@ -33,10 +35,16 @@ impl EventPublisher {
         &self.resources
     }
 
+    /// Changes of the service catalog.
+    pub fn catalog(&self) -> &Arc<Feed<Catalog>> {
+        &self.catalog
+    }
+
     /// Ends every subscription, and every one that is still made.
     pub fn close(&self, reason: CloseReason) {
         self.kv.close(reason.clone());
-        self.resources.close(reason);
+        self.resources.close(reason.clone());
+        self.catalog.close(reason);
     }
 }
 
@@ -44,6 +52,7 @@ impl Publisher for EventPublisher {
     fn publish(&self, commits: Vec<CommitEvents>) {
         self.kv.publish(&commits);
         self.resources.publish(&commits);
+        self.catalog.publish(&commits);
     }
 
     /// Leases are no topic: what ends with them are keys.
@@ -52,5 +61,6 @@ impl Publisher for EventPublisher {
     fn reset(&self, point: StatePoint) {
         self.kv.reset(point);
         self.resources.reset(point);
+        self.catalog.reset(point);
     }
 }

@@ -14,6 +14,7 @@
 //! reader:  live list ──(its next node left the window)──► window ──► history ──► window ──► live list
 //! ```
 
+mod catalog;
 mod catch_up;
 mod commit;
 mod events;
@@ -21,6 +22,7 @@ mod feed;
 mod intervals;
 mod kv;
 mod link;
+mod listing;
 mod publisher;
 mod resource;
 mod session;
@@ -30,11 +32,13 @@ mod subscription;
 mod topic;
 mod window;
 
+pub use catalog::{Catalog, CatalogIndex, CatalogMemo, CatalogSubject};
 pub use catch_up::{Chunk, History, ScanLimits};
 pub use commit::{Commit, Derived, Item};
 pub use events::EventPublisher;
 pub use feed::{Feed, FeedOptions, FeedStats, Start};
 pub use kv::{Encoding, Kv, KvMemo};
+pub use listing::{Effect, Entries, Listing, ListingError, Told};
 pub use publisher::{NoSubscribers, Publisher, StatePoint};
 pub use resource::{ResourceIndex, ResourceMemo, Resources};
 pub use session::Session;

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::catalog::CatalogCommand;
 use super::resource::ResourceCommand;
 use super::{
     KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,
@@ -50,6 +51,8 @@ pub enum Command {
     SetQuota(Quota),
     /// Changes resources.
     Resource(ResourceCommand),
+    /// Changes the service catalog.
+    Catalog(CatalogCommand),
 }
 
 /// Writes one key (spec: etcd §1.4).

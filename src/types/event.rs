@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::catalog::CatalogEvent;
 use super::{KeyValue, LogIndex, Resource, Revision};
 
 /// Everything that one command changed, in the order in which it changed it.
@@ -15,6 +16,8 @@ pub struct CommitEvents {
     pub kv: Arc<[KvEvent]>,
     /// Changes of resources.
     pub resources: Arc<[ResourceEvent]>,
+    /// What changes of the catalog mean to subscribers.
+    pub catalog: Arc<[CatalogEvent]>,
 }
 
 /// One change of one resource.

@@ -77,6 +77,20 @@ pub const LEARNER_LAG_MS_MAX: u64 = 1000;
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 /// Longest URL of a member, bytes.
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
+/// Longest name of a datacenter, bytes: a DNS label.
+pub const DATACENTER_NAME_BYTES_MAX: usize = 63;
+/// Largest body of a request of Consul's HTTP API that registers something, bytes.
+pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Requests of Consul's HTTP API that wait for a change at once, count; one more is refused.
+pub const CONSUL_WAITING_MAX: usize = 50_000;
+/// Longest time that one of them waits before its jitter, seconds (spec: consul §3.6).
+pub const CONSUL_WAIT_SECONDS_MAX: u64 = 600;
+/// Longest expression of a filter, bytes.
+pub const CONSUL_FILTER_BYTES_MAX: usize = 8 * 1024;
+/// Parts of a filter inside each other, count: evaluation goes as deep.
+pub const CONSUL_FILTER_DEPTH_MAX: usize = 64;
+/// Largest compiled pattern of a filter, bytes.
+pub const CONSUL_FILTER_PATTERN_BYTES_MAX: usize = 256 * 1024;
 /// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
 /// Longest uid that a client may name, bytes. Those that the server makes have 26.
@@ -93,6 +107,9 @@ pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
 /// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
 pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
+/// Changes since a kept snapshot of the catalog that are merged into it for one stream, count: beyond that they are sent one
+/// by one.
+pub const CATALOG_MERGED_CHANGES_MAX: usize = 1024;
 /// Largest set of descriptors of one type, bytes.
 pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
 /// Longest defaults of one type, bytes of JSON.
@@ -110,6 +127,12 @@ pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
 /// What all rules of a type may cost together for one resource, in nodes of expressions that are evaluated; 16 bytes of a
 /// text that is looked at or copied count as much. Bounds both time and memory.
 pub const TYPE_RULE_COST_MAX: u64 = 1_000_000;
+/// Longest name or id of a node, a service or a check, bytes.
+pub const CATALOG_NAME_BYTES_MAX: usize = 512;
+/// Checks in one registration, count.
+pub const CATALOG_CHECKS_MAX: usize = 1024;
+/// Services that a terminating gateway stands for, count.
+pub const GATEWAY_SERVICES_MAX: usize = 1024;
 /// Largest compiled pattern of `matches()` in a rule, bytes.
 pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
 /// Parts of the name of an element, count, from the top of its space; the last one has the rest of a longer key.

@@ -9,6 +9,7 @@
 
 pub mod alarm;
 pub mod backup;
+pub mod catalog;
 pub mod command;
 pub mod entity;
 pub mod event;

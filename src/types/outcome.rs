@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::catalog::{CatalogDone, CatalogRefusal};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 
@@ -55,6 +56,8 @@ pub enum Outcome {
     QuotaSet,
     /// Of [`Command::Resource`](super::Command::Resource).
     Resource(ResourceOutcome),
+    /// Of [`Command::Catalog`](super::Command::Catalog).
+    Catalog(CatalogDone),
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -152,4 +155,7 @@ pub enum Refusal {
     /// A rule of resources forbids it.
     #[error(transparent)]
     Resource(#[from] ResourceRefusal),
+    /// A rule of the catalog forbids it.
+    #[error(transparent)]
+    Catalog(#[from] CatalogRefusal),
 }

@@ -213,6 +213,7 @@ impl Cluster {
             node_id: owner.node_id,
             cluster_id: owner.cluster_id,
             own: self.info(index),
+            datacenter: "dc1".to_owned(),
             initial_members,
             data_dir: self.data_dir(index),
             timing: Timing {

@@ -18,6 +18,7 @@ mod real_clients;
 mod recovery;
 mod resource_tools;
 mod resources;
+mod subscribe;
 mod url_authority;
 mod watch;
 mod watcher;

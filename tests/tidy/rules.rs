@@ -23,7 +23,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("types", &[]),
     layer("pb", &[]),
     layer("schema", &["types"]),
-    layer("controller", &["types", "pb"]),
+    layer("client", &["pb"]),
+    layer("controller", &["types", "pb", "client"]),
     layer("codec", &["types", "pb"]),
     layer("storage", &["types", "codec"]),
     layer("stream", &["types"]),
@@ -32,7 +33,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("node", &["types", "codec", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api", &["types", "schema", "node", "pb"]),
     layer("server", &["types", "codec", "storage", "stream", "fsm", "raft", "node", "api", "pb"]),
-    layer("cli", &["types", "schema", "pb", "controller", "server"]),
+    layer("cli", &["types", "schema", "pb", "client", "controller", "server"]),
 ];
 
 /// Crates that one module owns: nobody else names them.

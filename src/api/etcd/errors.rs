@@ -202,6 +202,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
         // No request of this face is about resources.
         Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
+        Refusal::Catalog(_) => (Code::Internal, "etcdserver: refused by a rule of the catalog"),
     }
 }
 

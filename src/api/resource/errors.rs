@@ -122,7 +122,8 @@ fn node(error: &NodeError) -> Status {
             | Refusal::LeaseExists
             | Refusal::LeaseTtlTooLarge
             | Refusal::LeaseStale
-            | Refusal::Resource(_) => Code::Internal,
+            | Refusal::Resource(_)
+            | Refusal::Catalog(_) => Code::Internal,
         },
         NodeError::RequestTooLarge => Code::InvalidArgument,
         NodeError::TooManyRequests => Code::ResourceExhausted,

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::super::context;
 use super::validate::Invalid;
 use crate::node::{Consistency, PageToken, WatchStart};
 use crate::types::{LogIndex, StoreEpoch};
@@ -20,8 +21,6 @@ pub(super) const PAGE_SIZE: &str = "headwater-page-size";
 pub(super) const PAGE_TOKEN: HeaderName = HeaderName::from_static("headwater-page-token");
 /// On WatchList: begin after this log index, without a list.
 pub(super) const RESUME_INDEX: &str = "headwater-resume-index";
-/// On WatchList: the lineage that the index is from, as the watch before had it in the metadata of its answer.
-pub(super) const EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 
 /// How fresh a read must be (spec: consul §5.2): anything but `consistent` means whatever this node has.
 pub(super) fn consistency(metadata: &HeaderMap) -> Consistency {
@@ -70,19 +69,8 @@ fn read_token(value: &HeaderValue) -> Option<PageToken> {
 /// Where a watch begins.
 pub(super) fn watch_start(metadata: &HeaderMap) -> Result<WatchStart, Invalid> {
     let Some(index) = number(metadata, RESUME_INDEX)? else { return Ok(WatchStart::List) };
-    let epoch = match metadata.get(EPOCH) {
-        None => None,
-        Some(value) => {
-            let number = value.to_str().ok().and_then(|text| u64::from_str_radix(text, 16).ok());
-            Some(StoreEpoch(number.ok_or(Invalid::Metadata("headwater-epoch"))?))
-        }
-    };
+    let epoch = context::epoch(metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
     Ok(WatchStart::After(LogIndex(index), epoch))
-}
-
-/// A lineage as text.
-pub(super) fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
-    HeaderValue::try_from(format!("{:016x}", epoch.get())).expect("digits are text")
 }
 
 #[cfg(test)]
@@ -135,6 +123,6 @@ mod tests {
         ] {
             assert_eq!(watch_start(&metadata(pairs)), wanted, "{pairs:?}");
         }
-        assert_eq!(write_epoch(StoreEpoch(255)), "00000000000000ff");
+        assert_eq!(context::write_epoch(StoreEpoch(255)), "00000000000000ff");
     }
 }

@@ -3,19 +3,16 @@
 //! A stream pulls: what its client does not take is not in memory. Each change is encoded once for all streams.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::task::Poll;
-use std::time::Instant;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::Stream;
 use futures::stream::{self, StreamExt};
-use futures::{FutureExt, Stream};
 use prost::Message;
 use tonic::{Response, Status};
 
-use super::super::context::{self, HEADWATER_INDEX};
+use super::super::context::{self, HEADWATER_EPOCH, HEADWATER_INDEX};
 use super::super::frames::Frame;
+use super::super::patience::{Over, Patience, expired};
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::super::watch_service::Frames;
 use super::errors::{Failure, closed};
@@ -47,10 +44,8 @@ pub(super) async fn open(
     }
     let stream = WatchStream {
         watch,
-        session,
+        patience: Patience::new(&service.node, session, until),
         queue,
-        closing: service.node.streams_closing().boxed(),
-        expired: until.map(|until| expired(until).boxed()),
         _counted: service.metrics.stream(),
         metrics: service.metrics,
     };
@@ -58,22 +53,16 @@ pub(super) async fn open(
     let headers = response.metadata_mut().as_mut();
     headers.insert(HEADWATER_INDEX, index.get().into());
     if let Some(epoch) = service.node.epoch() {
-        headers.insert(metadata::EPOCH, metadata::write_epoch(epoch));
+        headers.insert(HEADWATER_EPOCH, context::write_epoch(epoch));
     }
     Ok(response)
 }
 
-async fn expired(until: Instant) {
-    tokio::time::sleep_until(until.into()).await;
-}
-
 struct WatchStream {
     watch: ResourceWatch,
-    session: Arc<Session>,
+    patience: Patience,
     /// Encoded and not yet taken: what is left of one command.
     queue: VecDeque<Frame>,
-    closing: BoxFuture<'static, ()>,
-    expired: Option<BoxFuture<'static, ()>>,
     _counted: StreamGuard,
     metrics: WatchMetrics,
 }
@@ -108,20 +97,10 @@ impl WatchStream {
 
     /// Waits until there may be something to read.
     async fn wait(&mut self) -> Result<(), Status> {
-        let Self { session, closing, expired, .. } = self;
-        std::future::poll_fn(|cx| {
-            if session.poll_raised(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            if closing.poll_unpin(cx).is_ready() {
-                return Poll::Ready(Err(closed(&CloseReason::Stopping)));
-            }
-            if expired.as_mut().is_some_and(|expired| expired.poll_unpin(cx).is_ready()) {
-                return Poll::Ready(Err(Status::deadline_exceeded("the time that the client gave the watch is over")));
-            }
-            Poll::Pending
+        self.patience.wait().await.map_err(|over| match over {
+            Over::Stopping => closed(&CloseReason::Stopping),
+            Over::Expired => expired(),
         })
-        .await
     }
 }
 

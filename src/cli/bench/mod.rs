@@ -13,6 +13,7 @@ mod ledger;
 mod protobuf;
 mod report;
 mod resource;
+mod subscribe;
 mod watch;
 mod wire;
 mod workload;
@@ -28,6 +29,7 @@ use drive::{Plan, Stop};
 use follow::FollowArgs;
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
+use subscribe::SubscribeArgs;
 use watch::{WatchArgs, WatchLatencyArgs};
 use workload::{Keys, Kind, Workload};
 
@@ -64,6 +66,9 @@ enum WorkloadArgs {
     /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
     WatchLatency(WatchLatencyArgs),
     Follow(FollowArgs),
+    /// Subscribe to services and change their health: how long a change takes, what subscriptions cost, how fast they come
+    /// back
+    Subscribe(SubscribeArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -140,6 +145,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
         WorkloadArgs::Follow(args) => return follow::run(args, endpoints, client),
+        WorkloadArgs::Subscribe(args) => return subscribe::run(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
         WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),

@@ -71,7 +71,9 @@ impl Model {
             Command::LeaseAttach(attach) => self.attach(&mut next, attach),
             Command::LeaseTxn(request) => self.lease_txn(&mut next, request).map(Outcome::Txn),
             Command::SetAlarm(_) | Command::SetQuota(_) => unreachable!("never made here: `alarm` has their tables"),
-            Command::Resource(_) => unreachable!("never made here: `resource` has a model of its own"),
+            Command::Resource(_) | Command::Catalog(_) => {
+                unreachable!("never made here: they have models of their own")
+            }
         };
         if outcome.is_ok() && next != self.now {
             self.revision += 1;

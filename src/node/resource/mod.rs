@@ -22,7 +22,7 @@ pub use reads::{Listed, PageToken, ResourceQuery};
 pub(super) use reaper::{ReaperBell, reap};
 pub use registry::{KnownType, TypeMap};
 pub(super) use units::keep_tenancy;
-pub use watch::{ResourceWatch, Told, WatchStart};
+pub use watch::{ResourceWatch, WatchStart};
 
 use super::Inner;
 use crate::stream::{self, EventPublisher, SnapshotCache};

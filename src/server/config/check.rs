@@ -8,11 +8,11 @@ use tracing_subscriber::EnvFilter;
 
 use super::settings::Draft;
 use super::{
-    ClusterConfig, Config, ConfigError, InitialMember, JoinConfig, LimitsConfig, LogConfig, NodeConfig, Problem,
-    QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
+    ClusterConfig, Config, ConfigError, ConsulConfig, InitialMember, JoinConfig, LimitsConfig, LogConfig, NodeConfig,
+    Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
 };
 use crate::types::NodeId;
-use crate::types::limits::{MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX};
+use crate::types::limits::{DATACENTER_NAME_BYTES_MAX, MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX};
 
 /// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
 /// 300/600 ms means 1.0 s without a leader (1.1 s at worst), so that writes resume well within 2 s; 500/1000 ms means
@@ -39,6 +39,8 @@ const WATCH: WatchConfig = WatchConfig {
 };
 /// etcd's: 5 s and two elections (spec: etcd §5.1).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
+/// Consul's.
+const DATACENTER: &str = "dc1";
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const WORKER_THREADS_MAX: u64 = 1024;
@@ -192,6 +194,16 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         (Ok(_), None) => {}
     }
 
+    let datacenter = draft.consul_datacenter.unwrap_or_else(|| DATACENTER.to_owned());
+    if !is_dns_label(&datacenter) {
+        found.add(
+            "consul.datacenter",
+            format!(
+                "{datacenter:?} is no name of a datacenter: 1 to 63 of a-z, 0-9, - and _, for it is part of DNS names"
+            ),
+        );
+    }
+
     if !found.0.is_empty() {
         return Err(ConfigError::Invalid { problems: found.0 });
     }
@@ -212,9 +224,16 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             bytes_max: draft.quota_bytes.unwrap_or(Some(QUOTA_BYTES_DEFAULT)),
             auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
         },
+        consul: ConsulConfig { datacenter },
         limits: LimitsConfig { request_timeout },
         log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
     })
+}
+
+/// What may stand between two dots of a name. Consul takes the underscore as well.
+fn is_dns_label(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    (1..=DATACENTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
 /// A node that joins is told by the cluster what others are told by their configuration.

@@ -60,6 +60,8 @@ pub struct Config {
     pub watch: WatchConfig,
     /// How much may be stored.
     pub quota: QuotaConfig,
+    /// The service catalog as Consul's clients see it.
+    pub consul: ConsulConfig,
     /// Limits that an operator may move; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
     /// What is logged, and how.
@@ -165,6 +167,13 @@ pub struct QuotaConfig {
     pub bytes_max: Option<u64>,
     /// Whether the alarm goes by itself once there is room again.
     pub auto_disarm: bool,
+}
+
+/// The service catalog as Consul's clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsulConfig {
+    /// The name of this cluster's datacenter: a DNS label in lower case, equal on all members.
+    pub datacenter: String,
 }
 
 /// Limits that an operator may move.

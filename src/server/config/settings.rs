@@ -53,6 +53,7 @@ pub(super) struct Draft {
     pub(super) watch_leader_loss_timeout: Option<Duration>,
     pub(super) quota_bytes: Option<Option<u64>>,
     pub(super) quota_auto_disarm: Option<bool>,
+    pub(super) consul_datacenter: Option<String>,
     pub(super) limits_request_timeout: Option<Duration>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
@@ -272,6 +273,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "false",
         help: "Whether that alarm goes by itself once nine tenths of the quota suffice",
         put: Put::Switch(|d, v| d.quota_auto_disarm = Some(v)),
+    },
+    Setting {
+        key: "consul.datacenter",
+        form: "NAME",
+        default: "dc1",
+        help: "The datacenter's name in the service catalog; the same on all members",
+        put: Put::Text(|d, v| d.consul_datacenter = Some(v)),
     },
     Setting {
         key: "limits.request-timeout",

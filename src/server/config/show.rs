@@ -64,6 +64,7 @@ impl Config {
             ("watch.leader-loss-timeout", duration(self.watch.leader_loss_timeout)),
             ("quota.backend-bytes", self.quota.bytes_max.map_or("off".into(), size)),
             ("quota.auto-disarm", self.quota.auto_disarm.into()),
+            ("consul.datacenter", self.consul.datacenter.as_str().into()),
             ("limits.request-timeout", duration(self.limits.request_timeout)),
             ("log.level", self.log.level.as_str().into()),
             ("log.format", format.into()),

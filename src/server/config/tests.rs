@@ -244,6 +244,8 @@ fn rules_between_settings() {
         ("[raft]\nelection-max = \"1600ms\"", "watch.leader-loss-timeout", "twice raft.election-max"),
         ("[watch]\nleader-loss-timeout = \"61m\"", "watch.leader-loss-timeout", "at most 1h"),
         ("[limits]\nrequest-timeout = \"100ms\"", "limits.request-timeout", "election"),
+        ("[consul]\ndatacenter = \"Paris 2\"", "consul.datacenter", "DNS"),
+        ("[consul]\ndatacenter = \"\"", "consul.datacenter", "DNS"),
         ("[log]\nlevel = \"a=b=c\"", "log.level", "neither"),
         ("[cluster]\ninitial = []", "cluster.initial", "does not name this node"),
     ];

@@ -26,11 +26,34 @@ pub enum Table {
     Kv = 1,
     /// Typed resources; their keys are those of [`resource_key`].
     Resource = 2,
+    /// Nodes of the catalog.
+    CatalogNode = 3,
+    /// Service instances of the catalog.
+    CatalogService = 4,
+    /// Checks of the catalog.
+    CatalogCheck = 5,
+    /// Terminating gateways of the catalog.
+    CatalogGateway = 6,
+    /// What commands meant to subscribers of the catalog. These records have no key and no versions: only history has them.
+    CatalogEvents = 7,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 2] = [Self::Kv, Self::Resource];
+    pub const ALL: [Self; 7] = [
+        Self::Kv,
+        Self::Resource,
+        Self::CatalogNode,
+        Self::CatalogService,
+        Self::CatalogCheck,
+        Self::CatalogGateway,
+        Self::CatalogEvents,
+    ];
+
+    /// Whether its records are of history alone.
+    pub(super) fn is_only_history(self) -> bool {
+        self == Self::CatalogEvents
+    }
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|table| *table as u8 == byte)
@@ -70,6 +93,11 @@ pub(super) fn revision(revision: Revision) -> [u8; 8] {
 /// Appends `table ‖ escaped key ‖ terminator`: what all versions of a key begin with.
 pub fn push_version_prefix(out: &mut Vec<u8>, table: Table, key: &[u8]) {
     out.push(table as u8);
+    push_terminated(out, key);
+}
+
+/// Appends `escaped key ‖ terminator`.
+pub(super) fn push_terminated(out: &mut Vec<u8>, key: &[u8]) {
     let mut rest = key;
     // Most keys have no zero byte, and a whole look for one is far quicker than byte by byte.
     if !key.contains(&0) {
@@ -84,6 +112,22 @@ pub fn push_version_prefix(out: &mut Vec<u8>, table: Table, key: &[u8]) {
     }
     out.extend_from_slice(rest);
     out.extend_from_slice(&TERMINATOR);
+}
+
+/// Reads back [`push_terminated`], with what follows it.
+pub(super) fn unescape_terminated(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    loop {
+        let zero = rest.iter().position(|&byte| byte == 0)?;
+        out.extend_from_slice(&rest[..zero]);
+        match rest.get(zero + 1)? {
+            0x01 => return Some((out, &rest[zero + 2..])),
+            0xff => out.push(0),
+            _ => return None,
+        }
+        rest = &rest[zero + 2..];
+    }
 }
 
 /// Appends the inverted log index that ends a version key.
@@ -149,7 +193,7 @@ pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
     out.into()
 }
 
-/// Kinds of entries in `index`. The numbers are on disk.
+/// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on disk.
 const INDEX_LEASE_KEY: u8 = 1;
 const INDEX_OWNED: u8 = 2;
 
@@ -195,7 +239,7 @@ pub(super) const META_ALARMS: &[u8] = &[6];
 
 /// First byte of what is known of a type of resources.
 const META_TYPE: u8 = 7;
-/// First byte of a count of resources in a unit of tenancy.
+/// First byte of a count of resources in a unit of tenancy; 9 is that of the catalog's query indexes (`catalog::keys`).
 const META_UNIT: u8 = 8;
 
 /// The `meta` entry of a type of resources.
@@ -303,7 +347,8 @@ mod tests {
         assert_eq!(parse_history(&[0; 13]), None);
         assert_eq!(Table::from_byte(1), Some(Table::Kv));
         assert_eq!(Table::from_byte(2), Some(Table::Resource));
-        assert_eq!(Table::from_byte(3), None);
+        assert_eq!(Table::from_byte(7), Some(Table::CatalogEvents));
+        assert_eq!(Table::from_byte(8), None);
         assert_eq!(Table::from_byte(0), None);
     }
 
@@ -344,6 +389,7 @@ mod tests {
             let (prefix, read) = split_version(&encoded).expect("a version key");
             prop_assert_eq!(read, LogIndex(index));
             prop_assert_eq!(unescaped(prefix), key.clone());
+            prop_assert_eq!(unescape_terminated(&encoded[1..]), Some((key.clone(), &encoded[encoded.len() - INDEX_LEN..])));
             prop_assert_eq!(version_prefix_of(&encoded), prefix);
             prop_assert!(in_prefix_domain(&encoded));
         }

@@ -6,6 +6,7 @@
 //! applied position inside it.
 
 mod cache;
+mod catalog;
 mod db;
 mod files;
 mod filter;
@@ -26,6 +27,7 @@ mod txn;
 mod type_record;
 mod view;
 
+pub use catalog::{CatalogReader, CatalogRow, StoredRow, mesh_name, node_key, on_node_key};
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;
 pub use options::StateOptions;

@@ -24,8 +24,18 @@ pub(super) struct Change {
     pub(super) table: Table,
     pub(super) kind: ChangeKind,
     pub(super) kv: KeyValue,
-    /// What the value says, in the table of resources.
-    pub(super) resource: Option<Arc<Resource>>,
+    /// What the value says.
+    pub(super) meaning: Meaning,
+}
+
+/// What a changed value says, as far as events tell it.
+pub(super) enum Meaning {
+    /// A value of a client.
+    Value,
+    /// A resource.
+    Resource(Arc<Resource>),
+    /// A row of the catalog: what it means to subscribers is told apart.
+    Row,
 }
 
 #[derive(Default)]
@@ -35,16 +45,9 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    pub(super) fn push(
-        &mut self,
-        version: Version,
-        table: Table,
-        kind: ChangeKind,
-        kv: KeyValue,
-        resource: Option<Arc<Resource>>,
-    ) {
+    pub(super) fn push(&mut self, version: Version, table: Table, kind: ChangeKind, kv: KeyValue, meaning: Meaning) {
         self.tables[table.slot()].entry(kv.key.clone()).or_default().push(version);
-        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, resource });
+        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, meaning });
     }
 
     /// The newest version of `key` at or below `at`, tombstone or not.

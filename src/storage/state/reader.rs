@@ -58,6 +58,20 @@ pub trait StateReader {
     /// If the disk failed.
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
 
+    /// What follows `prefix` in the entries of `index` that begin with it: the first `limit` after `after`, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
+
+    /// A log index that `meta` holds under `key`; zero if it holds none.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError>;
+
     /// What is known of a type of resources; the default if nothing is. Types that are always there are not counted.
     ///
     /// # Errors

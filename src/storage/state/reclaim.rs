@@ -139,6 +139,8 @@ impl Walk<'_> {
                 self.batch.delete_cf(families.versions, &target_key);
                 self.batch.delete_cf(families.history, key);
                 self.removed += 1;
+            } else if record.table.is_only_history() && below {
+                self.batch.delete_cf(families.history, key);
             }
             history.next();
         }

@@ -80,6 +80,9 @@ pub struct StateHead {
     pub compaction: Option<CompactionPoint>,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
+    /// The first log index of the lineage, if it began with a backup of another one; zero otherwise. Whoever holds an index
+    /// below it holds one of the old lineage, which may have gone on elsewhere.
+    pub epoch_since: LogIndex,
     /// Number of live KV keys.
     pub live_keys: u64,
     /// Bytes of live keys and values, and of resources.
@@ -108,6 +111,7 @@ impl StateHead {
         revision: Revision::INITIAL,
         compaction: None,
         epoch: None,
+        epoch_since: LogIndex::ZERO,
         live_keys: 0,
         live_bytes: 0,
         quota: None,
@@ -354,8 +358,7 @@ const HEAD_QUOTA: u8 = 8;
 const HEAD_QUOTA_BOUND: u8 = 16;
 const HEAD_ALARMS: u8 = 32;
 const HEAD_TYPES: u8 = 64;
-const HEAD_KNOWN: u8 =
-    HEAD_APPLIED | HEAD_COMPACTED | HEAD_EPOCH | HEAD_QUOTA | HEAD_QUOTA_BOUND | HEAD_ALARMS | HEAD_TYPES;
+const HEAD_EPOCH_SINCE: u8 = 128;
 
 impl StateHead {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -381,6 +384,9 @@ impl StateHead {
         }
         if self.types != RegisteredTypes::default() {
             flags |= HEAD_TYPES;
+        }
+        if self.epoch_since > LogIndex::ZERO {
+            flags |= HEAD_EPOCH_SINCE;
         }
         out.extend_from_slice(&[FORMAT, flags]);
         if let Some((term, index)) = self.applied {
@@ -410,15 +416,15 @@ impl StateHead {
             put_varint(&mut out, self.types.changed.get());
             put_varint(&mut out, self.types.count);
         }
+        if self.epoch_since > LogIndex::ZERO {
+            put_varint(&mut out, self.epoch_since.get());
+        }
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::open(bytes)?;
         let flags = cursor.byte()?;
-        if flags & !HEAD_KNOWN != 0 {
-            return None;
-        }
         let applied = match flags & HEAD_APPLIED {
             0 => None,
             _ => Some((Term(cursor.varint()?), LogIndex(cursor.varint()?))),
@@ -447,7 +453,22 @@ impl StateHead {
             0 => RegisteredTypes::default(),
             _ => RegisteredTypes { changed: LogIndex(cursor.varint()?), count: cursor.varint()? },
         };
-        cursor.end(Self { applied, revision, compaction, epoch, live_keys, live_bytes, quota, alarms, types })
+        let epoch_since = match flags & HEAD_EPOCH_SINCE {
+            0 => LogIndex::ZERO,
+            _ => LogIndex(cursor.varint()?),
+        };
+        cursor.end(Self {
+            applied,
+            revision,
+            compaction,
+            epoch,
+            epoch_since,
+            live_keys,
+            live_bytes,
+            quota,
+            alarms,
+            types,
+        })
     }
 }
 
@@ -553,6 +574,7 @@ mod tests {
             revision: Revision(4),
             compaction: Some(CompactionPoint { revision: Revision(5), index: LogIndex(6) }),
             epoch: Some(StoreEpoch(7)),
+            epoch_since: LogIndex::ZERO,
             live_keys: 8,
             live_bytes: 9,
             quota: None,
@@ -564,6 +586,9 @@ mod tests {
         let typed = StateHead { types: RegisteredTypes { changed: LogIndex(300), count: 2 }, ..StateHead::EMPTY };
         assert_eq!(typed.encode(), [1, 64, 1, 0, 0, 172, 2, 2]);
         assert_eq!(StateHead::decode(&typed.encode()), Some(typed));
+        let named = StateHead { epoch: Some(StoreEpoch(7)), epoch_since: LogIndex(300), ..StateHead::EMPTY };
+        assert_eq!(named.encode(), [1, 132, 1, 7, 0, 0, 172, 2]);
+        assert_eq!(StateHead::decode(&named.encode()), Some(named));
         let bounded = Quota { bytes_max: Some(300), member: NodeId(2) };
         let alarmed =
             StateHead { quota: Some(bounded), alarms: [AlarmKind::NoSpace].into_iter().collect(), ..StateHead::EMPTY };

@@ -12,6 +12,7 @@ use rocksdb::{ColumnFamily, WriteBatch};
 use super::db::corrupt;
 use super::keys::{self, Table};
 use super::options::{HISTORY, META};
+use super::overlay::Meaning;
 use super::record::{HistoryRecord, Version};
 use super::txn::WriteTxn;
 use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
@@ -110,7 +111,7 @@ impl WriteTxn<'_> {
         let version = Version { value_len, version: writes, ..place };
         let resource = Arc::new(resource);
         let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
-        self.record(Table::Resource, ChangeKind::Put, version, kv, Some(Arc::clone(&resource)));
+        self.record(Table::Resource, ChangeKind::Put, version, kv, Meaning::Resource(Arc::clone(&resource)));
         Ok(resource)
     }
 
@@ -129,7 +130,7 @@ impl WriteTxn<'_> {
         }
         let place = Version { deleted: true, ..self.next_place() };
         let kv = KeyValue { key, value: codec::encode_resource(&last), ..KeyValue::default() };
-        self.record(Table::Resource, ChangeKind::Delete, place, kv, Some(Arc::new(last)));
+        self.record(Table::Resource, ChangeKind::Delete, place, kv, Meaning::Resource(Arc::new(last)));
         Ok(())
     }
 

@@ -107,7 +107,8 @@ fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> 
         true => Some(CompactionPoint { revision, index: old.applied_index() }),
         false => old.compaction,
     };
-    Ok(StateHead { revision, compaction, epoch: None, quota: None, alarms: AlarmSet::NONE, ..old })
+    let epoch_since = old.applied_index().next();
+    Ok(StateHead { revision, compaction, epoch: None, epoch_since, quota: None, alarms: AlarmSet::NONE, ..old })
 }
 
 #[cfg(test)]
@@ -124,13 +125,15 @@ mod tests {
             revision: Revision(7),
             compaction: Some(point),
             epoch: Some(StoreEpoch(5)),
+            epoch_since: LogIndex(2),
             live_keys: 1,
             live_bytes: 2,
             quota: Some(Quota { bytes_max: None, member: NodeId(1) }),
             alarms: [AlarmKind::NoSpace].into_iter().collect(),
             types: RegisteredTypes { changed: LogIndex(4), count: 1 },
         };
-        let new = StateHead { epoch: None, quota: None, alarms: AlarmSet::NONE, ..old };
+        let epoch_since = LogIndex(10);
+        let new = StateHead { epoch: None, epoch_since, quota: None, alarms: AlarmSet::NONE, ..old };
         let at = |revision| Some(CompactionPoint { revision: Revision(revision), index: LogIndex(9) });
         for (bump_revision, mark_compacted, wanted) in [
             (0, false, Ok(new)),

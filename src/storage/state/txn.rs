@@ -12,11 +12,12 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
+use super::catalog::{PendingCatalog, read_mark};
 use super::db::{AppliedState, Families, StateDb};
 use super::keys::{self, Table};
 use super::load;
 use super::options::write_options;
-use super::overlay::{Change, Overlay};
+use super::overlay::{Change, Meaning, Overlay};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
     CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_alarms, encode_history, encode_lease,
@@ -28,10 +29,11 @@ use super::seek::Seeker;
 use super::type_record::TypeRecord;
 use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::storage::StorageError;
+use crate::types::catalog::CatalogEvent;
 use crate::types::resource::{Tenancy, TypeName};
 use crate::types::{
     Alarm, ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex, Quota,
-    Resource, ResourceEvent, ResourceId, Revision, StoreEpoch,
+    ResourceEvent, ResourceId, Revision, StoreEpoch,
 };
 
 /// What a commit made visible.
@@ -69,6 +71,7 @@ pub struct WriteTxn<'db> {
     /// Index entries and small records that are not committed; `None` is a removal.
     pub(super) index: BTreeMap<Vec<u8>, bool>,
     pub(super) resources: PendingResources,
+    pub(super) catalog: PendingCatalog,
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
     alarms: Option<Vec<Alarm>>,
@@ -91,6 +94,7 @@ impl<'db> WriteTxn<'db> {
             revisions: Vec::new(),
             index: BTreeMap::new(),
             resources: PendingResources::default(),
+            catalog: PendingCatalog::default(),
             leases: BTreeMap::new(),
             lease_clock_ms: None,
             alarms: None,
@@ -154,7 +158,7 @@ impl<'db> WriteTxn<'db> {
             lease: kv.lease,
             ..self.next_place()
         };
-        self.record(table, ChangeKind::Put, version, kv, None);
+        self.record(table, ChangeKind::Put, version, kv, Meaning::Value);
     }
 
     /// Writes a tombstone. `previous` is the live version that it ends.
@@ -165,7 +169,13 @@ impl<'db> WriteTxn<'db> {
             self.move_lease(&key, previous.lease, LeaseId::NONE);
         }
         let version = Version { deleted: true, mod_revision: revision, ..self.next_place() };
-        self.record(table, kind, version, KeyValue { key, mod_revision: revision, ..KeyValue::default() }, None);
+        self.record(
+            table,
+            kind,
+            version,
+            KeyValue { key, mod_revision: revision, ..KeyValue::default() },
+            Meaning::Value,
+        );
     }
 
     pub(super) fn next_place(&mut self) -> Version {
@@ -174,19 +184,20 @@ impl<'db> WriteTxn<'db> {
         Version { index: command.index, position: command.count, ..Version::default() }
     }
 
-    pub(super) fn record(
-        &mut self,
-        table: Table,
-        kind: ChangeKind,
-        version: Version,
-        kv: KeyValue,
-        resource: Option<Arc<Resource>>,
-    ) {
+    pub(super) fn record(&mut self, table: Table, kind: ChangeKind, version: Version, kv: KeyValue, meaning: Meaning) {
         self.scratch.clear();
         encode_history(&mut self.scratch, table, kind, &kv);
         let place = keys::history(version.index, version.position);
         self.batch.put_cf(self.families.history, place, &self.scratch);
-        self.overlay.push(version, table, kind, kv, resource);
+        self.overlay.push(version, table, kind, kv, meaning);
+    }
+
+    /// Writes a record that only history has.
+    pub(super) fn record_history(&mut self, place: Version, table: Table, value: Bytes) {
+        debug_assert!(table.is_only_history(), "invariant: every other record has a version");
+        self.scratch.clear();
+        encode_history(&mut self.scratch, table, ChangeKind::Put, &KeyValue { value, ..KeyValue::default() });
+        self.batch.put_cf(self.families.history, keys::history(place.index, place.position), &self.scratch);
     }
 
     fn move_lease(&mut self, key: &[u8], from: LeaseId, to: LeaseId) {
@@ -340,7 +351,8 @@ impl<'db> WriteTxn<'db> {
         let changes = std::mem::take(&mut self.overlay.changes);
         let leases = std::mem::take(&mut self.leases);
         let leases = leases.into_iter().map(|(id, lease)| LeaseChange { id, lease }).collect();
-        Ok(Committed { head: self.head, events: events(changes), leases })
+        let catalog = std::mem::take(&mut self.catalog);
+        Ok(Committed { head: self.head, events: events(changes, catalog.events), leases })
     }
 
     /// Puts into the batch what was held back: versions, in key order so that inserting them is cheap, and what is
@@ -373,6 +385,7 @@ impl<'db> WriteTxn<'db> {
             }
         }
         self.resources.stage(batch, families.meta);
+        self.catalog.stage(batch, families.meta);
         for (&id, lease) in &self.leases {
             match lease {
                 Some(lease) => batch.put_cf(families.meta, keys::lease(id), encode_lease(lease)),
@@ -430,20 +443,22 @@ pub(super) fn stored_entries(
     Ok(found)
 }
 
-/// Groups changes by command.
-fn events(changes: Vec<Change>) -> Vec<CommitEvents> {
+/// Groups changes by command. What a command meant to subscribers of the catalog comes with the rows that it changed.
+fn events(changes: Vec<Change>, mut catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>) -> Vec<CommitEvents> {
     let mut events = Vec::new();
     let mut changes = changes.into_iter().peekable();
     let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
-    while let Some(Change { index, kind, kv, resource, .. }) = changes.next() {
-        match resource {
-            Some(resource) => resources.push(ResourceEvent { kind, resource }),
-            None => keys.push(KvEvent { kind, kv }),
+    while let Some(Change { index, kind, kv, meaning, .. }) = changes.next() {
+        match meaning {
+            Meaning::Resource(resource) => resources.push(ResourceEvent { kind, resource }),
+            Meaning::Value => keys.push(KvEvent { kind, kv }),
+            Meaning::Row => {}
         }
         if changes.peek().is_none_or(|next| next.index != index) {
             let revision = keys.last().map(|event| event.kv.mod_revision);
             let (kv, resources) = (keys.drain(..).collect(), resources.drain(..).collect());
-            events.push(CommitEvents { index, revision, kv, resources });
+            let catalog = catalog.remove(&index).unwrap_or_default();
+            events.push(CommitEvents { index, revision, kv, resources, catalog });
         }
     }
     events
@@ -456,6 +471,17 @@ impl StateReader for WriteTxn<'_> {
 
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         self.index_entries(&keys::owned_prefix(owner), after, limit)
+    }
+
+    fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+        self.index_entries(prefix, after, limit)
+    }
+
+    fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
+        match self.catalog.marks.get(key) {
+            Some(mark) => Ok(mark.unwrap_or(LogIndex::ZERO)),
+            None => read_mark(key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref()),
+        }
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

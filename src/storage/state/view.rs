@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, Snapshot};
 
+use super::catalog::read_mark;
 use super::db::{Families, StateDb, corrupt, decode_head};
 use super::keys::{self, Table};
 use super::load;
@@ -211,6 +212,14 @@ impl StateReader for ReadView<'_> {
 
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         stored_entries(self.db, self.options(), &keys::owned_prefix(owner), after, limit)
+    }
+
+    fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
+        stored_entries(self.db, self.options(), prefix, after, limit)
+    }
+
+    fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
+        read_mark(key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

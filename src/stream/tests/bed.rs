@@ -86,6 +86,7 @@ pub(super) fn commit(index: u64, keys: &[&str]) -> CommitEvents {
         revision: Some(revision),
         kv: keys.iter().map(event).collect(),
         resources: [].into(),
+        catalog: [].into(),
     }
 }
 

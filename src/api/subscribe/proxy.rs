@@ -1,0 +1,142 @@
+//! What instances of the mesh are configured with: trees that no rule here looks at, kept as the JSON they were registered
+//! with, and sent as the messages of spec consul §4.2.
+//!
+//! The JSON's names are those of the messages, so the descriptors translate. Invariant: a member that fits no message takes
+//! nothing else with it.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+use serde_json::Value;
+
+use crate::pb::PUBLIC_DESCRIPTORS;
+use crate::pb::pbservice as pb;
+use crate::types::catalog::{Proxy, ServiceConnect};
+
+static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
+
+/// Members that are durations, which people write as Go does.
+const DURATIONS: [&str; 4] = ["Interval", "Timeout", "TTL", "DeregisterCriticalServiceAfter"];
+
+/// What a proxy stands in front of; the parts that clients expect are there even if they are empty.
+pub(super) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
+    let mut config: pb::ConnectProxyConfig = tree("ConnectProxyConfig", &proxy.more_json);
+    config.destination_service_name.clone_from(&proxy.destination_service_name);
+    config.destination_service_id.clone_from(&proxy.destination_service_id);
+    config.local_service_address.clone_from(&proxy.local_service_address);
+    config.local_service_port = proxy.local_service_port;
+    config.local_service_socket_path.clone_from(&proxy.local_service_socket_path);
+    config.mode.clone_from(&proxy.mode);
+    config.mesh_gateway.get_or_insert_default();
+    config.expose.get_or_insert_default();
+    config.transparent_proxy.get_or_insert_default();
+    config.access_logs.get_or_insert_default();
+    config
+}
+
+/// How an instance takes part in the mesh.
+pub(super) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
+    pb::ServiceConnect { native: connect.native, ..tree("ServiceConnect", &connect.more_json) }
+}
+
+/// Reads the text of a JSON object as a message of the catalog's package.
+fn tree<M: Message + Default>(name: &str, json: &str) -> M {
+    if json.is_empty() {
+        return M::default();
+    }
+    let Ok(Value::Object(members)) = serde_json::from_str(json) else { return M::default() };
+    let descriptor = POOL
+        .get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"))
+        .expect("the descriptors were made of the protos that this is built with");
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    // Messages that are encoded one behind the other are one message.
+    let mut encoded = Vec::new();
+    for (member, mut value) in members {
+        write_durations(&mut value);
+        let object = Value::Object([(member, value)].into_iter().collect());
+        if let Ok(message) = DynamicMessage::deserialize_with_options(descriptor.clone(), object, &options) {
+            encoded.extend(message.encode_to_vec());
+        }
+    }
+    M::decode(encoded.as_slice()).unwrap_or_default()
+}
+
+/// Writes durations as protobuf's JSON does.
+fn write_durations(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(write_durations),
+        Value::Object(members) => {
+            for (name, value) in members {
+                match seconds(value) {
+                    Some(seconds) if DURATIONS.contains(&name.as_str()) => *value = Value::String(seconds),
+                    Some(_) | None => write_durations(value),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A duration as Go writes it, or a number of nanoseconds, in protobuf's form.
+fn seconds(value: &Value) -> Option<String> {
+    let duration = match value {
+        Value::String(text) => humantime::parse_duration(text).ok()?,
+        Value::Number(number) => std::time::Duration::from_nanos(number.as_u64()?),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+    };
+    Some(format!("{}.{:09}s", duration.as_secs(), duration.subsec_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_come_out_as_they_were_registered() {
+        let config = proxy(&Proxy {
+            destination_service_name: "web".to_owned(),
+            more_json: r#"{"AccessLogs":{"Enabled":true,"JSONFormat":"{}"},"Config":{"a":[1,"x",null],"b":{"c":true}},
+                "EnvoyExtensions":[{"Arguments":{"k":"v"},"Name":"lua","Required":true}],
+                "Expose":{"Checks":true,"Paths":[{"ListenerPort":8080,"Path":"/health"}]},"MeshGateway":{"Mode":"local"},
+                "TransparentProxy":{"OutboundListenerPort":15001},"Unknown":{"x":1},"Mode":7,
+                "Upstreams":[{"Config":{"n":2.5},"DestinationName":"db","LocalBindPort":9191}]}"#
+                .to_owned(),
+            ..Proxy::default()
+        });
+        assert_eq!(config.destination_service_name, "web");
+        assert_eq!(config.access_logs.unwrap().json_format, "{}");
+        assert_eq!(config.config.unwrap().fields.len(), 2);
+        assert_eq!(config.envoy_extensions[0].name, "lua");
+        assert_eq!(config.envoy_extensions[0].arguments.as_ref().unwrap().fields.len(), 1);
+        let expose = config.expose.unwrap();
+        assert!(expose.checks && expose.paths[0].listener_port == 8080);
+        assert_eq!(config.mesh_gateway.unwrap().mode, "local");
+        assert_eq!(config.transparent_proxy.unwrap().outbound_listener_port, 15001);
+        let upstream = &config.upstreams[0];
+        assert_eq!((upstream.destination_name.as_str(), upstream.local_bind_port), ("db", 9191));
+        assert_eq!(config.mode, "", "what fits no message is left out, alone");
+    }
+
+    #[test]
+    fn a_sidecar_keeps_its_checks() {
+        let more = r#"{"SidecarService":{"Check":{"Interval":"1m30s","Name":"c","TTL":1500000000},"Port":20000},
+            "PeerMeta":{"SNI":["a","b"]}}"#;
+        let found = connect(&ServiceConnect { native: true, more_json: more.to_owned() });
+        assert!(found.native);
+        assert_eq!(found.peer_meta.unwrap().sni, ["a", "b"]);
+        let sidecar = found.sidecar_service.unwrap();
+        let check = sidecar.check.unwrap();
+        assert_eq!((sidecar.port, check.name.as_str()), (20000, "c"));
+        assert_eq!(check.interval, Some(prost_types::Duration { seconds: 90, nanos: 0 }));
+        assert_eq!(check.ttl, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
+    }
+
+    #[test]
+    fn nothing_is_an_empty_message() {
+        assert_eq!(connect(&ServiceConnect::default()), pb::ServiceConnect::default());
+        let config = proxy(&Proxy { more_json: "not json".to_owned(), ..Proxy::default() });
+        assert_eq!(config.mesh_gateway, Some(pb::MeshGatewayConfig::default()));
+    }
+}

@@ -1,0 +1,204 @@
+//! What a request asks for (spec: consul §1.2, §1.4, §1.11).
+
+use thiserror::Error;
+
+use crate::node::CatalogSubject;
+use crate::pb::subscribe::subscribe_request::Subject;
+use crate::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
+
+/// The one partition and the one namespace; empty means the same.
+const DEFAULT_UNIT: &str = "default";
+
+/// What is wrong with a request. The texts are for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Invalid {
+    /// No such topic.
+    #[error("unknown topic: {0}")]
+    UnknownTopic(i32),
+    /// A topic of Consul's that nothing here feeds.
+    #[error("topic {0} is not served: subscribe to ServiceHealth, ServiceHealthConnect or ServiceList")]
+    OtherTopic(&'static str),
+    /// Neither a key nor the wildcard.
+    #[error("either WildcardSubject or NamedSubject.Key is required")]
+    NoSubject,
+    /// All services of the mesh at once.
+    #[error("topic ServiceHealthConnect does not support wildcard subscriptions")]
+    ConnectWildcard,
+    /// One name of the list of names.
+    #[error("topic ServiceList can only be consumed using WildcardSubject")]
+    NamedList,
+    /// A unit that there is not.
+    #[error("{what} {name:?} does not exist: there is only \"default\"")]
+    Unit {
+        /// What sort of unit.
+        what: &'static str,
+        /// The one that was asked for.
+        name: String,
+    },
+    /// Another cluster's.
+    #[error("no cluster is peered under the name {0:?}")]
+    Peer(String),
+    /// Another datacenter.
+    #[error("no path to datacenter: {asked:?} is not {here:?}, which is the only one here")]
+    Datacenter {
+        /// The one that was asked for.
+        asked: String,
+        /// The one that is here.
+        here: String,
+    },
+    /// Metadata that cannot be read.
+    #[error("metadata {0} cannot be read")]
+    Metadata(&'static str),
+}
+
+/// The subject that a request means.
+pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Invalid> {
+    let topic = Topic::try_from(request.topic).map_err(|_| Invalid::UnknownTopic(request.topic))?;
+    let named = match &request.subject {
+        Some(Subject::WildcardSubject(true)) => None,
+        Some(Subject::NamedSubject(named)) => Some((named.clone(), false)),
+        // Clients from before there were subjects: all of them, if they name no key.
+        None => Some((deprecated(request), true)),
+        Some(Subject::WildcardSubject(false)) => Some((deprecated(request), false)),
+    };
+    let named = match named {
+        None => None,
+        Some((named, empty_is_all)) => {
+            check_units(&named)?;
+            match named.key.is_empty() {
+                false => Some(named.key),
+                true if empty_is_all && topic != Topic::ServiceHealthConnect => None,
+                true => {
+                    served(topic)?;
+                    return Err(Invalid::NoSubject);
+                }
+            }
+        }
+    };
+    match (topic, named) {
+        (Topic::ServiceHealth, Some(name)) => Ok(CatalogSubject::service(&name)),
+        (Topic::ServiceHealth, None) => Ok(CatalogSubject::EveryService),
+        (Topic::ServiceHealthConnect, Some(name)) => Ok(CatalogSubject::connect(&name)),
+        (Topic::ServiceHealthConnect, None) => Err(Invalid::ConnectWildcard),
+        (Topic::ServiceList, None) => Ok(CatalogSubject::ServiceList),
+        (Topic::ServiceList, Some(_)) => Err(Invalid::NamedList),
+        (topic, _) => Err(served(topic).err().unwrap_or(Invalid::NoSubject)),
+    }
+}
+
+/// Whether a topic is one of those that are fed.
+fn served(topic: Topic) -> Result<(), Invalid> {
+    match topic {
+        Topic::ServiceHealth | Topic::ServiceHealthConnect | Topic::ServiceList => Ok(()),
+        Topic::Unknown => Err(Invalid::UnknownTopic(0)),
+        Topic::MeshConfig
+        | Topic::ServiceResolver
+        | Topic::IngressGateway
+        | Topic::ServiceIntentions
+        | Topic::ServiceDefaults
+        | Topic::ApiGateway
+        | Topic::TcpRoute
+        | Topic::HttpRoute
+        | Topic::InlineCertificate
+        | Topic::BoundApiGateway
+        | Topic::IpRateLimit
+        | Topic::SamenessGroup
+        | Topic::JwtProvider
+        | Topic::ExportedServices
+        | Topic::FileSystemCertificate => Err(Invalid::OtherTopic(topic.as_str_name())),
+    }
+}
+
+/// The fields that older clients fill in.
+#[expect(deprecated, reason = "older clients send them")]
+fn deprecated(request: &SubscribeRequest) -> NamedSubject {
+    NamedSubject {
+        key: request.key.clone(),
+        namespace: request.namespace.clone(),
+        partition: request.partition.clone(),
+        peer_name: request.peer_name.clone(),
+    }
+}
+
+/// Units are honoured or refused, never ignored.
+fn check_units(named: &NamedSubject) -> Result<(), Invalid> {
+    for (what, name) in [("namespace", &named.namespace), ("partition", &named.partition)] {
+        if !name.is_empty() && name != DEFAULT_UNIT {
+            return Err(Invalid::Unit { what, name: name.clone() });
+        }
+    }
+    if named.peer_name.is_empty() { Ok(()) } else { Err(Invalid::Peer(named.peer_name.clone())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(topic: Topic, key: &str) -> SubscribeRequest {
+        let subject = Subject::NamedSubject(NamedSubject { key: key.to_owned(), ..Default::default() });
+        SubscribeRequest { topic: topic.into(), subject: Some(subject), ..Default::default() }
+    }
+
+    fn wildcard(topic: Topic) -> SubscribeRequest {
+        let subject = Some(Subject::WildcardSubject(true));
+        SubscribeRequest { topic: topic.into(), subject, ..Default::default() }
+    }
+
+    #[expect(deprecated, reason = "older clients send them")]
+    fn old(topic: Topic, key: &str) -> SubscribeRequest {
+        SubscribeRequest { topic: topic.into(), key: key.to_owned(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_request_means_one_subject() {
+        let web = CatalogSubject::service("web");
+        let not_wildcard =
+            |topic, key| SubscribeRequest { subject: Some(Subject::WildcardSubject(false)), ..old(topic, key) };
+        for (request, wanted) in [
+            (named(Topic::ServiceHealth, "web"), Ok(web.clone())),
+            (named(Topic::ServiceHealth, "WEB"), Ok(web.clone())),
+            (named(Topic::ServiceHealthConnect, "Web"), Ok(CatalogSubject::connect("web"))),
+            (wildcard(Topic::ServiceHealth), Ok(CatalogSubject::EveryService)),
+            (wildcard(Topic::ServiceList), Ok(CatalogSubject::ServiceList)),
+            (wildcard(Topic::ServiceHealthConnect), Err(Invalid::ConnectWildcard)),
+            (named(Topic::ServiceList, "web"), Err(Invalid::NamedList)),
+            (named(Topic::ServiceHealth, ""), Err(Invalid::NoSubject)),
+            (named(Topic::ServiceList, ""), Err(Invalid::NoSubject)),
+            (old(Topic::ServiceHealth, "Web"), Ok(web.clone())),
+            (old(Topic::ServiceHealth, ""), Ok(CatalogSubject::EveryService)),
+            (old(Topic::ServiceHealthConnect, ""), Err(Invalid::NoSubject)),
+            (old(Topic::ServiceList, ""), Ok(CatalogSubject::ServiceList)),
+            (not_wildcard(Topic::ServiceHealth, "web"), Ok(web.clone())),
+            (not_wildcard(Topic::ServiceHealth, ""), Err(Invalid::NoSubject)),
+            (wildcard(Topic::Unknown), Err(Invalid::UnknownTopic(0))),
+            (named(Topic::Unknown, "web"), Err(Invalid::UnknownTopic(0))),
+            (named(Topic::Unknown, ""), Err(Invalid::UnknownTopic(0))),
+            (wildcard(Topic::MeshConfig), Err(Invalid::OtherTopic("MeshConfig"))),
+            (named(Topic::IpRateLimit, "x"), Err(Invalid::OtherTopic("IPRateLimit"))),
+            (SubscribeRequest { topic: 77, ..wildcard(Topic::Unknown) }, Err(Invalid::UnknownTopic(77))),
+        ] {
+            assert_eq!(subject(&request), wanted, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn units_other_than_the_default_ones_are_refused() {
+        let with = |namespace: &str, partition: &str, peer_name: &str| {
+            let named = NamedSubject {
+                key: "web".to_owned(),
+                namespace: namespace.to_owned(),
+                partition: partition.to_owned(),
+                peer_name: peer_name.to_owned(),
+            };
+            subject(&SubscribeRequest {
+                topic: Topic::ServiceHealth.into(),
+                subject: Some(Subject::NamedSubject(named)),
+                ..Default::default()
+            })
+        };
+        assert!(with("default", "default", "").is_ok());
+        assert!(matches!(with("team", "", ""), Err(Invalid::Unit { what: "namespace", .. })));
+        assert!(matches!(with("", "eu", ""), Err(Invalid::Unit { what: "partition", .. })));
+        assert_eq!(with("", "", "other"), Err(Invalid::Peer("other".to_owned())));
+    }
+}

@@ -1,0 +1,102 @@
+//! The method: decode, check, begin a stream.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::server::Grpc;
+use tonic::{Request, Response, Status};
+use tower::service_fn;
+
+use super::super::ApiOptions;
+use super::super::context::{self, HEADWATER_EPOCH, HEADWATER_INDEX};
+use super::super::frames::FrameCodec;
+use super::super::patience::Patience;
+use super::super::watch_metrics::WatchMetrics;
+use super::super::watch_service::Frames;
+use super::errors::Failure;
+use super::payload;
+use super::request::{self, Invalid};
+use super::stream::EventStream;
+use crate::node::{CatalogStart, Encode, Node, RequestContext, Session};
+use crate::pb::subscribe::SubscribeRequest;
+use crate::types::LogIndex;
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+
+/// Serves `subscribe.StateChangeSubscription`; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SubscribeService {
+    node: Node,
+    options: ApiOptions,
+    metrics: WatchMetrics,
+    encode: Encode,
+}
+
+impl SubscribeService {
+    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+        let datacenter: Arc<str> = node.datacenter().into();
+        let encode: Encode = Arc::new(move |event| payload::encoded(event, &datacenter));
+        Self { node, options, metrics, encode }
+    }
+
+    /// Answers one call. The path is that of the one method.
+    pub(crate) fn call<B>(
+        &self,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let service = self.clone();
+        Box::pin(async move {
+            let codec = FrameCodec::<SubscribeRequest>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let open = service_fn(move |request: Request<SubscribeRequest>| {
+                let service = service.clone();
+                async move {
+                    let context = context::read(request.metadata().as_ref(), service.options.request_timeout)
+                        .map_err(Failure::from)?;
+                    let (metadata, _, message) = request.into_parts();
+                    Ok::<_, Status>(service.open(context, metadata.into_headers(), message).await?)
+                }
+            });
+            Ok(grpc.server_streaming(open, request).await)
+        })
+    }
+
+    async fn open(
+        self,
+        context: RequestContext,
+        metadata: HeaderMap,
+        message: SubscribeRequest,
+    ) -> Result<Response<Frames>, Failure> {
+        let here = self.node.datacenter();
+        if !message.datacenter.is_empty() && message.datacenter != here {
+            return Err(Invalid::Datacenter { asked: message.datacenter, here: here.to_owned() }.into());
+        }
+        let subject = request::subject(&message)?;
+        let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
+        let until = context::patience(&metadata)?;
+        let start = match message.index {
+            0 => CatalogStart::List,
+            index => CatalogStart::After(LogIndex(index), epoch),
+        };
+        let session = Session::new();
+        let watch = self.node.watch_catalog(&context, subject, start, &session, Arc::clone(&self.encode)).await?;
+        let patience = Patience::new(&self.node, session, until);
+        let stream = EventStream::new(watch, patience, self.metrics, self.encode);
+        let mut response = Response::new(stream.into_frames().boxed());
+        let headers = response.metadata_mut().as_mut();
+        headers.insert(HEADWATER_INDEX, self.node.applied().borrow().get().into());
+        if let Some(epoch) = self.node.epoch() {
+            headers.insert(HEADWATER_EPOCH, context::write_epoch(epoch));
+        }
+        Ok(response)
+    }
+}

@@ -1,0 +1,206 @@
+//! Who is registered, and the writes: Consul's HTTP API over HTTP/2.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tonic::transport::Channel;
+use tower::{Service, ServiceExt};
+
+use crate::cli::error::CliError;
+use crate::client::channel;
+
+/// Instances on one node.
+const INSTANCES_PER_NODE: usize = 10;
+const REGISTER: &str = "/v1/catalog/register";
+
+/// The instances, by number.
+pub(super) struct Catalog {
+    prefix: String,
+    instances: usize,
+    services: usize,
+    /// What times are counted from.
+    origin: Instant,
+}
+
+impl Catalog {
+    pub(super) fn new(prefix: &str, instances: usize, services: usize) -> Self {
+        Self { prefix: prefix.to_owned(), instances, services, origin: Instant::now() }
+    }
+
+    pub(super) fn services(&self) -> usize {
+        self.services
+    }
+
+    pub(super) fn service(&self, number: usize) -> String {
+        format!("{}-svc-{}", self.prefix, number % self.services)
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    fn node(&self, instance: usize) -> Value {
+        let node = instance / INSTANCES_PER_NODE;
+        let address = format!("10.{}.{}.{}", node >> 16 & 255, node >> 8 & 255, node & 255);
+        json!({ "Node": format!("{}-node-{node}", self.prefix), "Address": address })
+    }
+
+    fn id(&self, instance: usize) -> String {
+        format!("{}-{instance}", self.prefix)
+    }
+
+    fn check(&self, instance: usize, status: &str, output: String) -> Value {
+        let id = self.id(instance);
+        json!({ "CheckID": format!("{id}-check"), "Name": "health", "ServiceID": id, "Status": status, "Output": output })
+    }
+
+    fn registration(&self, instance: usize) -> Value {
+        let mut body = self.node(instance);
+        body["Service"] = json!({
+            "ID": self.id(instance), "Service": self.service(instance), "Port": 1024 + instance % 60_000,
+            "Tags": ["bench"], "Meta": { "version": "1.0" },
+        });
+        body["Check"] = self.check(instance, "passing", String::new());
+        body
+    }
+
+    /// Another health, which was due at a time.
+    fn change(&self, instance: usize, turn: u64, due_ns: u64) -> Value {
+        let mut body = self.node(instance);
+        body["SkipNodeUpdate"] = true.into();
+        // Every time round it is another one.
+        let status = if (turn / self.instances as u64).is_multiple_of(2) { "warning" } else { "passing" };
+        body["Check"] = self.check(instance, status, due_ns.to_string());
+        body
+    }
+}
+
+/// Writers that share some connections.
+pub(super) struct Load {
+    catalog: Arc<Catalog>,
+    channels: Vec<Channel>,
+    clients: usize,
+    /// Counts changes, so that no two say the same.
+    turn: Arc<AtomicU64>,
+}
+
+/// What writers at a rate did.
+pub(super) struct Steady {
+    /// The service of each change that was acknowledged.
+    pub(super) changed: Vec<usize>,
+    /// Changes that were not.
+    pub(super) failed: u64,
+}
+
+impl Load {
+    pub(super) fn new(catalog: Arc<Catalog>, endpoints: &[String], clients: usize) -> Result<Self, CliError> {
+        let channels = endpoints.iter().map(|name| channel(name)).collect::<Result<Vec<_>, _>>();
+        let channels = channels.map_err(|error| CliError::Usage(error.to_string()))?;
+        Ok(Self { catalog, channels, clients, turn: Arc::default() })
+    }
+
+    /// Registers every instance; gives registrations a second.
+    pub(super) async fn fill(&self) -> Result<f64, CliError> {
+        let next = Arc::new(AtomicUsize::new(0));
+        let began = Instant::now();
+        let mut writers = JoinSet::new();
+        for writer in 0..self.clients {
+            let (catalog, next) = (Arc::clone(&self.catalog), Arc::clone(&next));
+            let mut channel = self.channels[writer % self.channels.len()].clone();
+            writers.spawn(async move {
+                loop {
+                    let instance = next.fetch_add(1, Ordering::Relaxed);
+                    if instance >= catalog.instances {
+                        return Ok(());
+                    }
+                    register(&mut channel, &catalog.registration(instance)).await?;
+                }
+            });
+        }
+        for done in writers.join_all().await {
+            done.map_err(CliError::Finding)?;
+        }
+        Ok(self.catalog.instances as f64 / began.elapsed().as_secs_f64())
+    }
+
+    /// Changes health without a pause; gives changes a second.
+    pub(super) async fn as_fast_as_possible(&self, duration: Duration) -> Result<f64, CliError> {
+        let began = Instant::now();
+        let mut writers = JoinSet::new();
+        for writer in 0..self.clients {
+            let (catalog, turn) = (Arc::clone(&self.catalog), Arc::clone(&self.turn));
+            let mut channel = self.channels[writer % self.channels.len()].clone();
+            writers.spawn(async move {
+                let mut done = 0_u64;
+                while began.elapsed() < duration {
+                    let turn = turn.fetch_add(1, Ordering::Relaxed);
+                    register(&mut channel, &catalog.change(instance(turn, &catalog), turn, 0)).await?;
+                    done += 1;
+                }
+                Ok(done)
+            });
+        }
+        let mut done = 0;
+        for writer in writers.join_all().await {
+            done += writer.map_err(CliError::Finding)?;
+        }
+        Ok(done as f64 / began.elapsed().as_secs_f64())
+    }
+
+    /// Changes health so often a second, whether or not the ones before are answered.
+    pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<Steady, CliError> {
+        let total = (rate as f64 * duration.as_secs_f64()) as u64;
+        let began = Instant::now();
+        let mut writes = JoinSet::new();
+        for number in 0..total {
+            let due = began + Duration::from_secs_f64(number as f64 / rate as f64);
+            tokio::time::sleep_until(due.into()).await;
+            let due_ns = due.saturating_duration_since(self.catalog.origin).as_nanos() as u64;
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let catalog = Arc::clone(&self.catalog);
+            let mut channel = self.channels[number as usize % self.channels.len()].clone();
+            writes.spawn(async move {
+                let instance = instance(turn, &catalog);
+                let done = register(&mut channel, &catalog.change(instance, turn, due_ns)).await;
+                (instance % catalog.services, done.is_ok())
+            });
+        }
+        let mut steady = Steady { changed: Vec::new(), failed: 0 };
+        for (service, is_done) in writes.join_all().await {
+            match is_done {
+                true => steady.changed.push(service),
+                false => steady.failed += 1,
+            }
+        }
+        Ok(steady)
+    }
+}
+
+/// Instances are gone through in a fixed order that jumps about.
+fn instance(turn: u64, catalog: &Catalog) -> usize {
+    (turn as usize).wrapping_mul(7919) % catalog.instances
+}
+
+async fn register(channel: &mut Channel, body: &Value) -> Result<(), String> {
+    let body = Body::new(Full::new(bytes::Bytes::from(body.to_string())));
+    let request = Request::builder()
+        .method(Method::PUT)
+        .uri(REGISTER)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body)
+        .map_err(|error| error.to_string())?;
+    let channel = channel.ready().await.map_err(|error| error.to_string())?;
+    let response = channel.call(request).await.map_err(|error| error.to_string())?;
+    let status = response.status();
+    let answer = response.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+    match status.is_success() {
+        true => Ok(()),
+        false => Err(format!("{REGISTER} answers {status}: {}", String::from_utf8_lossy(&answer).trim())),
+    }
+}

@@ -1,0 +1,217 @@
+//! One line an event.
+
+use std::io::Write;
+use std::time::Duration;
+
+use futures::StreamExt;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use tonic::{Code, Status};
+
+use super::SubscribeArgs;
+use super::show::row;
+use crate::cli::ClientArgs;
+use crate::cli::error::CliError;
+use crate::cli::output::WriteOut;
+use crate::client::{Endpoints, EventSource};
+use crate::pb::PUBLIC_DESCRIPTORS;
+use crate::pb::subscribe::event::Payload;
+use crate::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
+
+/// Pause after every endpoint was tried in vain.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// How far the events have come that were printed.
+struct Follower {
+    request: SubscribeRequest,
+    epoch: Option<String>,
+    /// The state is not complete yet: what was printed of it counts for nothing.
+    in_snapshot: bool,
+    was_connected: bool,
+    /// How events are written as JSON, if they are.
+    json: Option<MessageDescriptor>,
+    once: bool,
+}
+
+/// How an attempt ended.
+enum Ended {
+    Done,
+    Broken(Status),
+    Final(CliError),
+}
+
+impl From<CliError> for Ended {
+    fn from(error: CliError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl From<std::io::Error> for Ended {
+    fn from(error: std::io::Error) -> Self {
+        Self::Final(error.into())
+    }
+}
+
+pub(super) async fn run(
+    request: SubscribeRequest,
+    endpoints: &Endpoints,
+    args: &SubscribeArgs,
+    client: &ClientArgs,
+) -> Result<(), CliError> {
+    let json = match client.write_out {
+        WriteOut::Json => {
+            let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).map_err(CliError::other)?;
+            pool.get_message_by_name("subscribe.Event")
+        }
+        WriteOut::Simple | WriteOut::Table => None,
+    };
+    let mut follower =
+        Follower { request, epoch: None, in_snapshot: false, was_connected: false, json, once: args.once };
+    loop {
+        for _ in 0..endpoints.endpoints() {
+            match follower.follow(endpoints).await {
+                Ended::Done => return Ok(()),
+                Ended::Final(error) => return Err(error),
+                Ended::Broken(status) => follower.broken(&status)?,
+            }
+            endpoints.go_on();
+        }
+        if !follower.was_connected {
+            return Err(CliError::Finding(format!(
+                "none of the endpoints answers: {}\nIs the cluster running (scripts/cluster status)?",
+                client.endpoints.join(", ")
+            )));
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+impl Follower {
+    /// What an attempt that broke means to the next one.
+    fn broken(&mut self, status: &Status) -> Result<(), CliError> {
+        match status.code() {
+            Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
+                Err(CliError::Finding(status.message().to_owned()))
+            }
+            Code::Aborted | Code::OutOfRange => {
+                self.request.index = 0;
+                Ok(())
+            }
+            _ => {
+                if self.in_snapshot {
+                    self.request.index = 0;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn follow(&mut self, endpoints: &Endpoints) -> Ended {
+        match self.print_all(endpoints).await {
+            Ok(()) => Ended::Done,
+            Err(ended) => ended,
+        }
+    }
+
+    async fn print_all(&mut self, endpoints: &Endpoints) -> Result<(), Ended> {
+        self.in_snapshot = self.request.index == 0;
+        let epoch = if self.request.index == 0 { None } else { self.epoch.clone() };
+        let opened = endpoints.subscribe(self.request.clone(), epoch).await.map_err(Ended::Broken)?;
+        self.was_connected = true;
+        self.epoch = opened.epoch;
+        let mut events = opened.events;
+        let mut out = std::io::stdout();
+        while let Some(event) = events.next().await {
+            let event = event.map_err(Ended::Broken)?;
+            match &event.payload {
+                Some(Payload::NewSnapshotToFollow(_)) => self.in_snapshot = true,
+                Some(Payload::EndOfSnapshot(_)) => self.in_snapshot = false,
+                Some(_) | None => {}
+            }
+            self.print(&mut out, &event)?;
+            if !self.in_snapshot {
+                self.request.index = event.index;
+            }
+            if self.once && !self.in_snapshot {
+                return Ok(());
+            }
+        }
+        Err(Ended::Broken(Status::unavailable("the stream ended")))
+    }
+
+    fn print(&self, out: &mut impl Write, event: &Event) -> Result<(), CliError> {
+        match &self.json {
+            Some(descriptor) => writeln!(out, "{}", json(descriptor, event)?)?,
+            None => print_lines(out, event)?,
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// An event in protobuf's JSON, with numbers as numbers.
+fn json(descriptor: &MessageDescriptor, event: &Event) -> Result<String, CliError> {
+    let message = DynamicMessage::decode(descriptor.clone(), event.encode_to_vec().as_slice());
+    let message = message.map_err(CliError::other)?;
+    let mut out = serde_json::Serializer::new(Vec::new());
+    let options = SerializeOptions::new().stringify_64_bit_integers(false);
+    message.serialize_with_options(&mut out, &options).map_err(CliError::other)?;
+    String::from_utf8(out.into_inner()).map_err(CliError::other)
+}
+
+fn print_lines(out: &mut impl Write, event: &Event) -> Result<(), CliError> {
+    let op = |op: i32| if op == CatalogOp::Register as i32 { "register" } else { "deregister" };
+    match &event.payload {
+        Some(Payload::EndOfSnapshot(_)) => writeln!(out, "{}\tend of snapshot", event.index)?,
+        Some(Payload::NewSnapshotToFollow(_)) => writeln!(out, "-\tnew snapshot")?,
+        Some(Payload::EventBatch(batch)) => {
+            for event in &batch.events {
+                print_lines(out, event)?;
+            }
+        }
+        Some(Payload::ServiceHealth(update)) => {
+            let row = row(&update.check_service_node.clone().unwrap_or_default());
+            writeln!(out, "{}\t{}\t{}", event.index, op(update.op), row.join("\t").trim_end())?;
+        }
+        Some(Payload::Service(update)) => writeln!(out, "{}\t{}\t{}", event.index, op(update.op), update.name)?,
+        None => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::subscribe::{EventBatch, ServiceListUpdate};
+
+    fn event(index: u64, payload: Payload) -> Event {
+        Event { index, payload: Some(payload) }
+    }
+
+    fn named(op: CatalogOp, name: &str) -> Payload {
+        Payload::Service(ServiceListUpdate { op: op.into(), name: name.to_owned(), ..Default::default() })
+    }
+
+    #[test]
+    fn an_event_is_a_line_and_a_batch_several() {
+        let batch = EventBatch {
+            events: vec![event(7, named(CatalogOp::Register, "a")), event(7, named(CatalogOp::Deregister, "b"))],
+        };
+        for (payload, wanted) in [
+            (Payload::EndOfSnapshot(true), "7\tend of snapshot\n"),
+            (Payload::NewSnapshotToFollow(true), "-\tnew snapshot\n"),
+            (Payload::EventBatch(batch), "7\tregister\ta\n7\tderegister\tb\n"),
+        ] {
+            let mut out = Vec::new();
+            print_lines(&mut out, &event(7, payload)).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn json_is_protobufs_with_numbers() {
+        let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();
+        let descriptor = pool.get_message_by_name("subscribe.Event").unwrap();
+        let text = json(&descriptor, &event(7, named(CatalogOp::Deregister, "b"))).unwrap();
+        assert_eq!(text, r#"{"Index":7,"Service":{"Op":"Deregister","Name":"b"}}"#);
+    }
+}

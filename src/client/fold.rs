@@ -1,0 +1,109 @@
+//! What a stream's messages mean to a view, one after the other (spec: consul §3.2).
+//!
+//! Pure: no time, no connection. Invariant: nothing is handed out before it is whole: a snapshot at its end, a commit at once.
+
+use crate::pb::subscribe::Event;
+use crate::pb::subscribe::event::Payload;
+
+use super::topic::{Rejected, ViewTopic};
+
+/// Where an attempt is.
+enum Phase<S> {
+    /// A snapshot is coming; what is visible meanwhile is the old state.
+    Snapshot(S),
+    /// The server has not said anything yet: it goes on, or begins a snapshot.
+    Resume,
+    /// Changes.
+    Live,
+}
+
+/// What a message changes.
+pub(super) enum Step<T: ViewTopic> {
+    /// Nothing that can be seen.
+    Nothing,
+    /// What is visible is out of date: a snapshot was begun.
+    Outdated,
+    /// A snapshot is complete: this is the state at the index.
+    Replace(T::State, u64),
+    /// The changes of one commit.
+    Apply(Vec<T::Change>, u64),
+}
+
+/// Follows one attempt after the other.
+pub(super) struct Fold<S> {
+    phase: Phase<S>,
+    /// Where the next attempt begins; 0 asks for a snapshot.
+    resume: u64,
+}
+
+impl<S: Default> Fold<S> {
+    pub(super) fn new() -> Self {
+        Self { phase: Phase::Resume, resume: 0 }
+    }
+
+    /// Begins an attempt; gives the index to ask for.
+    pub(super) fn begin(&mut self) -> u64 {
+        self.phase = if self.resume == 0 { Phase::Snapshot(S::default()) } else { Phase::Resume };
+        self.resume
+    }
+
+    /// What was seen does not connect to what comes: the next attempt asks for a snapshot.
+    pub(super) fn reset(&mut self) {
+        self.resume = 0;
+    }
+
+    /// Whether the server goes on from where the view is, as far as it has said.
+    pub(super) fn is_resuming(&self) -> bool {
+        matches!(self.phase, Phase::Resume)
+    }
+
+    /// Takes the next message.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] if it makes no sense here: end the attempt and [`reset`](Self::reset).
+    pub(super) fn take<T: ViewTopic<State = S>>(&mut self, topic: &T, event: Event) -> Result<Step<T>, Rejected> {
+        let index = event.index;
+        match event.payload {
+            None => Err(Rejected("an event without a payload")),
+            Some(Payload::NewSnapshotToFollow(_)) => match self.phase {
+                Phase::Resume => {
+                    self.phase = Phase::Snapshot(S::default());
+                    Ok(Step::Outdated)
+                }
+                Phase::Snapshot(_) | Phase::Live => Err(Rejected("the announcement of a snapshot in mid-stream")),
+            },
+            Some(Payload::EndOfSnapshot(_)) => match std::mem::replace(&mut self.phase, Phase::Live) {
+                Phase::Snapshot(state) if index > 0 => {
+                    self.resume = index;
+                    Ok(Step::Replace(state, index))
+                }
+                Phase::Snapshot(_) => Err(Rejected("a snapshot of no index")),
+                Phase::Resume | Phase::Live => Err(Rejected("the end of a snapshot that was not begun")),
+            },
+            Some(payload) => {
+                let changes = changes(topic, payload)?;
+                if let Phase::Snapshot(state) = &mut self.phase {
+                    changes.into_iter().for_each(|change| topic.apply(state, change));
+                    return Ok(Step::Nothing);
+                }
+                self.phase = Phase::Live;
+                self.resume = index;
+                Ok(Step::Apply(changes, index))
+            }
+        }
+    }
+}
+
+/// Reads all of a message before any of it is applied.
+fn changes<T: ViewTopic>(topic: &T, payload: Payload) -> Result<Vec<T::Change>, Rejected> {
+    let Payload::EventBatch(batch) = payload else { return Ok(vec![topic.read(payload)?]) };
+    let read = |event: Event| match event.payload {
+        None => Err(Rejected("an event without a payload")),
+        Some(Payload::EventBatch(_) | Payload::EndOfSnapshot(_) | Payload::NewSnapshotToFollow(_)) => {
+            Err(Rejected("framing inside a batch"))
+        }
+        Some(payload) => topic.read(payload),
+    };
+    batch.events.into_iter().map(read).collect()
+}

@@ -1,0 +1,153 @@
+//! The instances of a service with their health, as a view.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::pb::pbservice::CheckServiceNode;
+use crate::pb::subscribe::event::Payload;
+use crate::pb::subscribe::subscribe_request::Subject;
+use crate::pb::subscribe::{CatalogOp, NamedSubject, SubscribeRequest, Topic};
+
+use super::topic::{Rejected, ViewTopic};
+
+/// Follows the instances of one service, or of all; which of them the view shows can be narrowed down.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceHealth {
+    /// Lower case, as the server compares names; `None` for all services.
+    name: Option<String>,
+    is_connect: bool,
+    is_passing_only: bool,
+    /// Lower case.
+    tags: Vec<String>,
+}
+
+impl ServiceHealth {
+    /// The instances of one service.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self { name: Some(name.to_lowercase()), is_connect: false, is_passing_only: false, tags: Vec::new() }
+    }
+
+    /// The instances of all services. Consul's servers refuse it, Headwater's do not.
+    #[must_use]
+    pub fn of_all() -> Self {
+        Self { name: None, is_connect: false, is_passing_only: false, tags: Vec::new() }
+    }
+
+    /// The instances through which a service is reached in the mesh.
+    #[must_use]
+    pub fn connect(name: &str) -> Self {
+        Self { is_connect: true, ..Self::of(name) }
+    }
+
+    /// Only instances whose checks, and those of their nodes, all pass.
+    #[must_use]
+    pub fn passing_only(self) -> Self {
+        Self { is_passing_only: true, ..self }
+    }
+
+    /// Only instances that have this tag, too; upper or lower case.
+    #[must_use]
+    pub fn tagged(mut self, tag: &str) -> Self {
+        self.tags.push(tag.to_lowercase());
+        self.tags.sort_unstable();
+        self.tags.dedup();
+        self
+    }
+
+    fn shows(&self, instance: &CheckServiceNode) -> bool {
+        let is_passing = || instance.checks.iter().all(|check| check.status == "passing");
+        let tags = instance.service.as_ref().map_or(&[][..], |service| &service.tags);
+        let has = |wanted: &String| tags.iter().any(|tag| tag.to_lowercase() == *wanted);
+        (!self.is_passing_only || is_passing()) && self.tags.iter().all(has)
+    }
+}
+
+/// What tells instances apart (spec: consul §4.6), in the order in which they are listed. The node's id is no part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceKey {
+    /// Name of the node.
+    pub node: String,
+    /// Id of the instance, unique on its node.
+    pub service_id: String,
+    /// Units, empty with Headwater.
+    pub partition: String,
+    /// Units, empty with Headwater.
+    pub namespace: String,
+    /// The cluster that it was imported from, empty with Headwater.
+    pub peer: String,
+}
+
+impl InstanceKey {
+    fn of(instance: &CheckServiceNode) -> Option<Self> {
+        let (node, service) = (instance.node.as_ref()?, instance.service.as_ref()?);
+        let units = service.enterprise_meta.as_ref();
+        Some(Self {
+            node: node.node.clone(),
+            service_id: service.id.clone(),
+            partition: node.partition.clone(),
+            namespace: units.map(|units| units.namespace.clone()).unwrap_or_default(),
+            peer: node.peer_name.clone(),
+        })
+    }
+}
+
+/// Instances, by node and then by id.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instances(BTreeMap<InstanceKey, Arc<CheckServiceNode>>);
+
+impl Instances {
+    /// All of them, by node and then by id.
+    pub fn instances(&self) -> impl ExactSizeIterator<Item = &Arc<CheckServiceNode>> {
+        self.0.values()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, key: &InstanceKey) -> Option<&Arc<CheckServiceNode>> {
+        self.0.get(key)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl ViewTopic for ServiceHealth {
+    type State = Instances;
+    type Change = (InstanceKey, Option<Arc<CheckServiceNode>>);
+
+    fn request(&self) -> SubscribeRequest {
+        let topic = if self.is_connect { Topic::ServiceHealthConnect } else { Topic::ServiceHealth };
+        let subject = match &self.name {
+            Some(name) => Subject::NamedSubject(NamedSubject { key: name.clone(), ..Default::default() }),
+            None => Subject::WildcardSubject(true),
+        };
+        SubscribeRequest { topic: topic.into(), subject: Some(subject), ..Default::default() }
+    }
+
+    fn read(&self, payload: Payload) -> Result<Self::Change, Rejected> {
+        let Payload::ServiceHealth(update) = payload else { return Err(Rejected("an event of another topic")) };
+        let op = CatalogOp::try_from(update.op).map_err(|_| Rejected("an operation that is not known"))?;
+        let instance = update.check_service_node.ok_or(Rejected("an update without an instance"))?;
+        let key = InstanceKey::of(&instance).ok_or(Rejected("an instance without its node or itself"))?;
+        // One that no longer fits goes as if it were gone.
+        let is_shown = op == CatalogOp::Register && self.shows(&instance);
+        Ok((key, is_shown.then(|| Arc::new(instance))))
+    }
+
+    fn apply(&self, state: &mut Instances, (key, instance): Self::Change) {
+        match instance {
+            Some(instance) => state.0.insert(key, instance),
+            None => state.0.remove(&key),
+        };
+    }
+}

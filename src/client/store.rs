@@ -1,0 +1,127 @@
+//! Views that are shared by all who ask for the same, and go when nobody has asked for a while (spec: consul §3.5).
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::endpoints::EventSource;
+use super::topic::ViewTopic;
+use super::view::{MaterializedView, View, ViewError};
+
+/// Bounds of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// How long a view is kept after the last request for it ended.
+    pub idle: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(20 * 60) }
+    }
+}
+
+/// Views by what they follow; clones share them.
+pub struct ViewStore<T: ViewTopic, E> {
+    inner: Arc<Inner<T, E>>,
+}
+
+struct Inner<T: ViewTopic, E> {
+    source: E,
+    idle: Duration,
+    entries: Mutex<HashMap<T, Entry<T>>>,
+}
+
+struct Entry<T: ViewTopic> {
+    view: MaterializedView<T>,
+    /// Requests that are under way, count.
+    active: usize,
+    /// When the last one ended.
+    idle_since: Instant,
+}
+
+impl<T: ViewTopic, E> Clone for ViewStore<T, E> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<T, E> ViewStore<T, E>
+where
+    T: ViewTopic + Clone + Eq + Hash,
+    E: EventSource + Clone,
+{
+    /// A store whose views subscribe at `source`. Needs a Tokio runtime around it.
+    pub fn new(source: E, options: StoreOptions) -> Self {
+        let inner = Arc::new(Inner { source, idle: options.idle, entries: Mutex::default() });
+        tokio::spawn(evict(Arc::downgrade(&inner)));
+        Self { inner }
+    }
+
+    /// As [`MaterializedView::query`], of the view that everybody shares who asks for the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of the view. One that has ended is let go: the next request begins a new one.
+    pub async fn query(&self, topic: &T, min_index: u64, wait: Duration) -> Result<View<T::State>, ViewError> {
+        let request = self.request(topic);
+        request.view.query(min_index, wait).await
+    }
+
+    /// How many views there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.entries.lock().len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn request(&self, topic: &T) -> Request<T, E> {
+        let mut entries = self.inner.entries.lock();
+        let entry = entries.entry(topic.clone()).or_insert_with(|| Entry {
+            view: MaterializedView::start(topic.clone(), self.inner.source.clone()),
+            active: 0,
+            idle_since: Instant::now(),
+        });
+        entry.active += 1;
+        Request { inner: Arc::clone(&self.inner), topic: topic.clone(), view: entry.view.clone() }
+    }
+}
+
+/// Keeps a view for as long as it is under way.
+struct Request<T: ViewTopic + Eq + Hash, E> {
+    inner: Arc<Inner<T, E>>,
+    topic: T,
+    view: MaterializedView<T>,
+}
+
+impl<T: ViewTopic + Eq + Hash, E> Drop for Request<T, E> {
+    fn drop(&mut self) {
+        let mut entries = self.inner.entries.lock();
+        let Some(entry) = entries.get_mut(&self.topic) else { return };
+        entry.active -= 1;
+        entry.idle_since = Instant::now();
+        if entry.active == 0 && entry.view.has_ended() {
+            entries.remove(&self.topic);
+        }
+    }
+}
+
+/// Lets go of what nobody has asked for, for as long as the store is there.
+async fn evict<T: ViewTopic + Eq + Hash, E>(inner: Weak<Inner<T, E>>) {
+    loop {
+        let Some(idle) = inner.upgrade().map(|inner| inner.idle) else { return };
+        tokio::time::sleep((idle / 8).max(Duration::from_millis(1))).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let now = Instant::now();
+        inner.entries.lock().retain(|_, entry| entry.active > 0 || now.duration_since(entry.idle_since) < idle);
+    }
+}

@@ -1,0 +1,280 @@
+//! A state that keeps itself up to date, and those who wait for it (spec: consul §3.1 to §3.4).
+//!
+//! One task a view follows the stream; callers only look at what it has made visible, or wait for the next change. The old
+//! state stays visible, marked as stale, until a new snapshot is complete: nobody is told "no instances" because a
+//! connection broke.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use tracing::{debug, warn};
+
+use super::backoff::Backoff;
+use super::endpoints::EventSource;
+use super::fold::{Fold, Step};
+use super::topic::{Rejected, ViewTopic};
+
+/// A stream that has lived this long was none that failed, even if it brought nothing.
+const LONG_LIVED: Duration = Duration::from_secs(60);
+
+/// What a view shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View<S> {
+    /// Log index of the state.
+    pub index: u64,
+    /// The state there.
+    pub state: Arc<S>,
+    /// Whether the view is not known to be current: the stream is broken, or a new snapshot is on its way.
+    pub is_stale: bool,
+}
+
+/// Why a view has no answer.
+#[derive(Clone, Debug, Error)]
+pub enum ViewError {
+    /// The first snapshot did not come in time. Ask again.
+    #[error("no snapshot has come yet")]
+    NotLoaded,
+    /// Every endpoint failed, one after the other. The view goes on trying; ask again.
+    #[error("no endpoint answers: {}: {}", .0.code(), .0.message())]
+    Unavailable(Arc<Status>),
+    /// The server refused for good: the request is wrong, or may not be made. The view has ended.
+    #[error("{}: {}", .0.code(), .0.message())]
+    Refused(Arc<Status>),
+    /// The view was stopped.
+    #[error("the view was stopped")]
+    Stopped,
+}
+
+/// What callers see.
+struct Visible<S> {
+    /// 0 until the first snapshot is complete.
+    index: u64,
+    state: Arc<S>,
+    is_stale: bool,
+    /// Counts snapshots that took the view to a lower index than before: another lineage.
+    setbacks: u64,
+    /// Counts the failures that callers are told of, with the last one.
+    failures: u64,
+    failure: Option<ViewError>,
+}
+
+/// A state that follows a topic; cheap to clone, and alive for as long as there is a clone.
+pub struct MaterializedView<T: ViewTopic> {
+    inner: Arc<Inner<T::State>>,
+}
+
+struct Inner<S> {
+    visible: watch::Receiver<Visible<S>>,
+    task: AbortHandle,
+}
+
+impl<S> Drop for Inner<S> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl<T: ViewTopic> Clone for MaterializedView<T> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<T: ViewTopic> MaterializedView<T> {
+    /// Begins to follow. Needs a Tokio runtime around it.
+    pub fn start(topic: T, source: impl EventSource) -> Self {
+        let visible =
+            Visible { index: 0, state: Arc::default(), is_stale: true, setbacks: 0, failures: 0, failure: None };
+        let (sender, receiver) = watch::channel(visible);
+        let task = tokio::spawn(Follower::new(topic, source, sender).run()).abort_handle();
+        Self { inner: Arc::new(Inner { visible: receiver, task }) }
+    }
+
+    /// What the view shows now; `None` until the first snapshot is complete.
+    #[must_use]
+    pub fn latest(&self) -> Option<View<T::State>> {
+        self.inner.visible.borrow().view()
+    }
+
+    /// Whether the server has refused for good.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.inner.visible.borrow().failure, Some(ViewError::Refused(_) | ViewError::Stopped))
+    }
+
+    /// Waits until the view is past `min_index`, and shows it; with 0, until there is something to show. After `wait` it
+    /// shows what there is, with the index unchanged. A view that has gone back, because the store is another one now, is
+    /// shown at once to whoever was waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError`]; all but [`ViewError::Refused`] and [`ViewError::Stopped`] are worth asking again.
+    pub async fn query(&self, min_index: u64, wait: Duration) -> Result<View<T::State>, ViewError> {
+        let deadline = Instant::now() + wait;
+        let mut visible = self.inner.visible.clone();
+        let (setbacks, failures) = {
+            let now = visible.borrow();
+            (now.setbacks, now.failures)
+        };
+        loop {
+            {
+                let now = visible.borrow_and_update();
+                match &now.failure {
+                    Some(error @ (ViewError::Refused(_) | ViewError::Stopped)) => return Err(error.clone()),
+                    Some(error) if now.failures != failures => return Err(error.clone()),
+                    Some(_) | None => {}
+                }
+                if now.index > min_index || now.setbacks != setbacks {
+                    return now.view().ok_or(ViewError::NotLoaded);
+                }
+            }
+            match tokio::time::timeout_at(deadline, visible.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(ViewError::Stopped),
+                Err(_) => return visible.borrow().view().ok_or(ViewError::NotLoaded),
+            }
+        }
+    }
+}
+
+impl<S> Visible<S> {
+    fn view(&self) -> Option<View<S>> {
+        (self.index > 0).then(|| View { index: self.index, state: Arc::clone(&self.state), is_stale: self.is_stale })
+    }
+}
+
+/// How an attempt ended.
+enum Ended {
+    Status(Status),
+    Rejected(Rejected),
+}
+
+/// The task of a view.
+struct Follower<T: ViewTopic, E> {
+    topic: T,
+    source: E,
+    fold: Fold<T::State>,
+    visible: watch::Sender<Visible<T::State>>,
+    /// The lineage of what is visible.
+    epoch: Option<String>,
+    backoff: Backoff,
+}
+
+impl<T: ViewTopic, E: EventSource> Follower<T, E> {
+    fn new(topic: T, source: E, visible: watch::Sender<Visible<T::State>>) -> Self {
+        Self { topic, source, fold: Fold::new(), visible, epoch: None, backoff: Backoff::default() }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let began = Instant::now();
+            let ended = self.attempt().await;
+            if began.elapsed() >= LONG_LIVED {
+                self.backoff.succeeded();
+            }
+            self.visible.send_if_modified(|visible| !std::mem::replace(&mut visible.is_stale, true));
+            let status = match ended {
+                Ended::Rejected(rejected) => {
+                    warn!(%rejected, "a view begins again with a snapshot");
+                    self.fold.reset();
+                    Status::internal(rejected.to_string())
+                }
+                Ended::Status(status) => status,
+            };
+            if is_final(status.code()) {
+                self.tell(ViewError::Refused(Arc::new(status)));
+                return;
+            }
+            if matches!(status.code(), Code::Aborted | Code::OutOfRange) {
+                self.fold.reset();
+            }
+            let pause = self.backoff.failed(rand::random());
+            debug!(code = ?status.code(), error = status.message(), ?pause, "a view lost its stream and goes on");
+            // One failure is repaired at once and nobody's business, and so is one of each endpoint.
+            let patience = self.source.endpoints().max(2);
+            if usize::try_from(self.backoff.failures()).is_ok_and(|failures| failures >= patience) {
+                self.tell(ViewError::Unavailable(Arc::new(status)));
+            }
+            self.source.go_on();
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Follows one stream to its end.
+    async fn attempt(&mut self) -> Ended {
+        let mut request = self.topic.request();
+        request.index = self.fold.begin();
+        let epoch = if request.index == 0 { None } else { self.epoch.clone() };
+        let opened = match self.source.subscribe(request, epoch).await {
+            Ok(opened) => opened,
+            Err(status) => return Ended::Status(status),
+        };
+        let mut events = opened.events;
+        if self.fold.is_resuming() {
+            self.visible.send_if_modified(|visible| std::mem::replace(&mut visible.is_stale, false));
+        }
+        loop {
+            let event = match events.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(status)) => return Ended::Status(status),
+                None => return Ended::Status(Status::unavailable("the stream ended")),
+            };
+            match self.fold.take(&self.topic, event) {
+                Ok(Step::Nothing) => {}
+                Ok(Step::Outdated) => {
+                    self.visible.send_if_modified(|visible| !std::mem::replace(&mut visible.is_stale, true));
+                }
+                Ok(Step::Replace(state, index)) => {
+                    self.epoch = opened.epoch.clone();
+                    show(&self.visible, |visible| {
+                        visible.setbacks += u64::from(index < visible.index);
+                        visible.index = index;
+                        visible.state = Arc::new(state);
+                    });
+                    self.backoff.succeeded();
+                }
+                Ok(Step::Apply(changes, index)) => {
+                    let topic = &self.topic;
+                    show(&self.visible, |visible| {
+                        // Whoever still looks at the old state keeps it.
+                        let state = Arc::make_mut(&mut visible.state);
+                        changes.into_iter().for_each(|change| topic.apply(state, change));
+                        visible.index = index;
+                    });
+                    self.backoff.succeeded();
+                }
+                Err(rejected) => return Ended::Rejected(rejected),
+            }
+        }
+    }
+
+    fn tell(&self, error: ViewError) {
+        self.visible.send_modify(|visible| {
+            visible.failures += 1;
+            visible.failure = Some(error);
+        });
+    }
+}
+
+/// Makes a change visible, which is current now.
+fn show<S>(visible: &watch::Sender<Visible<S>>, change: impl FnOnce(&mut Visible<S>)) {
+    visible.send_modify(|visible| {
+        change(visible);
+        visible.is_stale = false;
+        visible.failure = None;
+    });
+}
+
+/// Whether asking again, anywhere, would give the same answer.
+fn is_final(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidArgument | Code::NotFound | Code::PermissionDenied | Code::Unauthenticated | Code::Unimplemented
+    )
+}

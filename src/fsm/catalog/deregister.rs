@@ -1,0 +1,15 @@
+//! Removes a node with all that is on it, or an instance with its checks, or a check. What is not there is removed already.
+
+use super::desk::Desk;
+use crate::fsm::stop::Stop;
+use crate::types::catalog::{Deregistered, Deregistration};
+
+pub(super) fn run(desk: &mut Desk<'_, '_>, deregistration: &Deregistration) -> Result<(), Stop> {
+    let node = &deregistration.node;
+    desk.check_guard(node, deregistration.guard.as_ref())?;
+    match &deregistration.what {
+        Deregistered::Node => desk.delete_node(node),
+        Deregistered::Service(id) => desk.delete_service(node, id),
+        Deregistered::Check(id) => desk.delete_check(node, id),
+    }
+}

@@ -1,0 +1,180 @@
+//! What one command does to the catalog, gathered row by row and then written at once.
+//!
+//! Owns the order: first every rule, then every row, then what the rows mean. Invariant: before [`Desk::finish`] nothing is
+//! written; it writes a row at most once, and none that says what the stored one says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::events;
+use super::rows::Rows;
+use crate::fsm::stop::Stop;
+use crate::storage::StorageError;
+use crate::storage::state::{CatalogReader, CatalogRow, WriteTxn, node_key, on_node_key};
+use crate::types::LogIndex;
+use crate::types::catalog::{
+    CatalogRefusal, Check, CheckGuard, CheckStatus, Node, Service, TerminatingGateway, canonical,
+};
+
+/// What a command did, as far as others of its layer depend on it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::fsm) struct Finished {
+    /// Whether anything is different from before.
+    pub(in crate::fsm) changed: bool,
+    /// Checks that turned critical or went, by name of their node and id: sessions that depend on one end.
+    pub(in crate::fsm) failed_checks: Vec<(String, String)>,
+    /// Canonical names of nodes that went: their sessions end.
+    pub(in crate::fsm) removed_nodes: Vec<String>,
+}
+
+/// The rows of one command.
+pub(in crate::fsm) struct Desk<'t, 'db> {
+    pub(super) txn: &'t mut WriteTxn<'db>,
+    index: LogIndex,
+    pub(super) nodes: Rows<Node>,
+    pub(super) services: Rows<Service>,
+    pub(super) checks: Rows<Check>,
+    pub(super) gateways: Rows<TerminatingGateway>,
+}
+
+impl<'t, 'db> Desk<'t, 'db> {
+    /// A desk for the command of the log entry at `index`, which was begun.
+    pub(in crate::fsm) fn new(txn: &'t mut WriteTxn<'db>, index: LogIndex) -> Self {
+        Self {
+            txn,
+            index,
+            nodes: Rows::default(),
+            services: Rows::default(),
+            checks: Rows::default(),
+            gateways: Rows::default(),
+        }
+    }
+
+    /// A node.
+    pub(in crate::fsm) fn node(&self, name: &str) -> Result<Option<Arc<Node>>, StorageError> {
+        self.nodes.find(self.txn, &node_key(name))
+    }
+
+    /// An instance on a node.
+    pub(in crate::fsm) fn service(&self, node: &str, id: &str) -> Result<Option<Arc<Service>>, StorageError> {
+        self.services.find(self.txn, &on_node_key(node, id))
+    }
+
+    /// A check on a node.
+    pub(in crate::fsm) fn check(&self, node: &str, id: &str) -> Result<Option<Arc<Check>>, StorageError> {
+        self.checks.find(self.txn, &on_node_key(node, id))
+    }
+
+    /// The instances on a node.
+    pub(super) fn services_on(&self, node: &str) -> Result<Vec<Arc<Service>>, StorageError> {
+        let node = canonical(node);
+        self.services.list(self.txn, &self.txn.service_keys(&node)?, |row| canonical(&row.node) == node)
+    }
+
+    /// The checks on a node: all of them, or those of one instance.
+    pub(super) fn checks_on(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Arc<Check>>, StorageError> {
+        let node = canonical(node);
+        let of_instance = |row: &Check| service_id.is_none_or(|id| row.service_id == id);
+        let indexed = self.txn.check_keys(&node, service_id)?;
+        self.checks.list(self.txn, &indexed, |row| canonical(&row.node) == node && of_instance(row))
+    }
+
+    /// Refuses a command whose decision was based on a check that was written since.
+    pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), Stop> {
+        let Some(guard) = guard else { return Ok(()) };
+        match self.check(node, &guard.check_id)? {
+            Some(check) if check.modified == guard.modified => Ok(()),
+            Some(_) | None => Err(CatalogRefusal::Stale.into()),
+        }
+    }
+
+    /// Writes an instance of a service.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogRefusal::MissingNode`].
+    pub(in crate::fsm) fn set_service(&mut self, mut service: Service) -> Result<(), Stop> {
+        let Some(node) = self.node(&service.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
+        service.node.clone_from(&node.name);
+        Ok(self.services.set(self.txn, service.key(), Some(service))?)
+    }
+
+    /// Writes a check; name and tags of its service are copied into it (spec: consul §2.7).
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogRefusal::MissingNode`], [`CatalogRefusal::MissingService`].
+    pub(in crate::fsm) fn set_check(&mut self, mut check: Check) -> Result<(), Stop> {
+        let Some(node) = self.node(&check.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
+        check.node.clone_from(&node.name);
+        (check.service_name, check.service_tags) = if check.service_id.is_empty() {
+            Default::default()
+        } else {
+            match self.service(&check.node, &check.service_id)? {
+                Some(service) => (service.name.clone(), service.tags.clone()),
+                None => return Err(CatalogRefusal::MissingService.into()),
+            }
+        };
+        Ok(self.checks.set(self.txn, check.key(), Some(check))?)
+    }
+
+    /// Removes a check, if there is one.
+    pub(in crate::fsm) fn delete_check(&mut self, node: &str, id: &str) -> Result<(), Stop> {
+        Ok(self.checks.set(self.txn, on_node_key(node, id), None)?)
+    }
+
+    /// Removes an instance with its checks, if there is one.
+    pub(in crate::fsm) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), Stop> {
+        // With an empty id these would be the checks of the node.
+        if self.service(node, id)?.is_none() {
+            return Ok(());
+        }
+        for check in self.checks_on(node, Some(id))? {
+            self.delete_check(node, &check.id)?;
+        }
+        Ok(self.services.set(self.txn, on_node_key(node, id), None)?)
+    }
+
+    /// Removes a node with all that is on it, if there is one.
+    pub(in crate::fsm) fn delete_node(&mut self, name: &str) -> Result<(), Stop> {
+        for check in self.checks_on(name, None)? {
+            self.delete_check(name, &check.id)?;
+        }
+        for service in self.services_on(name)? {
+            self.services.set(self.txn, service.key(), None)?;
+        }
+        Ok(self.nodes.set(self.txn, node_key(name), None)?)
+    }
+
+    /// Writes what has changed, and says what it means to subscribers.
+    pub(in crate::fsm) fn finish(self) -> Result<Finished, StorageError> {
+        let Self { txn, index, nodes, services, checks, gateways } = self;
+        let changes = events::Changes {
+            nodes: nodes.into_changes(),
+            services: services.into_changes(),
+            checks: checks.into_changes(),
+            gateways: gateways.into_changes(),
+        };
+        if changes.is_empty() {
+            return Ok(Finished::default());
+        }
+        let failed = changes.checks.values().filter_map(|touched| match (&touched.before, &touched.after) {
+            (Some(before), None) => Some((before.row.node.clone(), before.row.id.clone())),
+            (before, Some(after)) => {
+                let was = before.as_ref().is_some_and(|before| before.row.status == CheckStatus::Critical);
+                (after.status == CheckStatus::Critical && !was).then(|| (after.node.clone(), after.id.clone()))
+            }
+            (None, None) => None,
+        });
+        let removed: BTreeSet<String> = changes
+            .nodes
+            .values()
+            .filter(|touched| touched.after.is_none())
+            .filter_map(|touched| Some(canonical(&touched.before.as_ref()?.row.name)))
+            .collect();
+        let finished =
+            Finished { changed: true, failed_checks: failed.collect(), removed_nodes: removed.into_iter().collect() };
+        events::write(txn, index, changes)?;
+        Ok(finished)
+    }
+}

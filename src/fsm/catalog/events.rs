@@ -1,0 +1,313 @@
+//! Writes the changed rows of a command, and says what they mean to subscribers (spec: consul §2.2, §2.3, §2.8).
+//!
+//! Owns the two passes. Marking says which instances are concerned and whether each went, came, or only has something about it
+//! changed; emission makes one event of it for each subject. A subject's deregistrations come before its registrations, so
+//! that whoever applies them in order ends up with what is there. Invariant: an instance has at most one registration in a
+//! subject for a command, whatever changed about it, its node and its checks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::rows::Touched;
+use crate::storage::StorageError;
+use crate::storage::state::{CatalogReader, CatalogRow, WriteTxn, mesh_name, on_node_key};
+use crate::types::LogIndex;
+use crate::types::catalog::{
+    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, Check, CheckServiceNode,
+    LinkedService, Node, Service, ServiceKind, TerminatingGateway, canonical,
+};
+
+/// The rows that become something else, by key.
+pub(super) struct Changes {
+    pub(super) nodes: BTreeMap<Bytes, Touched<Node>>,
+    pub(super) services: BTreeMap<Bytes, Touched<Service>>,
+    pub(super) checks: BTreeMap<Bytes, Touched<Check>>,
+    pub(super) gateways: BTreeMap<Bytes, Touched<TerminatingGateway>>,
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.services.is_empty() && self.checks.is_empty() && self.gateways.is_empty()
+    }
+}
+
+/// What a command means to one instance.
+#[derive(Default)]
+struct Mark {
+    /// As it was before, if its own row has changed.
+    before: Option<Arc<Service>>,
+    /// Whether the instance, its node or a check of either has changed, so that its subscribers must hear of it.
+    is_concerned: bool,
+    /// Services in the mesh that it stood for.
+    mesh_before: BTreeSet<String>,
+    /// Of those that it stands for, the ones that are new or different.
+    mesh_changed: BTreeSet<String>,
+}
+
+/// Instances by their keys.
+type Marks = BTreeMap<Bytes, Mark>;
+
+/// Writes rows, query indexes and events.
+pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -> Result<(), StorageError> {
+    let mut marks = mark(txn, &changes)?;
+    let names = names(txn, &changes)?;
+    let nodes = nodes(&changes);
+    let tables = tables(&changes);
+
+    put(txn, changes.nodes);
+    put(txn, changes.services);
+    put(txn, changes.checks);
+    put(txn, changes.gateways);
+
+    let mut events = emit(txn, &mut marks)?;
+    for (name, was_in_use) in names {
+        let op = match (was_in_use, txn.is_name_in_use(&name)?) {
+            (false, true) => CatalogOp::Register,
+            (true, false) => CatalogOp::Deregister,
+            (true, true) | (false, false) => continue,
+        };
+        let name: Arc<str> = name.into();
+        let body = CatalogBody::Name(Arc::clone(&name));
+        events.push(CatalogEvent { topic: CatalogTopic::ServiceList, op, key: name, body });
+    }
+    for (key, name) in nodes {
+        let (op, node) = match txn.row::<Node>(key.as_bytes())? {
+            Some(stored) => (CatalogOp::Register, stored.row),
+            None => (CatalogOp::Deregister, Arc::new(Node { name, ..Node::default() })),
+        };
+        events.push(CatalogEvent { topic: CatalogTopic::Node, op, key: key.into(), body: CatalogBody::Node(node) });
+    }
+    for table in tables {
+        let (topic, op) = (CatalogTopic::Table, CatalogOp::Register);
+        events.push(CatalogEvent { topic, op, key: "".into(), body: CatalogBody::Table(table) });
+    }
+    // Stable: within a subject the order is that of the instances' keys.
+    events.sort_by(|a, b| (a.op, a.topic, &a.key).cmp(&(b.op, b.topic, &b.key)));
+    move_marks(txn, index, &events)?;
+    txn.set_catalog_events(events);
+    Ok(())
+}
+
+fn put<R: CatalogRow>(txn: &mut WriteTxn<'_>, rows: BTreeMap<Bytes, Touched<R>>) {
+    for touched in rows.into_values() {
+        match (touched.before, touched.after) {
+            (before, Some(after)) => {
+                txn.put_row(after.as_ref().clone(), before.as_ref());
+            }
+            (Some(before), None) => txn.delete_row(&before),
+            (None, None) => {}
+        }
+    }
+}
+
+/// The marking pass (spec: consul §2.2). Looks at the state before the command.
+fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
+    let mut marks = Marks::new();
+    for (key, touched) in &changes.services {
+        let mark = marks.entry(key.clone()).or_default();
+        mark.before = touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
+        mark.is_concerned = true;
+    }
+    // A node that changed, or whose own checks did, concerns every instance on it.
+    let mut nodes: BTreeSet<String> =
+        changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name)).map(|name| canonical(name)).collect();
+    for touched in changes.checks.values() {
+        for check in sides(touched) {
+            match check.service_id.as_str() {
+                "" => {
+                    nodes.insert(canonical(&check.node));
+                }
+                id => {
+                    let key = on_node_key(&check.node, id);
+                    marks.entry(key).or_default().is_concerned = true;
+                }
+            }
+        }
+    }
+    for node in &nodes {
+        for key in txn.service_keys(node)? {
+            marks.entry(key).or_default().is_concerned = true;
+        }
+    }
+    for touched in changes.gateways.values() {
+        mark_gateway(txn, touched, &mut marks)?;
+    }
+    for (key, mark) in &mut marks {
+        let stored = match &mark.before {
+            Some(before) => Some(Arc::clone(before)),
+            None => txn.row::<Service>(key)?.map(|stored| stored.row),
+        };
+        if let Some(service) = stored {
+            mark.mesh_before = mesh_names(txn, &service)?;
+        }
+    }
+    Ok(marks)
+}
+
+/// Marks the instances of a gateway whose links have changed.
+fn mark_gateway(
+    txn: &WriteTxn<'_>,
+    touched: &Touched<TerminatingGateway>,
+    marks: &mut Marks,
+) -> Result<(), StorageError> {
+    let before = touched.before.as_ref().map(|stored| links(&stored.row)).unwrap_or_default();
+    let after = touched.after.as_ref().map(|row| links(row)).unwrap_or_default();
+    let changed = after.iter().filter(|(name, link)| before.get(*name) != Some(*link));
+    let changed: BTreeSet<String> = changed.map(|(name, _)| name.clone()).collect();
+    let Some(gateway) = side(touched) else { return Ok(()) };
+    for key in txn.instance_keys(&gateway.name)? {
+        marks.entry(key).or_default().mesh_changed.extend(changed.iter().cloned());
+    }
+    Ok(())
+}
+
+fn links(gateway: &TerminatingGateway) -> BTreeMap<String, &LinkedService> {
+    gateway.services.iter().map(|link| (canonical(&link.name), link)).collect()
+}
+
+/// Canonical names of the services that can be reached in the mesh through an instance.
+fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>, StorageError> {
+    let mut names: BTreeSet<String> = mesh_name(service).map(canonical).into_iter().collect();
+    if service.kind == ServiceKind::TerminatingGateway
+        && let Some(gateway) = txn.gateway(&service.name)?.value
+    {
+        names.extend(gateway.services.iter().map(|link| canonical(&link.name)));
+    }
+    Ok(names)
+}
+
+/// The emission pass (spec: consul §2.3). Looks at the state after the command.
+fn emit(txn: &WriteTxn<'_>, marks: &mut Marks) -> Result<Vec<CatalogEvent>, StorageError> {
+    let mut events = Vec::new();
+    let mut add = |topic, op, key: &str, instance: &Arc<CheckServiceNode>| {
+        let body = CatalogBody::Instance(Arc::clone(instance));
+        events.push(CatalogEvent { topic, op, key: key.into(), body });
+    };
+    for (key, mark) in marks {
+        let after = txn.row::<Service>(key)?.map(|stored| stored.row);
+        let name_after = after.as_ref().map(|service| canonical(&service.name));
+        let left = mark.before.as_ref().filter(|before| name_after.as_ref() != Some(&canonical(&before.name)));
+        let mesh_after = match &after {
+            Some(service) => mesh_names(txn, service)?,
+            None => BTreeSet::new(),
+        };
+        // Whoever leaves a service leaves what it stood for with it, and comes again under the other name. A link that was
+        // changed is left and made again.
+        let leaves = |name: &String| left.is_some() || !mesh_after.contains(name) || mark.mesh_changed.contains(name);
+        let mesh_left: Vec<&String> = mark.mesh_before.iter().filter(|name| leaves(name)).collect();
+        if left.is_some() || !mesh_left.is_empty() {
+            let last = mark.before.clone().or_else(|| after.clone());
+            let gone = Arc::new(gone(last.expect("invariant: what leaves was there")));
+            if let Some(before) = left {
+                add(CatalogTopic::ServiceHealth, CatalogOp::Deregister, &canonical(&before.name), &gone);
+            }
+            for name in mesh_left {
+                add(CatalogTopic::ServiceHealthConnect, CatalogOp::Deregister, name, &gone);
+            }
+        }
+        let mesh_comes = mesh_after.iter().filter(|name| mark.is_concerned || mark.mesh_changed.contains(*name));
+        let mesh_comes: Vec<&String> = mesh_comes.collect();
+        let Some(name) = name_after.filter(|_| mark.is_concerned || !mesh_comes.is_empty()) else { continue };
+        let instance = txn.with_node_and_checks(std::slice::from_ref(key))?.remove(0);
+        if mark.is_concerned {
+            add(CatalogTopic::ServiceHealth, CatalogOp::Register, &name, &instance);
+        }
+        for name in mesh_comes {
+            add(CatalogTopic::ServiceHealthConnect, CatalogOp::Register, name, &instance);
+        }
+    }
+    Ok(events)
+}
+
+/// The payload of a deregistration (spec: consul §2.5).
+fn gone(service: Arc<Service>) -> CheckServiceNode {
+    let node = Node { name: service.node.clone(), ..Node::default() };
+    CheckServiceNode { node: Arc::new(node), service, checks: Vec::new() }
+}
+
+/// Exact names of services that may have come into use or gone out of it, with whether they are in use now.
+fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>, StorageError> {
+    let mut names = BTreeMap::new();
+    for touched in changes.services.values() {
+        for service in sides(touched) {
+            if !names.contains_key(&service.name) {
+                names.insert(service.name.clone(), txn.is_name_in_use(&service.name)?);
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Nodes that have changed, or on which anything has: by canonical name, with the name as it was registered.
+fn nodes(changes: &Changes) -> BTreeMap<String, String> {
+    let nodes = changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name));
+    let services = changes.services.values().filter_map(|touched| Some(&side(touched)?.node));
+    let checks = changes.checks.values().filter_map(|touched| Some(&side(touched)?.node));
+    nodes.chain(services).chain(checks).map(|name| (canonical(name), name.clone())).collect()
+}
+
+fn tables(changes: &Changes) -> Vec<CatalogTable> {
+    let changed = [
+        (CatalogTable::Nodes, !changes.nodes.is_empty()),
+        (CatalogTable::Services, !changes.services.is_empty()),
+        (CatalogTable::Checks, !changes.checks.is_empty()),
+        (CatalogTable::Config, !changes.gateways.is_empty()),
+    ];
+    changed.into_iter().filter_map(|(table, is_changed)| is_changed.then_some(table)).collect()
+}
+
+/// Moves the query index of everything that an event is about (spec: consul §2.6): who reads again after an event finds a
+/// higher one, and nobody else does.
+fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
+    let mut moved = BTreeSet::new();
+    for event in events {
+        if !moved.insert((event.topic, &event.key, table_of(event))) {
+            continue;
+        }
+        let key = event.key.to_string();
+        let (mark, is_there, gone) = match event.topic {
+            CatalogTopic::ServiceHealth => {
+                let is_there = txn.has_instances(&key)?;
+                (CatalogMark::Service(key), is_there, Some(CatalogMark::ServiceGone))
+            }
+            CatalogTopic::ServiceHealthConnect => {
+                let is_there = txn.is_in_mesh(&key)?;
+                (CatalogMark::Connect(key), is_there, Some(CatalogMark::ConnectGone))
+            }
+            CatalogTopic::Node => {
+                let is_there = txn.row::<Node>(key.as_bytes())?.is_some();
+                (CatalogMark::Node(key), is_there, Some(CatalogMark::NodeGone))
+            }
+            CatalogTopic::Table => {
+                let table = table_of(event).expect("invariant: the body of this topic is a table");
+                (CatalogMark::Table(table), true, None)
+            }
+            // Names are read with the table of instances.
+            CatalogTopic::ServiceList => continue,
+        };
+        txn.set_catalog_mark(&mark, is_there.then_some(index));
+        if let Some(gone) = gone.filter(|_| !is_there) {
+            txn.set_catalog_mark(&gone, Some(index));
+        }
+    }
+    Ok(())
+}
+
+fn table_of(event: &CatalogEvent) -> Option<CatalogTable> {
+    match &event.body {
+        CatalogBody::Table(table) => Some(*table),
+        CatalogBody::Instance(_) | CatalogBody::Name(_) | CatalogBody::Node(_) => None,
+    }
+}
+
+/// A row before and after, as far as there is one.
+fn sides<R>(touched: &Touched<R>) -> impl Iterator<Item = &Arc<R>> {
+    touched.before.as_ref().map(|stored| &stored.row).into_iter().chain(&touched.after)
+}
+
+/// A row after, or else before.
+fn side<R>(touched: &Touched<R>) -> Option<&Arc<R>> {
+    sides(touched).last()
+}

@@ -1,0 +1,44 @@
+//! What commands about the catalog do (spec: consul §2): one command is one transaction of rows, and one set of events.
+//!
+//! Owns the rules of registration, and what a change means to subscribers. [`Desk`] gathers what a command does to rows, so that
+//! a refusal leaves nothing behind and a row is written once however often a command touches it; [`Desk::finish`] writes and
+//! tells. Catalog commands never move the KV revision. Virtual addresses (`consul-virtual`) are not given.
+
+mod deregister;
+mod desk;
+mod events;
+mod gateway;
+mod node;
+mod register;
+mod rows;
+
+pub(super) use desk::{Desk, Finished};
+
+use super::stop::Stop;
+use crate::storage::state::WriteTxn;
+use crate::types::catalog::{CatalogCommand, CatalogDone, CatalogRefusal};
+use crate::types::{LogIndex, Outcome, Refusal};
+
+/// Applies a command of the log entry at `index`.
+pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Outcome, Stop> {
+    let finished = run(txn, index, command)?;
+    Ok(Outcome::Catalog(CatalogDone { changed: finished.changed }))
+}
+
+/// Does what the command says, and tells what came of it to those whose state depends on the catalog's.
+pub(super) fn run(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Finished, Stop> {
+    let mut desk = Desk::new(txn, index);
+    match command {
+        CatalogCommand::Register(registration) => register::run(&mut desk, registration)?,
+        CatalogCommand::Deregister(deregistration) => deregister::run(&mut desk, deregistration)?,
+        CatalogCommand::SetGateway(gateway) => gateway::set(&mut desk, gateway)?,
+        CatalogCommand::DeleteGateway(name) => gateway::delete(&mut desk, name)?,
+    }
+    Ok(desk.finish()?)
+}
+
+impl From<CatalogRefusal> for Stop {
+    fn from(refusal: CatalogRefusal) -> Self {
+        Self::Refused(Refusal::Catalog(refusal))
+    }
+}

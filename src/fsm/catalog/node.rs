@@ -1,0 +1,72 @@
+//! Writes a node: who it is, when it is renamed, and who may take a name (spec: consul §2.7).
+
+use super::desk::Desk;
+use crate::fsm::stop::Stop;
+use crate::storage::state::{CatalogReader, CatalogRow};
+use crate::types::catalog::{CatalogRefusal, CheckStatus, Node, canonical};
+
+/// The check that says whether a node is alive, as Consul's agents register it.
+const SERF_CHECK: &str = "serfHealth";
+
+impl Desk<'_, '_> {
+    /// Writes a node. One whose id is stored under another name is renamed: what is on it comes along.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogRefusal::NodeNameReserved`].
+    pub(in crate::fsm) fn set_node(&mut self, mut node: Node) -> Result<(), Stop> {
+        let named = self.node(&node.name)?;
+        if let Some(named) = &named {
+            if node.id.is_empty() {
+                // Whoever does not know the id does not mean to take it away.
+                node.id.clone_from(&named.id);
+            } else if !named.id.is_empty() && named.id != node.id && self.is_alive(&named.name)? {
+                return Err(CatalogRefusal::NodeNameReserved.into());
+            }
+            // A name keeps the case in which it came first, as rows on the node do.
+            node.name.clone_from(&named.name);
+        }
+        let renamed = if node.id.is_empty() { None } else { self.other_name(&node)? };
+        let name = node.name.clone();
+        self.nodes.set(self.txn, node.key(), Some(node))?;
+        match renamed {
+            Some(old) => self.move_all(&old, &name),
+            None => Ok(()),
+        }
+    }
+
+    /// The name under which a node with this id is stored, if that is another one.
+    fn other_name(&self, node: &Node) -> Result<Option<String>, Stop> {
+        let Some(stored) = self.txn.node_by_id(&node.id)? else { return Ok(None) };
+        // It may have been removed, or have got another id, earlier in the same command.
+        let current = self.node(&stored.row.name)?.filter(|current| current.id == node.id);
+        Ok(current.map(|current| current.name.clone()).filter(|name| canonical(name) != canonical(&node.name)))
+    }
+
+    /// Whether a node has a serf check that is not critical.
+    fn is_alive(&self, node: &str) -> Result<bool, Stop> {
+        Ok(self.check(node, SERF_CHECK)?.is_some_and(|check| check.status != CheckStatus::Critical))
+    }
+
+    /// Removes a node, and puts what was on it onto another one.
+    fn move_all(&mut self, from: &str, to: &str) -> Result<(), Stop> {
+        let (services, checks) = (self.services_on(from)?, self.checks_on(from, None)?);
+        self.delete_node(from)?;
+        for service in services {
+            let mut service = service.as_ref().clone();
+            to.clone_into(&mut service.node);
+            // What is there already under the new name is newer.
+            if self.service(to, &service.id)?.is_none() {
+                self.set_service(service)?;
+            }
+        }
+        for check in checks {
+            let mut check = check.as_ref().clone();
+            to.clone_into(&mut check.node);
+            if self.check(to, &check.id)?.is_none() {
+                self.set_check(check)?;
+            }
+        }
+        Ok(())
+    }
+}

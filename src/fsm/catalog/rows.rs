@@ -1,0 +1,81 @@
+//! Rows of one table as a command has them: those that it touched, over those that are stored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::storage::StorageError;
+use crate::storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
+
+/// A row that the command touched.
+pub(super) struct Touched<R> {
+    /// As it is stored.
+    pub(super) before: Option<StoredRow<R>>,
+    /// What becomes of it.
+    pub(super) after: Option<Arc<R>>,
+}
+
+impl<R: CatalogRow> Touched<R> {
+    /// Whether it becomes something else.
+    pub(super) fn is_change(&self) -> bool {
+        match (&self.before, &self.after) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.row.is_same(after),
+            (Some(_), None) | (None, Some(_)) => true,
+        }
+    }
+}
+
+/// Rows of one table.
+pub(super) struct Rows<R> {
+    touched: BTreeMap<Bytes, Touched<R>>,
+}
+
+impl<R> Default for Rows<R> {
+    fn default() -> Self {
+        Self { touched: BTreeMap::new() }
+    }
+}
+
+impl<R: CatalogRow> Rows<R> {
+    /// The row with a key, as the command has it.
+    pub(super) fn find(&self, txn: &WriteTxn<'_>, key: &[u8]) -> Result<Option<Arc<R>>, StorageError> {
+        match self.touched.get(key) {
+            Some(touched) => Ok(touched.after.clone()),
+            None => Ok(txn.row::<R>(key)?.map(|stored| stored.row)),
+        }
+    }
+
+    /// Writes a row, or with `None` removes it.
+    pub(super) fn set(&mut self, txn: &WriteTxn<'_>, key: Bytes, row: Option<R>) -> Result<(), StorageError> {
+        let after = row.map(Arc::new);
+        match self.touched.get_mut(&key) {
+            Some(touched) => touched.after = after,
+            None => {
+                let before = txn.row::<R>(&key)?;
+                self.touched.insert(key, Touched { before, after });
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that a secondary index names, as the command has them: `wanted` says which rows the index is about.
+    pub(super) fn list(
+        &self,
+        txn: &WriteTxn<'_>,
+        indexed: &[Bytes],
+        wanted: impl Fn(&R) -> bool,
+    ) -> Result<Vec<Arc<R>>, StorageError> {
+        let untouched: Vec<Bytes> = indexed.iter().filter(|key| !self.touched.contains_key(*key)).cloned().collect();
+        let mut rows = txn.rows::<R>(&untouched)?;
+        let touched = self.touched.values().filter_map(|touched| touched.after.as_ref());
+        rows.extend(touched.filter(|row| wanted(row)).cloned());
+        Ok(rows)
+    }
+
+    /// What becomes something else, by key.
+    pub(super) fn into_changes(self) -> BTreeMap<Bytes, Touched<R>> {
+        self.touched.into_iter().filter(|(_, touched)| touched.is_change()).collect()
+    }
+}

@@ -1,0 +1,30 @@
+//! Why a request about the catalog failed.
+
+use thiserror::Error;
+
+use crate::node::NodeError;
+use crate::types::Refusal;
+use crate::types::catalog::{CatalogRefusal, RegistrationProblem};
+
+/// Why a request about the catalog failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CatalogError {
+    /// The registration says too little, or what cannot be; nothing was proposed.
+    #[error(transparent)]
+    Invalid(#[from] RegistrationProblem),
+    /// A rule of the catalog forbids it; nothing changed.
+    #[error(transparent)]
+    Refused(CatalogRefusal),
+    /// Anything else.
+    #[error(transparent)]
+    Node(NodeError),
+}
+
+impl From<NodeError> for CatalogError {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Refused(Refusal::Catalog(refusal)) => Self::Refused(refusal),
+            error => Self::Node(error),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Questions about the catalog. Every answer has its query index, and all of it is of one state.
+
+use std::sync::Arc;
+
+use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
+use crate::storage::state::CatalogReader;
+use crate::storage::{ReadView, StorageError};
+use crate::types::catalog::{
+    self, Check, CheckServiceNode, CheckStatus, Indexed, Service, ServiceName, TerminatingGateway,
+};
+
+/// An answer with its query index, and where in the log it is of.
+type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
+
+/// Each method answers a question about the catalog, by a name in any case; lists are sorted by node, then id. What is not
+/// there is an empty answer with the query index at which it could come.
+///
+/// # Errors
+///
+/// Those of the read path, as [`Node::range`]. A failed read may always be repeated.
+impl Node {
+    /// Every node.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn catalog_nodes(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Answer<Vec<Arc<catalog::Node>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.nodes()).await
+    }
+
+    /// A node with the instances on it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn catalog_node(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        name: String,
+    ) -> Answer<Option<(Arc<catalog::Node>, Vec<Arc<Service>>)>> {
+        let answer = move |view: &ReadView<'_>| {
+            let Indexed { index, value } = view.node(&name)?;
+            let Some(node) = value else { return Ok(Indexed { index, value: None }) };
+            let services = view.services_of_node(&name)?.value;
+            Ok(Indexed { index, value: Some((node, services)) })
+        };
+        self.read_catalog(ctx, consistency, false, answer).await
+    }
+
+    /// Checks of a node and of all instances on it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn node_checks(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        node: String,
+    ) -> Answer<Vec<Arc<Check>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.checks_of_node(&node)).await
+    }
+
+    /// Checks of all instances of a service, without those of their nodes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn service_checks(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        service: String,
+    ) -> Answer<Vec<Arc<Check>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.checks_of_service(&service)).await
+    }
+
+    /// Instances of a service, with nodes and checks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn service_instances(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        service: String,
+    ) -> Answer<Vec<Arc<CheckServiceNode>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.instances(&service)).await
+    }
+
+    /// Instances through which a service can be reached in the mesh.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn connect_instances(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        service: String,
+    ) -> Answer<Vec<Arc<CheckServiceNode>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.connect_instances(&service)).await
+    }
+
+    /// Every instance of every service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn all_instances(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Answer<Vec<Arc<CheckServiceNode>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.all_instances()).await
+    }
+
+    /// Names of services with the tags of their instances.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn service_names(&self, ctx: &RequestContext, consistency: Consistency) -> Answer<Vec<ServiceName>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.service_names()).await
+    }
+
+    /// What is configured for a terminating gateway.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn gateway(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        name: String,
+    ) -> Answer<Option<Arc<TerminatingGateway>>> {
+        self.read_catalog(ctx, consistency, true, move |view| view.gateway(&name)).await
+    }
+
+    /// Every terminating gateway that is configured.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn gateways(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Answer<Vec<Arc<TerminatingGateway>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.gateways()).await
+    }
+
+    /// Checks with a status; all of them if none is given.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn checks_in_state(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        status: Option<CheckStatus>,
+    ) -> Answer<Vec<Arc<Check>>> {
+        self.read_catalog(ctx, consistency, false, move |view| view.checks_in_state(status)).await
+    }
+
+    async fn read_catalog<T: Send + 'static>(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        is_small: bool,
+        answer: impl FnOnce(&ReadView<'_>) -> Result<Indexed<T>, StorageError> + Send + 'static,
+    ) -> Answer<T> {
+        self.ready_to_read(ctx, consistency).await?;
+        self.read(is_small, ctx.deadline, move |view| answer(view).map(Ok)).await
+    }
+}

@@ -1,0 +1,253 @@
+//! Watching the catalog: streams that begin with a state or go on after an index, and waiting for a change.
+//!
+//! Owns where a stream begins and from which lineage an index is (spec: consul §1.8; DESIGN §1). Streams, blocking queries and
+//! whoever else follows the catalog stand on the same subscriptions: nobody polls. Invariant: a stream that goes on after an
+//! index tells every later change of its subject; if that cannot be said, it begins with the state.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::node::history::differ;
+use crate::node::{Consistency, Inner, Node, NodeError, RequestContext};
+use crate::storage::state::{CatalogReader, StateHead};
+use crate::storage::{ReadView, StorageError};
+use crate::stream::{
+    self, CatalogSubject, CloseReason, Entries, EventPublisher, FeedStats, Listing, Session, SnapshotCache, Start,
+};
+use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
+use crate::types::limits::CATALOG_MERGED_CHANGES_MAX;
+use crate::types::{LogIndex, StoreEpoch};
+
+/// How long a snapshot is kept for those who come a little later (spec: consul §1.9).
+const SNAPSHOT_TTL: Duration = Duration::from_secs(10);
+
+/// What tells entries of a list apart: node and id of an instance, or a name.
+pub type EntryKey = (String, String);
+
+/// Turns an event into what is sent of it; called once for an event, whoever subscribes.
+pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
+
+/// A list of what is there, then every change. Reading never waits: the session tells when there may be something.
+pub type CatalogListing = Listing<stream::Catalog, EntryKey, Bytes>;
+
+/// Where a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogStart {
+    /// With what is there.
+    List,
+    /// After this index, with its lineage if the client knows it; with what is there if that cannot be done.
+    After(LogIndex, Option<StoreEpoch>),
+}
+
+/// A stream of a subject.
+pub struct CatalogWatch {
+    /// What is there, as far as it was wanted or had to be, and the changes.
+    pub listing: CatalogListing,
+    /// Whether the client has a state that it must replace.
+    pub starts_over: bool,
+}
+
+/// The catalog's part of a node.
+pub(in crate::node) struct Catalog {
+    snapshots: SnapshotCache<stream::Catalog, Entries<EntryKey, Bytes>>,
+}
+
+impl Catalog {
+    pub(in crate::node) fn new(events: &EventPublisher) -> Self {
+        Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_TTL) }
+    }
+}
+
+/// Lets go of old snapshots, for as long as the node is there.
+pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(SNAPSHOT_TTL).await;
+        let Some(inner) = inner.upgrade() else { return };
+        inner.catalog.snapshots.sweep(Instant::now());
+    }
+}
+
+impl Node {
+    /// Watches a subject of the catalog, from this node's own state. Nodes and tables have no list: a stream of them begins
+    /// with an empty one. `encode` must be the same for all. The session gets token 0 whenever there may be something to read;
+    /// read once before you wait.
+    ///
+    /// An index is of this lineage if the client says so. If it does not say, an index that this node has not reached, and
+    /// one from before this lineage began, are taken to be of another one.
+    ///
+    /// # Errors
+    ///
+    /// Those of a serializable read; [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not
+    /// reach in time.
+    pub async fn watch_catalog(
+        &self,
+        ctx: &RequestContext,
+        subject: CatalogSubject,
+        start: CatalogStart,
+        session: &Arc<Session>,
+        encode: Encode,
+    ) -> Result<CatalogWatch, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        if let CatalogStart::After(index, epoch) = start {
+            let head = self.inner.store.current().head();
+            if epoch.is_some() && epoch == head.epoch && index > head.applied_index() {
+                // Another member has come further; its clients must not go back by coming here.
+                let ctx = RequestContext { min_index: ctx.min_index.max(Some(index)), ..ctx.clone() };
+                self.ready_to_read(&ctx, Consistency::Serializable).await?;
+            }
+            if can_resume(&self.inner.store.current().head(), index, epoch) {
+                let feed = self.inner.events.catalog();
+                let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;
+                return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false });
+            }
+        }
+        let listing = self.list_catalog(ctx, subject, session, encode).await?;
+        Ok(CatalogWatch { listing, starts_over: matches!(start, CatalogStart::After(..)) })
+    }
+
+    /// What the feed of the catalog counts.
+    pub fn catalog_stats(&self) -> FeedStats {
+        self.inner.events.catalog().stats()
+    }
+
+    async fn list_catalog(
+        &self,
+        ctx: &RequestContext,
+        subject: CatalogSubject,
+        session: &Arc<Session>,
+        encode: Encode,
+    ) -> Result<CatalogListing, NodeError> {
+        // Moves on after the changes are out, so that they can all be read here.
+        let applied = *self.inner.consensus.applied().borrow();
+        let build = async || {
+            let (subject, encode) = (subject.clone(), Arc::clone(&encode));
+            let read = self.read(false, ctx.deadline, move |view| {
+                let entries = state_of(view, &subject)?;
+                Ok(Ok(entries.iter().map(|event| (key_of(event), encode(event))).collect()))
+            });
+            let read = read.await?;
+            Ok::<_, NodeError>((read.index, read.value))
+        };
+        let snapshot = self.inner.catalog.snapshots.get(&subject, Instant::now(), build).await?;
+        let effect = |event: &CatalogEvent| {
+            let is_there = event.op == CatalogOp::Register;
+            (key_of(event), is_there.then(|| encode(event)))
+        };
+        let listing = Listing::begin(snapshot, applied, session, ctx.deadline, CATALOG_MERGED_CHANGES_MAX, effect);
+        Ok(listing.await?)
+    }
+
+    /// Waits until something of one of `subjects` may have changed after `after`, the index through which the caller has
+    /// seen the state ([`Read::index`](crate::node::Read)); false if nothing has until `deadline`. Costs nothing while it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Stopped`] when the node stops; [`NodeError::Storage`] if the disk failed.
+    pub async fn wait_catalog(
+        &self,
+        subjects: &[CatalogSubject],
+        after: LogIndex,
+        deadline: Instant,
+    ) -> Result<bool, NodeError> {
+        let feed = self.inner.events.catalog();
+        let session = Session::new();
+        let mut subscriptions = Vec::with_capacity(subjects.len());
+        for (token, subject) in subjects.iter().enumerate() {
+            subscriptions.push(feed.subscribe(subject.clone(), Start::After(after), &session, token as u64)?);
+        }
+        let mut raised: Vec<usize> = (0..subscriptions.len()).collect();
+        loop {
+            for token in raised {
+                match subscriptions[token].try_next() {
+                    Ok(None) => {}
+                    Ok(Some(_)) => return Ok(true),
+                    // What happened is not known any more, so it is time to look.
+                    Err(CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset) => {
+                        return Ok(true);
+                    }
+                    Err(reason @ (CloseReason::Stopping | CloseReason::Failed(_))) => return Err(reason.into()),
+                }
+            }
+            match tokio::time::timeout_at(deadline.into(), session.raised()).await {
+                Ok(tokens) => raised = tokens.into_iter().map(|token| token as usize).collect(),
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+}
+
+/// Whether all changes after an index that a client has seen are known here, and whether it was of this lineage.
+fn can_resume(head: &StateHead, index: LogIndex, epoch: Option<StoreEpoch>) -> bool {
+    let is_ours = match epoch {
+        Some(_) => !differ(epoch, head.epoch),
+        None => index >= head.epoch_since,
+    };
+    is_ours && index <= head.applied_index() && index.next() >= head.compacted_index()
+}
+
+/// What is there of a subject, as the events that would bring it.
+fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<CatalogEvent>, StorageError> {
+    let event = |topic, body| CatalogEvent { topic, op: CatalogOp::Register, key: "".into(), body };
+    let instances = |topic, found: Vec<Arc<CheckServiceNode>>| {
+        found.into_iter().map(|instance| event(topic, CatalogBody::Instance(instance))).collect()
+    };
+    Ok(match subject {
+        CatalogSubject::Service(name) => instances(CatalogTopic::ServiceHealth, view.instances(name)?.value),
+        CatalogSubject::EveryService => instances(CatalogTopic::ServiceHealth, view.all_instances()?.value),
+        CatalogSubject::Connect(name) => {
+            instances(CatalogTopic::ServiceHealthConnect, view.connect_instances(name)?.value)
+        }
+        CatalogSubject::ServiceList => {
+            let names = view.service_names()?.value;
+            names.into_iter().map(|it| event(CatalogTopic::ServiceList, CatalogBody::Name(it.name.into()))).collect()
+        }
+        CatalogSubject::Node(_) | CatalogSubject::Table(_) => Vec::new(),
+    })
+}
+
+fn key_of(event: &CatalogEvent) -> EntryKey {
+    match &event.body {
+        CatalogBody::Instance(instance) => (canonical(&instance.node.name), instance.service.id.clone()),
+        CatalogBody::Name(name) => (name.to_string(), String::new()),
+        CatalogBody::Node(node) => (canonical(&node.name), String::new()),
+        CatalogBody::Table(table) => (format!("{table:?}"), String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::state::CompactionPoint;
+    use crate::types::{Revision, Term};
+
+    #[test]
+    fn an_index_goes_on_only_in_its_lineage_and_in_history() {
+        let head = StateHead {
+            applied: Some((Term(2), LogIndex(100))),
+            compaction: Some(CompactionPoint { revision: Revision(3), index: LogIndex(60) }),
+            epoch: Some(StoreEpoch(7)),
+            epoch_since: LogIndex(50),
+            ..StateHead::EMPTY
+        };
+        let (ours, other) = (Some(StoreEpoch(7)), Some(StoreEpoch(8)));
+        for (index, epoch, wanted) in [
+            (100, None, true),
+            (100, ours, true),
+            (100, other, false),
+            (101, None, false),
+            (u64::MAX, None, false),
+            // What comes after 59 is there: the point itself is.
+            (59, None, true),
+            (58, None, false),
+            (58, ours, false),
+        ] {
+            assert_eq!(can_resume(&head, LogIndex(index), epoch), wanted, "{index} {epoch:?}");
+        }
+        let kept = StateHead { compaction: None, ..head };
+        assert!(!can_resume(&kept, LogIndex(49), None), "it may be of the lineage before");
+        assert!(can_resume(&kept, LogIndex(50), None));
+        assert!(can_resume(&StateHead { epoch: None, ..kept }, LogIndex(50), other), "a lineage without a name yet");
+    }
+}

@@ -1,0 +1,75 @@
+//! Register and deregister, and what terminating gateways stand for.
+
+use super::CatalogError;
+use crate::node::{Node, NodeError, Read, RequestContext, Unanswered};
+use crate::types::catalog::{CatalogCommand, CatalogDone, Deregistration, Registration, TerminatingGateway};
+use crate::types::{Command, Outcome};
+
+impl Node {
+    /// Registers a node, an instance on it, checks of either: all or nothing, in one log entry. What was left out is filled
+    /// in ([`Registration::complete`]).
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Invalid`], [`CatalogError::Refused`]; those of [`Node::propose`].
+    pub async fn register(
+        &self,
+        ctx: &RequestContext,
+        mut registration: Registration,
+    ) -> Result<Read<CatalogDone>, CatalogError> {
+        registration.complete()?;
+        self.propose_catalog(ctx, CatalogCommand::Register(Box::new(registration))).await
+    }
+
+    /// Removes a node with all that is on it, an instance with its checks, or a check. What is not there is removed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::register`].
+    pub async fn deregister(
+        &self,
+        ctx: &RequestContext,
+        deregistration: Deregistration,
+    ) -> Result<Read<CatalogDone>, CatalogError> {
+        deregistration.check()?;
+        self.propose_catalog(ctx, CatalogCommand::Deregister(Box::new(deregistration))).await
+    }
+
+    /// Says for which services a terminating gateway stands.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::register`].
+    pub async fn set_gateway(
+        &self,
+        ctx: &RequestContext,
+        gateway: TerminatingGateway,
+    ) -> Result<Read<CatalogDone>, CatalogError> {
+        gateway.check()?;
+        self.propose_catalog(ctx, CatalogCommand::SetGateway(Box::new(gateway))).await
+    }
+
+    /// Removes what was said of a terminating gateway.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::register`].
+    pub async fn delete_gateway(&self, ctx: &RequestContext, name: String) -> Result<Read<CatalogDone>, CatalogError> {
+        self.propose_catalog(ctx, CatalogCommand::DeleteGateway(name)).await
+    }
+
+    async fn propose_catalog(
+        &self,
+        ctx: &RequestContext,
+        command: CatalogCommand,
+    ) -> Result<Read<CatalogDone>, CatalogError> {
+        let applied = self.propose(ctx, Command::Catalog(command)).await?;
+        match applied.outcome {
+            Outcome::Catalog(value) => Ok(Read { index: applied.index, revision: applied.revision, value }),
+            outcome => {
+                tracing::error!(?outcome, "a command about the catalog came to something else");
+                Err(NodeError::Indeterminate(Unanswered::LeaderFailed).into())
+            }
+        }
+    }
+}

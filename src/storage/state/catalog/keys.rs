@@ -1,0 +1,246 @@
+//! Keys of the catalog's rows, of their secondary indexes and of the query indexes.
+//!
+//! Names of nodes and services are in lower case in every key; ids of instances and checks are as they were registered. A name
+//! that something follows is escaped and terminated as keys of `versions` are, so that none is the beginning of another.
+//! The golden tests below pin the bytes.
+
+use bytes::Bytes;
+
+use super::super::keys::{push_terminated, unescape_terminated};
+use crate::types::catalog::{CatalogMark, CheckStatus, canonical};
+
+// Kinds of entries in `index`; 1 and 2 are in the keys of the state. The numbers are on disk.
+const INSTANCE: u8 = 3;
+const NAME_TAG: u8 = 4;
+const MESH: u8 = 5;
+const NODE_SERVICE: u8 = 6;
+const SERVICE_CHECK: u8 = 7;
+const STATUS: u8 = 8;
+const NODE_ID: u8 = 9;
+const LINK: u8 = 10;
+
+/// First byte of a query index in `meta`.
+const META_MARK: u8 = 9;
+
+/// In front of a tag: an instance without any has an entry as well.
+const TAG: char = 't';
+
+/// Key of a node.
+pub fn node(name: &str) -> Bytes {
+    canonical(name).into()
+}
+
+/// Key of an instance, and likewise of a check.
+pub fn on_node(node: &str, id: &str) -> Bytes {
+    let mut key = terminated(&canonical(node));
+    key.extend_from_slice(id.as_bytes());
+    key.into()
+}
+
+/// Splits [`on_node`] into the key of the node and the id.
+pub(super) fn split_on_node(key: &[u8]) -> Option<(Bytes, &str)> {
+    let (node, id) = unescape_terminated(key)?;
+    Some((node.into(), std::str::from_utf8(id).ok()?))
+}
+
+/// Key of what is configured for a terminating gateway.
+pub(super) fn gateway(name: &str) -> Bytes {
+    canonical(name).into()
+}
+
+/// Entries of all instances of a service; what follows is the key of the instance.
+pub(super) fn instances(service: &str) -> Vec<u8> {
+    named(INSTANCE, &canonical(service))
+}
+
+/// Entries of all instances of all services.
+pub(super) const ALL_INSTANCES: &[u8] = &[INSTANCE];
+
+/// Splits what follows [`ALL_INSTANCES`] into the canonical name of the service and the key of the instance.
+pub(super) fn split_instance(entry: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    unescape_terminated(entry)
+}
+
+/// Entries by the exact name of the service and a tag; what follows is the key of the instance.
+pub(super) fn name_and_tag(service: &str, tag: Option<&str>) -> Vec<u8> {
+    let mut out = exact_name(service);
+    let tag = tag.map(|tag| format!("{TAG}{tag}")).unwrap_or_default();
+    push_terminated(&mut out, tag.as_bytes());
+    out
+}
+
+/// Entries of all instances that have exactly this name for their service.
+pub(super) fn exact_name(service: &str) -> Vec<u8> {
+    named(NAME_TAG, service)
+}
+
+/// Entries of all names and tags.
+pub(super) const ALL_NAMES: &[u8] = &[NAME_TAG];
+
+/// Reads name and tag out of what follows [`ALL_NAMES`], with how many bytes they take.
+pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>, usize)> {
+    let (name, rest) = unescape_terminated(entry)?;
+    let (tag, instance) = unescape_terminated(rest)?;
+    let tag = String::from_utf8(tag).ok()?;
+    let tag = tag.strip_prefix(TAG).map(str::to_owned);
+    Some((String::from_utf8(name).ok()?, tag, entry.len() - instance.len()))
+}
+
+/// What comes after every entry that begins with a name and a tag, for a look-up that goes on after it.
+pub(super) fn after_group(group: &[u8]) -> Vec<u8> {
+    let mut after = group.to_vec();
+    // The last byte is the end of the terminator: `00 02` is above `00 01` and below every continuation, `00 FF`.
+    *after.last_mut().expect("invariant: a group ends with a terminator") += 1;
+    after
+}
+
+/// Entries of instances that speak the mesh's protocol for a service: native ones and sidecars.
+pub(super) fn mesh(service: &str) -> Vec<u8> {
+    named(MESH, &canonical(service))
+}
+
+/// Entries of all instances on a node; what follows is the id.
+pub(super) fn services_of(node: &str) -> Vec<u8> {
+    named(NODE_SERVICE, &canonical(node))
+}
+
+/// Entries of all checks on a node, by instance.
+pub(super) fn checks_on(node: &str) -> Vec<u8> {
+    named(SERVICE_CHECK, &canonical(node))
+}
+
+/// Entries of the checks of an instance, or with an empty id of the node itself; what follows is the id of the check.
+pub(super) fn checks_of(node: &str, service_id: &str) -> Vec<u8> {
+    let mut out = checks_on(node);
+    push_terminated(&mut out, service_id.as_bytes());
+    out
+}
+
+/// Reads the id of the check out of what follows [`checks_on`].
+pub(super) fn split_check(entry: &[u8]) -> Option<&str> {
+    let (_, id) = unescape_terminated(entry)?;
+    std::str::from_utf8(id).ok()
+}
+
+/// Entries of checks with a status; what follows is the key of the check.
+pub(super) fn status(status: CheckStatus) -> [u8; 2] {
+    [STATUS, status as u8]
+}
+
+/// Entries of nodes with a UUID; what follows is the key of the node.
+pub(super) fn node_id(id: &str) -> Vec<u8> {
+    named(NODE_ID, id)
+}
+
+/// Entries of terminating gateways that stand for a service; what follows is the canonical name of the gateway.
+pub(super) fn links(service: &str) -> Vec<u8> {
+    named(LINK, &canonical(service))
+}
+
+/// The `meta` entry of a query index.
+pub(super) fn mark(mark: &CatalogMark) -> Vec<u8> {
+    let (kind, name) = match mark {
+        CatalogMark::Table(table) => return vec![META_MARK, 1, *table as u8],
+        CatalogMark::Service(name) => (2, name.as_str()),
+        CatalogMark::Connect(name) => (3, name.as_str()),
+        CatalogMark::Node(name) => (4, name.as_str()),
+        CatalogMark::ServiceGone => (5, ""),
+        CatalogMark::ConnectGone => (6, ""),
+        CatalogMark::NodeGone => (7, ""),
+    };
+    let mut out = vec![META_MARK, kind];
+    out.extend_from_slice(name.as_bytes());
+    out
+}
+
+fn named(kind: u8, name: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len() + 40);
+    out.push(kind);
+    push_terminated(&mut out, name.as_bytes());
+    out
+}
+
+fn terminated(name: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len() + 40);
+    push_terminated(&mut out, name.as_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::catalog::CatalogTable;
+
+    #[test]
+    fn bytes_are_pinned() {
+        let cases: [(&str, Vec<u8>, &[u8]); 15] = [
+            ("node", node("N1").to_vec(), b"n1"),
+            ("instance", on_node("N1", "Web").to_vec(), b"n1\x00\x01Web"),
+            ("gateway", gateway("GW").to_vec(), b"gw"),
+            ("instances", instances("Web"), b"\x03web\x00\x01"),
+            ("name", name_and_tag("Web", None), b"\x04Web\x00\x01\x00\x01"),
+            ("name and tag", name_and_tag("Web", Some("v1")), b"\x04Web\x00\x01tv1\x00\x01"),
+            ("mesh", mesh("Web"), b"\x05web\x00\x01"),
+            ("services of a node", services_of("N1"), b"\x06n1\x00\x01"),
+            ("checks of a node", checks_of("N1", ""), b"\x07n1\x00\x01\x00\x01"),
+            ("checks of an instance", checks_of("N1", "Web"), b"\x07n1\x00\x01Web\x00\x01"),
+            ("status", status(CheckStatus::Critical).to_vec(), b"\x08\x03"),
+            ("node id", node_id("a-b"), b"\x09a-b\x00\x01"),
+            ("links", links("Web"), b"\x0aweb\x00\x01"),
+            (
+                "marks of tables and of what is gone",
+                [
+                    mark(&CatalogMark::Table(CatalogTable::Checks)),
+                    mark(&CatalogMark::ServiceGone),
+                    mark(&CatalogMark::ConnectGone),
+                    mark(&CatalogMark::NodeGone),
+                ]
+                .concat(),
+                &[9, 1, 3, 9, 5, 9, 6, 9, 7],
+            ),
+            (
+                "marks of names",
+                [
+                    mark(&CatalogMark::Service("a".to_owned())),
+                    mark(&CatalogMark::Connect("b".to_owned())),
+                    mark(&CatalogMark::Node("c".to_owned())),
+                ]
+                .concat(),
+                b"\x09\x02a\x09\x03b\x09\x04c",
+            ),
+        ];
+        for (name, got, want) in cases {
+            assert_eq!(got, want, "{name}");
+        }
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop::collection::vec(prop::sample::select(vec!['\0', '\u{1}', 'a', 'b', 'ä']), 0..5)
+            .prop_map(|chars| chars.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn keys_read_back(one in name(), other in name(), tag in prop::option::of(name())) {
+            let key = on_node(&one, &other);
+            prop_assert_eq!(split_on_node(&key), Some((node(&one), other.as_str())));
+            let entry = [&name_and_tag(&one, tag.as_deref())[1..], other.as_bytes()].concat();
+            let read = split_name_and_tag(&entry).map(|(name, tag, len)| (name, tag, entry.len() - len));
+            prop_assert_eq!(read, Some((one.clone(), tag.clone(), other.len())));
+        }
+
+        #[test]
+        fn a_look_up_goes_on_right_after_a_group(
+            one in name(), other in name(), tag in prop::option::of(name()), rest in name(),
+        ) {
+            let group = name_and_tag(&one, tag.as_deref());
+            let after = after_group(&group);
+            let inside = [&group[..], rest.as_bytes()].concat();
+            prop_assert!(inside < after);
+            let elsewhere = name_and_tag(&other, None);
+            prop_assert_eq!(elsewhere > after, elsewhere > group && !elsewhere.starts_with(&group));
+        }
+    }
+}

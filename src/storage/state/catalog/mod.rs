@@ -1,0 +1,126 @@
+//! The catalog in the state: its rows, their secondary indexes, the query indexes, and what history keeps of its events.
+//!
+//! Owns what is kept up with every write of a row. Knows no rule about when something may be written. Invariant: the secondary
+//! indexes say what the live rows say, at every applied index.
+
+mod events;
+mod keys;
+mod reads;
+mod row;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rocksdb::{ColumnFamily, WriteBatch};
+
+use super::db::corrupt;
+use super::options::META;
+use super::overlay::Meaning;
+use super::record::{Cursor, FORMAT, Version, put_varint};
+use super::txn::WriteTxn;
+use crate::storage::StorageError;
+use crate::types::catalog::{CatalogEvent, CatalogMark};
+use crate::types::{ChangeKind, KeyValue, LogIndex};
+
+pub use keys::{node as node_key, on_node as on_node_key};
+pub use reads::CatalogReader;
+pub use row::{CatalogRow, StoredRow, mesh_name};
+
+/// What a transaction has done to the catalog, besides its rows, and nobody else sees yet.
+#[derive(Default)]
+pub(super) struct PendingCatalog {
+    /// Query indexes; `None` is a removal.
+    pub(super) marks: BTreeMap<Vec<u8>, Option<LogIndex>>,
+    /// What each command meant to subscribers.
+    pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
+}
+
+impl PendingCatalog {
+    pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
+        for (key, mark) in &self.marks {
+            match mark {
+                None => batch.delete_cf(meta, key),
+                Some(index) => {
+                    let mut value = vec![FORMAT];
+                    put_varint(&mut value, index.get());
+                    batch.put_cf(meta, key, value);
+                }
+            }
+        }
+    }
+}
+
+/// Reads a log index of `meta`.
+pub(super) fn read_mark(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
+    let Some(bytes) = bytes else { return Ok(LogIndex::ZERO) };
+    let decode = || {
+        let mut cursor = Cursor::open(bytes)?;
+        let index = cursor.varint()?;
+        cursor.end(LogIndex(index))
+    };
+    decode().ok_or_else(|| corrupt(META, key, "a query index that cannot be decoded"))
+}
+
+impl WriteTxn<'_> {
+    /// Writes a row of the catalog; it is modified by the current command from then on, and created by it unless it replaces
+    /// `previous`.
+    pub fn put_row<R: CatalogRow>(&mut self, mut row: R, previous: Option<&StoredRow<R>>) -> StoredRow<R> {
+        let place = self.next_place();
+        let (created, modified) = row.indexes();
+        *modified = LogIndex::ZERO;
+        *created = match previous {
+            None => place.index,
+            Some(previous) => *previous.row.as_ref().clone().indexes().0,
+        };
+        let (key, value) = (row.key(), row.encode());
+        *row.indexes().1 = place.index;
+        let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");
+        self.head.live_bytes += u64::from(value_len);
+        match previous {
+            None => self.head.live_bytes += key.len() as u64,
+            Some(previous) => self.head.live_bytes -= u64::from(previous.version.value_len),
+        }
+        let before = previous.map(|previous| previous.row.entries()).unwrap_or_default();
+        self.replace_entries(before, row.entries());
+        let writes = previous.map_or(1, |previous| previous.version.version + 1);
+        let version = Version { value_len, version: writes, ..place };
+        let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
+        self.record(R::TABLE, ChangeKind::Put, version, kv, Meaning::Row);
+        StoredRow { version, row: Arc::new(row) }
+    }
+
+    /// Removes a row of the catalog. Its record says what it was last.
+    pub fn delete_row<R: CatalogRow>(&mut self, last: &StoredRow<R>) {
+        let key = last.row.key();
+        self.head.live_bytes -= key.len() as u64 + u64::from(last.version.value_len);
+        self.replace_entries(last.row.entries(), Vec::new());
+        let place = Version { deleted: true, ..self.next_place() };
+        let kv = KeyValue { key, value: last.row.encode(), ..KeyValue::default() };
+        self.record(R::TABLE, ChangeKind::Delete, place, kv, Meaning::Row);
+    }
+
+    fn replace_entries(&mut self, before: Vec<Vec<u8>>, after: Vec<Vec<u8>>) {
+        let after: BTreeSet<Vec<u8>> = after.into_iter().collect();
+        for entry in before {
+            if !after.contains(&entry) {
+                self.index.insert(entry, false);
+            }
+        }
+        self.index.extend(after.into_iter().map(|entry| (entry, true)));
+    }
+
+    /// Moves a query index to `index`, or with `None` forgets it.
+    pub fn set_catalog_mark(&mut self, mark: &CatalogMark, index: Option<LogIndex>) {
+        self.catalog.marks.insert(keys::mark(mark), index);
+    }
+
+    /// Says what the current command means to subscribers of the catalog: once, after its rows were written. History keeps it.
+    pub fn set_catalog_events(&mut self, events: Vec<CatalogEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let place = self.next_place();
+        self.record_history(place, super::keys::Table::CatalogEvents, events::encode(&events));
+        self.catalog.events.insert(place.index, events.into());
+    }
+}

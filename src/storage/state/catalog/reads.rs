@@ -1,0 +1,311 @@
+//! Reads of the catalog, on secondary indexes: what a read costs is what it answers with, never the table.
+//!
+//! Owns which rows an answer has and in which order, and its query index (spec: consul §2.6). Invariant: an answer and its
+//! index are of one state, and the index of an answer that is different from an earlier one is higher.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::super::db::corrupt;
+use super::super::options::{HISTORY, INDEX};
+use super::super::reader::{NEWEST, StateReader};
+use super::super::record::HistoryRecord;
+use super::keys;
+use super::row::{CatalogRow, StoredRow};
+use crate::storage::StorageError;
+use crate::types::catalog::{
+    CatalogMark, CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed, Node, Service, ServiceKind, ServiceName,
+    TerminatingGateway, canonical,
+};
+use crate::types::{KeyRange, LogIndex};
+
+/// What can be read of the catalog in any state. Names are taken in any case; lists are sorted by node, then id.
+///
+/// # Errors
+///
+/// Each method: if the disk failed, or what is stored cannot be decoded.
+pub trait CatalogReader: StateReader {
+    /// The log index of the last change of what `mark` is kept for; zero if there is none, or nothing of it is left.
+    fn catalog_mark(&self, mark: &CatalogMark) -> Result<LogIndex, StorageError> {
+        self.mark(&keys::mark(mark))
+    }
+
+    /// A row with what is known of its newest version.
+    fn row<R: CatalogRow>(&self, key: &[u8]) -> Result<Option<StoredRow<R>>, StorageError> {
+        let Some(version) = self.lookup(R::TABLE, key, NEWEST)? else { return Ok(None) };
+        Ok(Some(StoredRow { version, row: row_at(&self.load_one(&version)?, version.index)? }))
+    }
+
+    /// Rows that a secondary index names, in the order of `keys`.
+    fn rows<R: CatalogRow>(&self, keys: &[Bytes]) -> Result<Vec<Arc<R>>, StorageError> {
+        let mut versions = Vec::with_capacity(keys.len());
+        for key in keys {
+            let version = self.lookup(R::TABLE, key, NEWEST)?;
+            versions.push(version.ok_or_else(|| corrupt(INDEX, key, "names a row of the catalog that is not there"))?);
+        }
+        let records = self.load(&versions)?;
+        records.iter().zip(&versions).map(|(record, version)| row_at(record, version.index)).collect()
+    }
+
+    /// Every row of a table.
+    fn all_rows<R: CatalogRow>(&self) -> Result<Vec<Arc<R>>, StorageError> {
+        let mut versions = Vec::new();
+        let mut scan = self.scan(R::TABLE, &KeyRange::all(), NEWEST)?;
+        while let Some((_, version)) = scan.next()? {
+            versions.push(version);
+        }
+        drop(scan);
+        let records = self.load(&versions)?;
+        records.iter().zip(&versions).map(|(record, version)| row_at(record, version.index)).collect()
+    }
+
+    /// Every node.
+    fn nodes(&self) -> Result<Indexed<Vec<Arc<Node>>>, StorageError> {
+        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Nodes))?;
+        Ok(Indexed { index, value: self.all_rows()? })
+    }
+
+    /// A node.
+    fn node(&self, name: &str) -> Result<Indexed<Option<Arc<Node>>>, StorageError> {
+        let value = self.row::<Node>(&keys::node(name))?.map(|stored| stored.row);
+        Ok(Indexed { index: self.node_index(name)?, value })
+    }
+
+    /// The query index of what is asked of a node, whether it is there or not.
+    fn node_index(&self, name: &str) -> Result<LogIndex, StorageError> {
+        self.index_or_gone(&CatalogMark::Node(canonical(name)), &CatalogMark::NodeGone)
+    }
+
+    /// The query index of a health query of a service, whether it has instances or not.
+    fn service_index(&self, service: &str) -> Result<LogIndex, StorageError> {
+        self.index_or_gone(&CatalogMark::Service(canonical(service)), &CatalogMark::ServiceGone)
+    }
+
+    /// The query index of a health query of a service in the mesh, whether it has instances there or not.
+    fn connect_index(&self, service: &str) -> Result<LogIndex, StorageError> {
+        self.index_or_gone(&CatalogMark::Connect(canonical(service)), &CatalogMark::ConnectGone)
+    }
+
+    /// The index that is kept for something that is there, or else the last time that anything of its sort went.
+    fn index_or_gone(&self, mark: &CatalogMark, gone: &CatalogMark) -> Result<LogIndex, StorageError> {
+        match self.catalog_mark(mark)? {
+            LogIndex::ZERO => self.catalog_mark(gone),
+            index => Ok(index),
+        }
+    }
+
+    /// The nodes with this UUID: one at most, by the rules of registration.
+    fn node_by_id(&self, id: &str) -> Result<Option<StoredRow<Node>>, StorageError> {
+        match self.index_keys(&keys::node_id(id), &[], 1)?.first() {
+            Some(key) => self.row(key),
+            None => Ok(None),
+        }
+    }
+
+    /// Instances on a node.
+    fn services_of_node(&self, node: &str) -> Result<Indexed<Vec<Arc<Service>>>, StorageError> {
+        let value = self.rows(&self.service_keys(node)?)?;
+        Ok(Indexed { index: self.node_index(node)?, value })
+    }
+
+    /// Keys of the instances on a node.
+    fn service_keys(&self, node: &str) -> Result<Vec<Bytes>, StorageError> {
+        let ids = self.index_keys(&keys::services_of(node), &[], usize::MAX)?;
+        ids.iter().map(|id| Ok(keys::on_node(node, text(id)?))).collect()
+    }
+
+    /// An instance on a node.
+    fn service(&self, node: &str, id: &str) -> Result<Option<StoredRow<Service>>, StorageError> {
+        self.row(&keys::on_node(node, id))
+    }
+
+    /// Checks of a node and of all instances on it: those of the node first.
+    fn checks_of_node(&self, node: &str) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
+        let value = self.rows(&self.check_keys(node, None)?)?;
+        Ok(Indexed { index: self.node_index(node)?, value })
+    }
+
+    /// Keys of the checks on a node: all of them, or those of one instance, or with an empty id those of the node itself.
+    fn check_keys(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Bytes>, StorageError> {
+        let (prefix, is_all) = match service_id {
+            Some(id) => (keys::checks_of(node, id), false),
+            None => (keys::checks_on(node), true),
+        };
+        let key = |entry: &Bytes| {
+            let id = if is_all { keys::split_check(entry) } else { std::str::from_utf8(entry).ok() };
+            Ok(keys::on_node(node, id.ok_or_else(|| corrupt(INDEX, entry, "not a check on a node"))?))
+        };
+        self.index_keys(&prefix, &[], usize::MAX)?.iter().map(key).collect()
+    }
+
+    /// A check on a node.
+    fn check(&self, node: &str, id: &str) -> Result<Option<StoredRow<Check>>, StorageError> {
+        self.row(&keys::on_node(node, id))
+    }
+
+    /// Checks of all instances of a service, without those of their nodes.
+    fn checks_of_service(&self, service: &str) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
+        let mut checks = Vec::new();
+        for instance in self.instance_keys(service)? {
+            let (node, id) = split(&instance)?;
+            checks.extend(self.check_keys(text(&node)?, Some(id))?);
+        }
+        Ok(Indexed { index: self.service_index(service)?, value: self.rows(&checks)? })
+    }
+
+    /// Checks with a status; all of them if none is given.
+    fn checks_in_state(&self, status: Option<CheckStatus>) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
+        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Checks))?;
+        let value = match status {
+            Some(status) => self.rows(&self.index_keys(&keys::status(status), &[], usize::MAX)?)?,
+            None => self.all_rows()?,
+        };
+        Ok(Indexed { index, value })
+    }
+
+    /// Keys of the instances of a service.
+    fn instance_keys(&self, service: &str) -> Result<Vec<Bytes>, StorageError> {
+        self.index_keys(&keys::instances(service), &[], usize::MAX)
+    }
+
+    /// Keys of the instances through which a service can be reached in the mesh without a gateway: native ones and sidecars.
+    fn mesh_keys(&self, service: &str) -> Result<Vec<Bytes>, StorageError> {
+        self.index_keys(&keys::mesh(service), &[], usize::MAX)
+    }
+
+    /// Canonical names of the terminating gateways that stand for a service.
+    fn gateways_of(&self, service: &str) -> Result<Vec<String>, StorageError> {
+        let names = self.index_keys(&keys::links(service), &[], usize::MAX)?;
+        names.iter().map(|name| Ok(text(name)?.to_owned())).collect()
+    }
+
+    /// Whether any instance has exactly this name for its service.
+    fn is_name_in_use(&self, service: &str) -> Result<bool, StorageError> {
+        Ok(!self.index_keys(&keys::exact_name(service), &[], 1)?.is_empty())
+    }
+
+    /// Whether a service has any instance.
+    fn has_instances(&self, service: &str) -> Result<bool, StorageError> {
+        Ok(!self.index_keys(&keys::instances(service), &[], 1)?.is_empty())
+    }
+
+    /// Whether a service can be reached in the mesh.
+    fn is_in_mesh(&self, service: &str) -> Result<bool, StorageError> {
+        if !self.index_keys(&keys::mesh(service), &[], 1)?.is_empty() {
+            return Ok(true);
+        }
+        for gateway in self.gateways_of(service)? {
+            if !self.gateway_instances(&gateway)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keys of the instances of a terminating gateway: another service may have the name as well.
+    fn gateway_instances(&self, gateway: &str) -> Result<Vec<Bytes>, StorageError> {
+        let keys = self.instance_keys(gateway)?;
+        let services = self.rows::<Service>(&keys)?;
+        let is_gateway = |service: &Arc<Service>| service.kind == ServiceKind::TerminatingGateway;
+        Ok(keys.into_iter().zip(&services).filter(|(_, row)| is_gateway(row)).map(|(key, _)| key).collect())
+    }
+
+    /// Instances of a service.
+    fn instances(&self, service: &str) -> Result<Indexed<Vec<Arc<CheckServiceNode>>>, StorageError> {
+        let value = self.with_node_and_checks(&self.instance_keys(service)?)?;
+        Ok(Indexed { index: self.service_index(service)?, value })
+    }
+
+    /// Instances through which a service can be reached in the mesh: native ones, sidecars, terminating gateways.
+    fn connect_instances(&self, service: &str) -> Result<Indexed<Vec<Arc<CheckServiceNode>>>, StorageError> {
+        let mut found: BTreeSet<Bytes> = self.mesh_keys(service)?.into_iter().collect();
+        for gateway in self.gateways_of(service)? {
+            found.extend(self.gateway_instances(&gateway)?);
+        }
+        let found: Vec<Bytes> = found.into_iter().collect();
+        Ok(Indexed { index: self.connect_index(service)?, value: self.with_node_and_checks(&found)? })
+    }
+
+    /// Every instance of every service, by service.
+    fn all_instances(&self) -> Result<Indexed<Vec<Arc<CheckServiceNode>>>, StorageError> {
+        let mut found = Vec::new();
+        for entry in self.index_keys(keys::ALL_INSTANCES, &[], usize::MAX)? {
+            let (_, key) = keys::split_instance(&entry).ok_or_else(|| corrupt(INDEX, &entry, "not an instance"))?;
+            found.push(entry.slice_ref(key));
+        }
+        // Whatever changes an instance changes one of these tables.
+        let mut index = LogIndex::ZERO;
+        for table in [CatalogTable::Nodes, CatalogTable::Services, CatalogTable::Checks] {
+            index = index.max(self.catalog_mark(&CatalogMark::Table(table))?);
+        }
+        Ok(Indexed { index, value: self.with_node_and_checks(&found)? })
+    }
+
+    /// Instances by their keys, each with its node and checks.
+    fn with_node_and_checks(&self, instances: &[Bytes]) -> Result<Vec<Arc<CheckServiceNode>>, StorageError> {
+        let mut nodes: BTreeMap<Bytes, (Arc<Node>, Vec<Arc<Check>>)> = BTreeMap::new();
+        let mut found = Vec::with_capacity(instances.len());
+        for (key, service) in instances.iter().zip(self.rows::<Service>(instances)?) {
+            let (node_key, id) = split(key)?;
+            let name = text(&node_key)?;
+            if !nodes.contains_key(&node_key) {
+                let node = self.rows(std::slice::from_ref(&node_key))?.remove(0);
+                nodes.insert(node_key.clone(), (node, self.rows(&self.check_keys(name, Some(""))?)?));
+            }
+            let (node, of_node) = &nodes[&node_key];
+            let mut checks = of_node.clone();
+            checks.extend(self.rows(&self.check_keys(name, Some(id))?)?);
+            found.push(Arc::new(CheckServiceNode { node: Arc::clone(node), service, checks }));
+        }
+        Ok(found)
+    }
+
+    /// Names of services with the tags of their instances.
+    fn service_names(&self) -> Result<Indexed<Vec<ServiceName>>, StorageError> {
+        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Services))?;
+        let mut names: Vec<ServiceName> = Vec::new();
+        let mut after = Vec::new();
+        // From one name and tag to the next, however many instances have them.
+        while let Some(entry) = self.index_keys(keys::ALL_NAMES, &after, 1)?.first() {
+            let read = keys::split_name_and_tag(entry);
+            let (name, tag, len) = read.ok_or_else(|| corrupt(INDEX, entry, "not the name of a service"))?;
+            after = keys::after_group(&entry[..len]);
+            match names.last_mut().filter(|last| last.name == name) {
+                Some(last) => last.tags.extend(tag),
+                None => names.push(ServiceName { name, tags: tag.into_iter().collect() }),
+            }
+        }
+        Ok(Indexed { index, value: names })
+    }
+
+    /// What is configured for a terminating gateway.
+    fn gateway(&self, name: &str) -> Result<Indexed<Option<Arc<TerminatingGateway>>>, StorageError> {
+        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Config))?;
+        let value = self.row::<TerminatingGateway>(&keys::gateway(name))?.map(|stored| stored.row);
+        Ok(Indexed { index, value })
+    }
+
+    /// Every terminating gateway that is configured.
+    fn gateways(&self) -> Result<Indexed<Vec<Arc<TerminatingGateway>>>, StorageError> {
+        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Config))?;
+        Ok(Indexed { index, value: self.all_rows()? })
+    }
+}
+
+impl<S: StateReader + ?Sized> CatalogReader for S {}
+
+/// The row that a record holds, as the command at `index` wrote it.
+pub(super) fn row_at<R: CatalogRow>(record: &HistoryRecord, index: LogIndex) -> Result<Arc<R>, StorageError> {
+    let row = R::decode(record.kv.value.clone(), index);
+    row.map(Arc::new).map_err(|error| corrupt(HISTORY, &record.kv.key, &error.to_string()))
+}
+
+fn split(key: &[u8]) -> Result<(Bytes, &str), StorageError> {
+    keys::split_on_node(key).ok_or_else(|| corrupt(INDEX, key, "not an instance on a node"))
+}
+
+fn text(bytes: &[u8]) -> Result<&str, StorageError> {
+    std::str::from_utf8(bytes).map_err(|_| corrupt(INDEX, bytes, "not text"))
+}

@@ -1,0 +1,184 @@
+//! What the rows of the catalog have in common: a key, bytes, entries in secondary indexes.
+//!
+//! Owns which entries a row has. Invariant: they follow from the row alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::super::keys::Table;
+use super::super::record::Version;
+use super::keys;
+use crate::codec::{self, CodecError};
+use crate::types::LogIndex;
+use crate::types::catalog::{Check, Node, Service, ServiceKind, TerminatingGateway};
+
+/// A row of the catalog.
+pub trait CatalogRow: Clone + PartialEq {
+    /// Where it is stored.
+    const TABLE: Table;
+
+    /// Its key.
+    fn key(&self) -> Bytes;
+
+    /// Its bytes, without `modified` if that is zero.
+    fn encode(&self) -> Bytes;
+
+    /// Reads its bytes, as the command at `at` wrote them.
+    ///
+    /// # Errors
+    ///
+    /// If this version does not understand them.
+    fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError>;
+
+    /// Its entries in secondary indexes.
+    fn entries(&self) -> Vec<Vec<u8>>;
+
+    /// When it was created, and when it was modified last.
+    fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
+
+    /// Whether two rows say the same, whenever they were written.
+    fn is_same(&self, other: &Self) -> bool {
+        let mut copy = self.clone();
+        let mut other = other.clone();
+        for row in [&mut copy, &mut other] {
+            let (created, modified) = row.indexes();
+            (*created, *modified) = (LogIndex::ZERO, LogIndex::ZERO);
+        }
+        copy == other
+    }
+}
+
+/// A row as it is stored, with what is known of its newest version.
+#[derive(Clone, Debug)]
+pub struct StoredRow<R> {
+    /// Where it is.
+    pub version: Version,
+    /// What it says.
+    pub row: Arc<R>,
+}
+
+impl CatalogRow for Node {
+    const TABLE: Table = Table::CatalogNode;
+
+    fn key(&self) -> Bytes {
+        keys::node(&self.name)
+    }
+
+    fn encode(&self) -> Bytes {
+        codec::catalog::encode_node(self)
+    }
+
+    fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError> {
+        codec::catalog::decode_node(bytes, at)
+    }
+
+    fn entries(&self) -> Vec<Vec<u8>> {
+        if self.id.is_empty() { Vec::new() } else { vec![followed(keys::node_id(&self.id), &self.key())] }
+    }
+
+    fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
+        (&mut self.created, &mut self.modified)
+    }
+}
+
+impl CatalogRow for Service {
+    const TABLE: Table = Table::CatalogService;
+
+    fn key(&self) -> Bytes {
+        keys::on_node(&self.node, &self.id)
+    }
+
+    fn encode(&self) -> Bytes {
+        codec::catalog::encode_service(self)
+    }
+
+    fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError> {
+        codec::catalog::decode_service(bytes, at)
+    }
+
+    fn entries(&self) -> Vec<Vec<u8>> {
+        let key = self.key();
+        let mut entries = vec![
+            followed(keys::services_of(&self.node), self.id.as_bytes()),
+            followed(keys::instances(&self.name), &key),
+            followed(keys::name_and_tag(&self.name, None), &key),
+        ];
+        entries.extend(self.tags.iter().map(|tag| followed(keys::name_and_tag(&self.name, Some(tag)), &key)));
+        entries.extend(mesh_name(self).map(|name| followed(keys::mesh(name), &key)));
+        entries
+    }
+
+    fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
+        (&mut self.created, &mut self.modified)
+    }
+}
+
+/// The service that can be reached in the mesh through this instance, if it follows from the instance alone (spec: consul
+/// §2.3): what a terminating gateway stands for is configured elsewhere.
+pub fn mesh_name(service: &Service) -> Option<&str> {
+    match service.kind {
+        ServiceKind::ConnectProxy => Some(&service.proxy.destination_service_name),
+        ServiceKind::Typical
+        | ServiceKind::MeshGateway
+        | ServiceKind::TerminatingGateway
+        | ServiceKind::IngressGateway
+        | ServiceKind::ApiGateway => service.connect.native.then_some(service.name.as_str()),
+    }
+}
+
+impl CatalogRow for Check {
+    const TABLE: Table = Table::CatalogCheck;
+
+    fn key(&self) -> Bytes {
+        keys::on_node(&self.node, &self.id)
+    }
+
+    fn encode(&self) -> Bytes {
+        codec::catalog::encode_check(self)
+    }
+
+    fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError> {
+        codec::catalog::decode_check(bytes, at)
+    }
+
+    fn entries(&self) -> Vec<Vec<u8>> {
+        vec![
+            followed(keys::checks_of(&self.node, &self.service_id), self.id.as_bytes()),
+            followed(keys::status(self.status).to_vec(), &self.key()),
+        ]
+    }
+
+    fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
+        (&mut self.created, &mut self.modified)
+    }
+}
+
+impl CatalogRow for TerminatingGateway {
+    const TABLE: Table = Table::CatalogGateway;
+
+    fn key(&self) -> Bytes {
+        keys::gateway(&self.name)
+    }
+
+    fn encode(&self) -> Bytes {
+        codec::catalog::encode_gateway(self)
+    }
+
+    fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError> {
+        codec::catalog::decode_gateway(bytes, at)
+    }
+
+    fn entries(&self) -> Vec<Vec<u8>> {
+        self.services.iter().map(|link| followed(keys::links(&link.name), &self.key())).collect()
+    }
+
+    fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
+        (&mut self.created, &mut self.modified)
+    }
+}
+
+fn followed(mut prefix: Vec<u8>, rest: &[u8]) -> Vec<u8> {
+    prefix.extend_from_slice(rest);
+    prefix
+}

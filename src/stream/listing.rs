@@ -1,0 +1,149 @@
+//! A subscription that begins with a list: the snapshot that everybody shares, brought up to date for each.
+//!
+//! Owns what lies between a snapshot and the changes after it. The snapshot may be some seconds old; what has changed since it
+//! was made is put into the list, so that nobody begins with an older state than the node showed before. Invariant: what was
+//! listed, and then every change that is told, is the state of the subject, each once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::commit::Item;
+use super::session::Session;
+use super::snapshot::Snapshot;
+use super::subscription::{CloseReason, Subscription};
+use super::topic::Topic;
+use crate::types::LogIndex;
+
+/// What a snapshot holds for a listing: entries by key, each ready to be sent.
+pub type Entries<K, V> = Arc<[(K, V)]>;
+
+/// What a change does to a list: the entry under this key is another one now, or gone.
+pub type Effect<K, V> = (K, Option<V>);
+
+/// A list, then changes. Reading never waits: the session tells when there may be something.
+pub struct Listing<T: Topic, K, V> {
+    list: Option<List<T, K, V>>,
+    subscription: Subscription<T>,
+    /// The list is complete once the subscription is through here.
+    listed_through: LogIndex,
+}
+
+/// What is left to send of a list.
+struct List<T: Topic, K, V> {
+    snapshot: Arc<Snapshot<T, Entries<K, V>>>,
+    next: usize,
+    /// Changed since the snapshot; `None` is gone.
+    changed: BTreeMap<K, Option<V>>,
+}
+
+/// What comes next.
+#[derive(Clone, Debug)]
+pub enum Told<T: Topic, V> {
+    /// An entry of the list.
+    Listed(V),
+    /// The list is complete: it is the state at this index.
+    EndOfList(LogIndex),
+    /// Changes of one command.
+    Changed(Item<T>),
+}
+
+/// Why a listing could not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListingError {
+    /// What changed since the snapshot could not be read before the deadline.
+    Timeout,
+    /// The subscription has ended.
+    Closed(CloseReason),
+}
+
+impl From<CloseReason> for ListingError {
+    fn from(reason: CloseReason) -> Self {
+        Self::Closed(reason)
+    }
+}
+
+impl<T: Topic, K: Ord, V: Clone> Listing<T, K, V> {
+    /// Begins with what comes after a position, without a list.
+    pub fn resumed(subscription: Subscription<T>, after: LogIndex) -> Self {
+        Self { list: None, subscription, listed_through: after }
+    }
+
+    /// Begins with a list of the state at `through` or later. `effect` says what a change does to the list; at most
+    /// `changes_max` of them are put into it, the rest comes as changes before the list's end.
+    ///
+    /// # Errors
+    ///
+    /// [`ListingError`].
+    pub async fn begin(
+        snapshot: Arc<Snapshot<T, Entries<K, V>>>,
+        through: LogIndex,
+        session: &Arc<Session>,
+        deadline: Instant,
+        changes_max: usize,
+        effect: impl Fn(&T::Event) -> Effect<K, V>,
+    ) -> Result<Self, ListingError> {
+        let mut subscription = snapshot.subscribe(session, 0)?;
+        let listed_through = through.max(snapshot.index);
+        let mut changed = BTreeMap::new();
+        loop {
+            while changed.len() < changes_max
+                && let Some(item) = subscription.try_next_through(listed_through)?
+            {
+                changed.extend(item.events().map(&effect));
+            }
+            if changed.len() >= changes_max || subscription.is_through(listed_through) {
+                break;
+            }
+            // Some of it is in history alone by now.
+            let raised = tokio::time::timeout_at(deadline.into(), session.raised()).await;
+            raised.map_err(|_| ListingError::Timeout)?;
+        }
+        Ok(Self { list: Some(List { snapshot, next: 0, changed }), subscription, listed_through })
+    }
+
+    /// The list is the state at this index; or the position after which it goes on.
+    pub fn index(&self) -> LogIndex {
+        self.listed_through
+    }
+
+    /// What comes next. `None` means that there is nothing now: the session gets the token when there may be.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it has ended.
+    pub fn try_next(&mut self) -> Result<Option<Told<T, V>>, CloseReason> {
+        if let Some(list) = &mut self.list {
+            if let Some(entry) = list.next() {
+                return Ok(Some(Told::Listed(entry)));
+            }
+            // What was too much to be put into the list comes before its end.
+            if let Some(item) = self.subscription.try_next_through(self.listed_through)? {
+                return Ok(Some(Told::Changed(item)));
+            }
+            if self.subscription.is_through(self.listed_through) {
+                self.list = None;
+                return Ok(Some(Told::EndOfList(self.listed_through)));
+            }
+            return Ok(None);
+        }
+        Ok(self.subscription.try_next()?.map(Told::Changed))
+    }
+}
+
+impl<T: Topic, K: Ord, V: Clone> List<T, K, V> {
+    fn next(&mut self) -> Option<V> {
+        while let Some((key, entry)) = self.snapshot.contents.get(self.next) {
+            self.next += 1;
+            if !self.changed.contains_key(key) {
+                return Some(entry.clone());
+            }
+        }
+        while let Some((_, entry)) = self.changed.pop_first() {
+            if entry.is_some() {
+                return entry;
+            }
+        }
+        None
+    }
+}

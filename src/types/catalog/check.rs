@@ -1,0 +1,144 @@
+//! Checks: what is known of the health of a node or an instance.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::types::LogIndex;
+
+/// One check (spec: consul §4.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// Name of its node, as the node was registered.
+    pub node: String,
+    /// Unique on its node.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// How it stands.
+    pub status: CheckStatus,
+    /// For people.
+    pub notes: String,
+    /// What the last run said.
+    pub output: String,
+    /// The instance that it is about; empty if it is about the node.
+    pub service_id: String,
+    /// Name of that service, copied when the check is written (spec: consul §2.7).
+    pub service_name: String,
+    /// Tags of that instance, copied when the check is written.
+    pub service_tags: Vec<String>,
+    /// `http`, `tcp`, `ttl` and the like.
+    pub type_: String,
+    /// How it is run.
+    pub definition: CheckDefinition,
+    /// How often it is run, for people: `10s`.
+    pub interval: String,
+    /// How long a run may take, for people.
+    pub timeout: String,
+    /// The port that the proxy exposes for it.
+    pub exposed_port: i32,
+    /// Log index of its registration; zero if it is not stored.
+    pub created: LogIndex,
+    /// Log index of the last change of this row; zero if it is not stored.
+    pub modified: LogIndex,
+}
+
+/// How a check stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum CheckStatus {
+    /// All is well.
+    Passing = 1,
+    /// It may be used, but should be looked at.
+    Warning = 2,
+    /// It must not be used.
+    #[default]
+    Critical = 3,
+}
+
+impl CheckStatus {
+    /// Every one, by number.
+    pub const ALL: [Self; 3] = [Self::Passing, Self::Warning, Self::Critical];
+
+    /// The word of the public APIs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passing => "passing",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// Reads [`as_str`](Self::as_str).
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// The status with this number.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| *status as u8 == byte)
+    }
+}
+
+impl fmt::Display for CheckStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a check is run (spec: consul §4.3). Of all this the server looks at `ttl_ns` and `deregister_critical_after_ns` alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the public API")]
+pub struct CheckDefinition {
+    pub http: String,
+    pub tls_skip_verify: bool,
+    pub header: BTreeMap<String, Vec<String>>,
+    pub method: String,
+    pub body: String,
+    pub tls_server_name: String,
+    pub disable_redirects: bool,
+    pub tcp: String,
+    pub tcp_use_tls: bool,
+    pub udp: String,
+    pub grpc: String,
+    pub grpc_use_tls: bool,
+    pub h2ping: String,
+    pub h2ping_use_tls: bool,
+    pub os_service: String,
+    pub script_args: Vec<String>,
+    pub docker_container_id: String,
+    pub shell: String,
+    pub alias_node: String,
+    pub alias_service: String,
+    pub output_max_size: u32,
+    /// Nanoseconds between runs.
+    pub interval_ns: i64,
+    /// Nanoseconds that a run may take.
+    pub timeout_ns: i64,
+    /// Nanoseconds without a sign of life after which the check turns critical.
+    pub ttl_ns: i64,
+    /// Nanoseconds that the check may be critical before its service goes.
+    pub deregister_critical_after_ns: i64,
+}
+
+impl CheckDefinition {
+    /// The type of a check that is run like this; empty if it is not said how (spec: consul §8.3).
+    pub fn type_name(&self) -> &'static str {
+        let texts = [
+            (&self.http, "http"),
+            (&self.tcp, "tcp"),
+            (&self.udp, "udp"),
+            (&self.grpc, "grpc"),
+            (&self.h2ping, "h2ping"),
+            (&self.os_service, "os_service"),
+            (&self.docker_container_id, "docker"),
+            (&self.alias_service, "alias"),
+            (&self.alias_node, "alias"),
+        ];
+        match texts.into_iter().find(|(text, _)| !text.is_empty()) {
+            Some((_, name)) => name,
+            None if !self.script_args.is_empty() => "script",
+            None if self.ttl_ns > 0 => "ttl",
+            None => "",
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What can be done to the catalog, and what comes of it (spec: consul §2.7, §8.3).
+
+use thiserror::Error;
+
+use super::{Check, Node, Service, TerminatingGateway};
+use crate::types::LogIndex;
+
+/// Every change of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatalogCommand {
+    /// Registers a node, an instance on it, checks.
+    Register(Box<Registration>),
+    /// Removes a node with all that is on it, or an instance with its checks, or a check.
+    Deregister(Box<Deregistration>),
+    /// Says for which services a terminating gateway stands.
+    SetGateway(Box<TerminatingGateway>),
+    /// Removes what was said of the gateway of this name.
+    DeleteGateway(String),
+}
+
+/// Registers a node, an instance on it, and checks of either: all or nothing. See [`Registration::complete`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registration {
+    /// The node. Its log indexes count for nothing, here and below.
+    pub node: Node,
+    /// Whether a node that is there stays as it is.
+    pub skip_node_update: bool,
+    /// An instance on it.
+    pub service: Option<Service>,
+    /// Checks of the node or of instances on it.
+    pub checks: Vec<Check>,
+    /// Whether other checks of the instance go (`replace-existing-checks`).
+    pub replace_checks: bool,
+    /// Only if a check still is what it was.
+    pub guard: Option<CheckGuard>,
+}
+
+/// Removes something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deregistration {
+    /// Name of the node.
+    pub node: String,
+    /// What of it.
+    pub what: Deregistered,
+    /// Only if a check still is what it was.
+    pub guard: Option<CheckGuard>,
+}
+
+/// What is removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Deregistered {
+    /// The node with all that is on it.
+    #[default]
+    Node,
+    /// The instance with this id, and its checks.
+    Service(String),
+    /// The check with this id.
+    Check(String),
+}
+
+/// A check that a decision was based on: if it was written since, the decision is out of date.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckGuard {
+    /// Id of the check, on the node of the command.
+    pub check_id: String,
+    /// What its `modified` must be.
+    pub modified: LogIndex,
+}
+
+/// What a command about the catalog did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CatalogDone {
+    /// Whether anything is different from before.
+    pub changed: bool,
+}
+
+/// Why the state machine refused a command about the catalog. The texts are for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+#[repr(u8)]
+pub enum CatalogRefusal {
+    /// The name is another node's, which is alive.
+    #[error("node name is reserved by a node with another id")]
+    NodeNameReserved = 1,
+    /// An instance or a check was registered on a node that does not exist.
+    #[error("Missing node registration")]
+    MissingNode = 2,
+    /// A check was registered for an instance that does not exist.
+    #[error("Missing service registration")]
+    MissingService = 3,
+    /// A check named another node than the registration.
+    #[error("check is of another node than the registration")]
+    CheckOfOtherNode = 4,
+    /// The decision was based on a check that was written since.
+    #[error("the check was written since")]
+    Stale = 5,
+}
+
+impl CatalogRefusal {
+    /// Every one, by number.
+    pub const ALL: [Self; 5] =
+        [Self::NodeNameReserved, Self::MissingNode, Self::MissingService, Self::CheckOfOtherNode, Self::Stale];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_listed_by_number() {
+        for (at, refusal) in CatalogRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, at + 1, "{refusal}");
+        }
+    }
+}

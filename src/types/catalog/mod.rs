@@ -1,0 +1,76 @@
+//! The service catalog as every layer below the edge sees it: nodes, service instances, checks (spec: consul §2, §4).
+//!
+//! Owns what the rows are, which names mean the same, and what a registration is completed with. Knows nothing of protobuf or
+//! JSON. What no rule looks at (trees of proxy settings) is kept as the text of a JSON object, so that nothing that was
+//! registered is lost. Invariant: maps are ordered, so that equal rows encode to equal bytes.
+
+mod check;
+mod command;
+mod config;
+mod event;
+mod read;
+mod registration;
+mod service;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use check::{Check, CheckDefinition, CheckStatus};
+pub use command::{
+    CatalogCommand, CatalogDone, CatalogRefusal, CheckGuard, Deregistered, Deregistration, Registration,
+};
+pub use config::{LinkedService, TerminatingGateway};
+pub use event::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic};
+pub use read::{CatalogMark, Indexed, ServiceName};
+pub use registration::RegistrationProblem;
+pub use service::{Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
+
+use super::LogIndex;
+
+/// A machine, or whatever else services run on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// As it was registered. Nodes whose names differ in case alone are the same one.
+    pub name: String,
+    /// A UUID, or empty.
+    pub id: String,
+    /// An IP address or a host name.
+    pub address: String,
+    /// Other addresses, by what they are for (`lan`, `wan`).
+    pub tagged_addresses: BTreeMap<String, String>,
+    /// Notes of those who registered it.
+    pub meta: BTreeMap<String, String>,
+    /// Where it is, if that was said.
+    pub locality: Option<Locality>,
+    /// Log index of its registration; zero if it is not stored.
+    pub created: LogIndex,
+    /// Log index of the last change of this row; zero if it is not stored.
+    pub modified: LogIndex,
+}
+
+/// Where something is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locality {
+    /// The larger part.
+    pub region: String,
+    /// The part of it.
+    pub zone: String,
+}
+
+/// An instance of a service with its node and the checks that are about either: the payload of health events and answers
+/// (spec: consul §2.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckServiceNode {
+    /// The node. In a deregistration, only its name.
+    pub node: Arc<Node>,
+    /// The instance. In a deregistration, as it was last.
+    pub service: Arc<Service>,
+    /// Checks of the node, then those of the instance, each by id. None in a deregistration.
+    pub checks: Vec<Arc<Check>>,
+}
+
+/// What names of nodes and services are compared by: their lower case (spec: consul §1.4, §2.2). The id of an instance and of
+/// a check is compared as it is.
+pub fn canonical(name: &str) -> String {
+    name.to_lowercase()
+}

@@ -1,0 +1,44 @@
+//! What reads of the catalog answer with, and by which index a client waits for the next answer (spec: consul §2.6).
+
+use std::collections::BTreeSet;
+
+use super::CatalogTable;
+use crate::types::LogIndex;
+
+/// An answer with its query index: the log index of the last change that could have changed it. Zero if there never was one;
+/// a face that promises a positive number raises it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indexed<T> {
+    /// The query index.
+    pub index: LogIndex,
+    /// The answer.
+    pub value: T,
+}
+
+/// The name of a service with what its instances are tagged with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceName {
+    /// As it was registered.
+    pub name: String,
+    /// Tags of all its instances together.
+    pub tags: BTreeSet<String>,
+}
+
+/// What a query index is kept for. Names are canonical.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CatalogMark {
+    /// The last change in a table.
+    Table(CatalogTable),
+    /// The last change in what a health query of this service answers.
+    Service(String),
+    /// The same for a health query of this service in the mesh.
+    Connect(String),
+    /// The last change of a node, or of anything on it.
+    Node(String),
+    /// The last time that the last instance of any service went.
+    ServiceGone,
+    /// The last time that the last instance of any service in the mesh went.
+    ConnectGone,
+    /// The last time that a node went.
+    NodeGone,
+}

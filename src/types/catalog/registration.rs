@@ -1,0 +1,298 @@
+//! What a registration must say, and what it is completed with, before it is proposed (spec: consul §2.7, §8.3).
+
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use super::{Deregistration, Registration, TerminatingGateway, canonical};
+use crate::types::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
+
+/// What is wrong with a registration. The texts are for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RegistrationProblem {
+    /// No node is named.
+    #[error("Must provide node")]
+    NoNode,
+    /// The node has no address.
+    #[error("Must provide address if SkipNodeUpdate is not set")]
+    NoAddress,
+    /// The node's id is no UUID.
+    #[error("Bad ID: {0:?} is no UUID")]
+    BadNodeId(String),
+    /// An instance has an id but no name.
+    #[error("Must provide service name (Service.Service) when service ID is provided")]
+    NoServiceName,
+    /// An instance has a wildcard for an address.
+    #[error("Invalid service address: {0} is no address that can be reached")]
+    BadServiceAddress(String),
+    /// The port is none.
+    #[error("Invalid port {0}")]
+    BadPort(i32),
+    /// A weight is negative.
+    #[error("Weights must not be negative")]
+    BadWeight,
+    /// A sidecar stands in front of nothing.
+    #[error("Proxy.DestinationServiceName must be non-empty for kind connect-proxy")]
+    NoDestination,
+    /// A sidecar cannot speak the protocol itself.
+    #[error("a proxy cannot also be Connect native")]
+    NativeProxy,
+    /// A check has neither id nor name.
+    #[error("Must provide CheckID or Name of a check")]
+    NoCheckId,
+    /// Two checks of one registration have the same id.
+    #[error("two checks have the id {0:?}")]
+    CheckTwice(String),
+    /// More checks than a registration may have.
+    #[error("more than {CATALOG_CHECKS_MAX} checks in one registration")]
+    TooManyChecks,
+    /// A name is longer than names may be.
+    #[error("{0} is longer than {CATALOG_NAME_BYTES_MAX} bytes")]
+    TooLong(&'static str),
+    /// A service is linked twice, or has no name.
+    #[error("every linked service needs a name of its own: {0:?}")]
+    BadLink(String),
+    /// All services at once.
+    #[error("a terminating gateway for every service (\"*\") is not supported: name the services")]
+    WildcardLink,
+    /// More services than a gateway may be linked with.
+    #[error("more than {GATEWAY_SERVICES_MAX} linked services")]
+    TooManyLinks,
+}
+
+impl Registration {
+    /// Fills in what was left out (spec: consul §8.3): an instance's id is its name, a check's id its name, its type follows
+    /// from its definition, node and service of a check are those of the registration. Idempotent.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistrationProblem`]: it must not be proposed.
+    pub fn complete(&mut self) -> Result<(), RegistrationProblem> {
+        let node = &mut self.node;
+        if node.name.is_empty() {
+            return Err(RegistrationProblem::NoNode);
+        }
+        if node.address.is_empty() && !self.skip_node_update {
+            return Err(RegistrationProblem::NoAddress);
+        }
+        if !node.id.is_empty() && !is_uuid(&node.id) {
+            return Err(RegistrationProblem::BadNodeId(node.id.clone()));
+        }
+        node.id.make_ascii_lowercase();
+        bounded(&node.name, "the node's name")?;
+        if let Some(service) = &mut self.service {
+            if service.name.is_empty() {
+                return Err(RegistrationProblem::NoServiceName);
+            }
+            if service.id.is_empty() {
+                service.id.clone_from(&service.name);
+            }
+            bounded(&service.name, "the service's name")?;
+            bounded(&service.id, "the service's id")?;
+            bounded(&service.proxy.destination_service_name, "the name of the proxy's destination")?;
+            if service.address.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified()) {
+                return Err(RegistrationProblem::BadServiceAddress(service.address.clone()));
+            }
+            if !(0..=i32::from(u16::MAX)).contains(&service.port) {
+                return Err(RegistrationProblem::BadPort(service.port));
+            }
+            if service.weights.passing < 0 || service.weights.warning < 0 {
+                return Err(RegistrationProblem::BadWeight);
+            }
+            if service.kind == super::ServiceKind::ConnectProxy {
+                if service.proxy.destination_service_name.is_empty() {
+                    return Err(RegistrationProblem::NoDestination);
+                }
+                if service.connect.native {
+                    return Err(RegistrationProblem::NativeProxy);
+                }
+            }
+            service.node.clone_from(&self.node.name);
+        }
+        self.complete_checks()
+    }
+
+    fn complete_checks(&mut self) -> Result<(), RegistrationProblem> {
+        if self.checks.len() > CATALOG_CHECKS_MAX {
+            return Err(RegistrationProblem::TooManyChecks);
+        }
+        let mut ids = std::collections::BTreeSet::new();
+        for check in &mut self.checks {
+            if check.id.is_empty() {
+                check.id.clone_from(&check.name);
+            }
+            if check.id.is_empty() {
+                return Err(RegistrationProblem::NoCheckId);
+            }
+            bounded(&check.id, "the check's id")?;
+            if check.node.is_empty() {
+                check.node.clone_from(&self.node.name);
+            }
+            if check.type_.is_empty() {
+                check.definition.type_name().clone_into(&mut check.type_);
+            }
+            if !ids.insert(check.id.clone()) {
+                return Err(RegistrationProblem::CheckTwice(check.id.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Deregistration {
+    /// Whether it names a node.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistrationProblem::NoNode`] if not.
+    pub fn check(&self) -> Result<(), RegistrationProblem> {
+        if self.node.is_empty() { Err(RegistrationProblem::NoNode) } else { Ok(()) }
+    }
+}
+
+impl TerminatingGateway {
+    /// Whether it may be stored.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistrationProblem`].
+    pub fn check(&self) -> Result<(), RegistrationProblem> {
+        if self.name.is_empty() {
+            return Err(RegistrationProblem::NoServiceName);
+        }
+        bounded(&self.name, "the gateway's name")?;
+        if self.services.len() > GATEWAY_SERVICES_MAX {
+            return Err(RegistrationProblem::TooManyLinks);
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for service in &self.services {
+            bounded(&service.name, "a linked service's name")?;
+            if service.name == "*" {
+                return Err(RegistrationProblem::WildcardLink);
+            }
+            if service.name.is_empty() || !names.insert(canonical(&service.name)) {
+                return Err(RegistrationProblem::BadLink(service.name.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bounded(text: &str, what: &'static str) -> Result<(), RegistrationProblem> {
+    if text.len() > CATALOG_NAME_BYTES_MAX { Err(RegistrationProblem::TooLong(what)) } else { Ok(()) }
+}
+
+/// Whether a text has the form of a UUID: 36 characters, hexadecimal but for four hyphens.
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::catalog::{Check, CheckDefinition, LinkedService, Node, Proxy, Service, ServiceKind, Weights};
+
+    fn node() -> Node {
+        Node { name: "n".to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() }
+    }
+
+    fn with_service(service: Service) -> Registration {
+        Registration { node: node(), service: Some(service), ..Registration::default() }
+    }
+
+    fn named(name: &str) -> Service {
+        Service { name: name.to_owned(), ..Service::default() }
+    }
+
+    #[test]
+    fn what_was_left_out_is_filled_in() {
+        let check = |check: Check| Registration { checks: vec![check], ..with_service(named("web")) };
+        let mut registration = check(Check {
+            name: "alive".to_owned(),
+            definition: CheckDefinition { ttl_ns: 5, ..CheckDefinition::default() },
+            ..Check::default()
+        });
+        registration.complete().unwrap();
+        let once = registration.clone();
+        registration.complete().unwrap();
+        assert_eq!(registration, once, "idempotent");
+        let service = registration.service.unwrap();
+        assert_eq!((service.id.as_str(), service.node.as_str(), service.weights.passing), ("web", "n", 1));
+        let check = &registration.checks[0];
+        assert_eq!((check.id.as_str(), check.node.as_str(), check.type_.as_str()), ("alive", "n", "ttl"));
+        assert_eq!(check.status, super::super::CheckStatus::Critical);
+        assert_eq!(check.name, "alive");
+    }
+
+    #[test]
+    fn what_cannot_be_registered_is_told() {
+        use RegistrationProblem as Problem;
+        let of = |node: Node| Registration { node, ..Registration::default() };
+        let long = "x".repeat(CATALOG_NAME_BYTES_MAX + 1);
+        let checks = |count: usize, same: bool| Registration {
+            checks: (0..count)
+                .map(|at| Check { id: if same { "c".to_owned() } else { format!("c{at}") }, ..Check::default() })
+                .collect(),
+            ..of(node())
+        };
+        let cases: [(Registration, Result<(), Problem>); 16] = [
+            (of(Node::default()), Err(Problem::NoNode)),
+            (of(Node { address: String::new(), ..node() }), Err(Problem::NoAddress)),
+            (Registration { skip_node_update: true, ..of(Node { address: String::new(), ..node() }) }, Ok(())),
+            (of(Node { id: "7".to_owned(), ..node() }), Err(Problem::BadNodeId("7".to_owned()))),
+            (of(Node { id: "0F0F0F0F-0000-0000-0000-00000000000a".to_owned(), ..node() }), Ok(())),
+            (of(Node { name: long.clone(), ..node() }), Err(Problem::TooLong("the node's name"))),
+            (of(Node { name: long[1..].to_owned(), ..node() }), Ok(())),
+            (with_service(Service { id: "1".to_owned(), ..Service::default() }), Err(Problem::NoServiceName)),
+            (
+                with_service(Service { address: "::".to_owned(), ..named("w") }),
+                Err(Problem::BadServiceAddress("::".to_owned())),
+            ),
+            (with_service(Service { port: 65_536, ..named("w") }), Err(Problem::BadPort(65_536))),
+            (
+                with_service(Service { weights: Weights { passing: -1, warning: 1 }, ..named("w") }),
+                Err(Problem::BadWeight),
+            ),
+            (with_service(Service { kind: ServiceKind::ConnectProxy, ..named("w") }), Err(Problem::NoDestination)),
+            (
+                with_service(Service {
+                    kind: ServiceKind::ConnectProxy,
+                    proxy: Proxy { destination_service_name: "web".to_owned(), ..Proxy::default() },
+                    ..named("w")
+                }),
+                Ok(()),
+            ),
+            (Registration { checks: vec![Check::default()], ..of(node()) }, Err(Problem::NoCheckId)),
+            (checks(2, true), Err(Problem::CheckTwice("c".to_owned()))),
+            (checks(CATALOG_CHECKS_MAX + 1, false), Err(Problem::TooManyChecks)),
+        ];
+        for (mut registration, wanted) in cases {
+            assert_eq!(registration.complete(), wanted, "{registration:?}");
+        }
+        checks(CATALOG_CHECKS_MAX, false).complete().unwrap();
+    }
+
+    #[test]
+    fn gateways_name_each_service_once() {
+        let gateway = |names: &[&str]| TerminatingGateway {
+            name: "gw".to_owned(),
+            services: names
+                .iter()
+                .map(|name| LinkedService { name: (*name).to_owned(), ..Default::default() })
+                .collect(),
+            ..TerminatingGateway::default()
+        };
+        assert_eq!(gateway(&["a", "b"]).check(), Ok(()));
+        assert_eq!(gateway(&["a", "A"]).check(), Err(RegistrationProblem::BadLink("A".to_owned())));
+        assert_eq!(gateway(&[""]).check(), Err(RegistrationProblem::BadLink(String::new())));
+        assert_eq!(gateway(&["*"]).check(), Err(RegistrationProblem::WildcardLink));
+        let many: Vec<String> = (0..=GATEWAY_SERVICES_MAX).map(|at| at.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(gateway(&many).check(), Err(RegistrationProblem::TooManyLinks));
+        assert_eq!(gateway(&many[1..]).check(), Ok(()));
+    }
+}

@@ -1,0 +1,154 @@
+//! Service instances.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Locality;
+use crate::types::LogIndex;
+
+/// One instance of a service (spec: consul §4.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Name of its node, as the node was registered.
+    pub node: String,
+    /// What kind of service it is.
+    pub kind: ServiceKind,
+    /// Unique on its node.
+    pub id: String,
+    /// As it was registered. Services whose names differ in case alone are the same one.
+    pub name: String,
+    /// In the order of the registration, which counts.
+    pub tags: Vec<String>,
+    /// Empty: that of the node.
+    pub address: String,
+    /// Other addresses, by what they are for.
+    pub tagged_addresses: BTreeMap<String, ServiceAddress>,
+    /// Notes of those who registered it.
+    pub meta: BTreeMap<String, String>,
+    /// Zero if it has none.
+    pub port: i32,
+    /// A Unix socket instead of address and port.
+    pub socket_path: String,
+    /// How much it should be used.
+    pub weights: Weights,
+    /// Whether others may change the tags.
+    pub enable_tag_override: bool,
+    /// What it stands in front of, if it is a proxy.
+    pub proxy: Proxy,
+    /// How it takes part in the mesh.
+    pub connect: ServiceConnect,
+    /// Where it is, if that was said.
+    pub locality: Option<Locality>,
+    /// Log index of its registration; zero if it is not stored.
+    pub created: LogIndex,
+    /// Log index of the last change of this row; zero if it is not stored.
+    pub modified: LogIndex,
+}
+
+/// What kind of service an instance is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ServiceKind {
+    /// Any other.
+    #[default]
+    Typical = 1,
+    /// A sidecar: stands in front of another service.
+    ConnectProxy = 2,
+    /// Between meshes.
+    MeshGateway = 3,
+    /// From the mesh to services that are not in it.
+    TerminatingGateway = 4,
+    /// From outside into the mesh.
+    IngressGateway = 5,
+    /// From outside into the mesh, by routes.
+    ApiGateway = 6,
+}
+
+impl ServiceKind {
+    /// Every one, by number.
+    pub const ALL: [Self; 6] = [
+        Self::Typical,
+        Self::ConnectProxy,
+        Self::MeshGateway,
+        Self::TerminatingGateway,
+        Self::IngressGateway,
+        Self::ApiGateway,
+    ];
+
+    /// The word of the public APIs; a typical service has none.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Typical => "",
+            Self::ConnectProxy => "connect-proxy",
+            Self::MeshGateway => "mesh-gateway",
+            Self::TerminatingGateway => "terminating-gateway",
+            Self::IngressGateway => "ingress-gateway",
+            Self::ApiGateway => "api-gateway",
+        }
+    }
+
+    /// Reads [`as_str`](Self::as_str).
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl fmt::Display for ServiceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An address with a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceAddress {
+    /// An IP address or a host name.
+    pub address: String,
+    /// The port.
+    pub port: i32,
+}
+
+/// How much an instance should be used, in relation to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// While its checks pass.
+    pub passing: i32,
+    /// While one of them warns.
+    pub warning: i32,
+}
+
+impl Default for Weights {
+    /// Those of an instance that was registered without any (spec: consul §2.5).
+    fn default() -> Self {
+        Self { passing: 1, warning: 1 }
+    }
+}
+
+/// What a proxy stands in front of (spec: consul §4.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxy {
+    /// The service; a sidecar's connect events go to its subscribers.
+    pub destination_service_name: String,
+    /// The instance of it.
+    pub destination_service_id: String,
+    /// Where that instance listens.
+    pub local_service_address: String,
+    /// Where that instance listens.
+    pub local_service_port: i32,
+    /// Where that instance listens.
+    pub local_service_socket_path: String,
+    /// `transparent`, `direct` or empty.
+    pub mode: String,
+    /// Every other member (`Config`, `Upstreams`, `MeshGateway`, `Expose`, `TransparentProxy`, `EnvoyExtensions`,
+    /// `AccessLogs`) as one JSON object with Consul's names, keys sorted, without white space; empty if there is none.
+    pub more_json: String,
+}
+
+/// How an instance takes part in the mesh.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceConnect {
+    /// Whether it speaks the mesh's protocol itself: its connect events go to its own subscribers.
+    pub native: bool,
+    /// `SidecarService` and `PeerMeta` as one JSON object, as [`Proxy::more_json`].
+    pub more_json: String,
+}

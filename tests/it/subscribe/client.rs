@@ -1,0 +1,213 @@
+//! A subscriber as a test drives it, and what it is told in short.
+
+use headwater::node::{Consistency, RequestContext};
+use headwater::pb::pbservice::CheckServiceNode;
+use headwater::pb::subscribe::event::Payload;
+use headwater::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
+use headwater::pb::subscribe::subscribe_request::Subject;
+use headwater::pb::subscribe::{CatalogOp, Event, NamedSubject, SubscribeRequest, Topic};
+use headwater::types::catalog::{Check, CheckStatus, Deregistered, Deregistration, Node, Registration, Service};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tonic::{Request, Status, Streaming};
+
+use crate::cluster::{Cluster, within};
+
+/// Longer than anything here may take on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn ctx() -> RequestContext {
+    RequestContext::within(PATIENCE)
+}
+
+/// Instances of one service.
+pub fn health(key: &str) -> SubscribeRequest {
+    named(Topic::ServiceHealth, key)
+}
+
+pub fn named(topic: Topic, key: &str) -> SubscribeRequest {
+    let subject = Subject::NamedSubject(NamedSubject { key: key.to_owned(), ..Default::default() });
+    SubscribeRequest { topic: topic.into(), subject: Some(subject), ..Default::default() }
+}
+
+pub fn wildcard(topic: Topic) -> SubscribeRequest {
+    SubscribeRequest { topic: topic.into(), subject: Some(Subject::WildcardSubject(true)), ..Default::default() }
+}
+
+/// As clients before 1.13 ask.
+#[expect(deprecated, reason = "older clients send it")]
+pub fn old(topic: Topic, key: &str) -> SubscribeRequest {
+    SubscribeRequest { topic: topic.into(), key: key.to_owned(), ..Default::default() }
+}
+
+pub fn after(index: u64, request: SubscribeRequest) -> SubscribeRequest {
+    SubscribeRequest { index, ..request }
+}
+
+/// What a subscriber is told, in short. Instances are `node/id`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Reg(u64, String),
+    Dereg(u64, String),
+    Batch(u64, Vec<Told>),
+    End(u64),
+    StartOver,
+}
+
+impl Told {
+    pub fn index(&self) -> u64 {
+        match self {
+            Self::Reg(index, _) | Self::Dereg(index, _) | Self::Batch(index, _) | Self::End(index) => *index,
+            Self::StartOver => 0,
+        }
+    }
+}
+
+pub fn reg(index: u64, name: &str) -> Told {
+    Told::Reg(index, name.to_owned())
+}
+
+pub fn dereg(index: u64, name: &str) -> Told {
+    Told::Dereg(index, name.to_owned())
+}
+
+pub fn name_of(instance: &CheckServiceNode) -> String {
+    let (node, service) = (instance.node.as_ref().unwrap(), instance.service.as_ref().unwrap());
+    format!("{}/{}", node.node, service.id)
+}
+
+fn told(event: &Event) -> Told {
+    let of = |op: i32, name: String| match CatalogOp::try_from(op).unwrap() {
+        CatalogOp::Register => Told::Reg(event.index, name),
+        CatalogOp::Deregister => Told::Dereg(event.index, name),
+    };
+    match event.payload.as_ref().expect("every event has a payload") {
+        Payload::EndOfSnapshot(is_end) => {
+            assert!(is_end, "S4: never false");
+            Told::End(event.index)
+        }
+        Payload::NewSnapshotToFollow(follows) => {
+            assert!(follows, "S4: never false");
+            assert_eq!(event.index, 0);
+            Told::StartOver
+        }
+        Payload::EventBatch(batch) => {
+            let inner: Vec<_> = batch.events.iter().map(told).collect();
+            assert!(inner.len() > 1, "S13: one change is no batch");
+            for one in &inner {
+                assert_eq!(one.index(), event.index, "S12: all of one commit");
+                assert!(matches!(one, Told::Reg(..) | Told::Dereg(..)), "S19: neither framing nor batches inside");
+            }
+            Told::Batch(event.index, inner)
+        }
+        Payload::ServiceHealth(update) => of(update.op, name_of(update.check_service_node.as_ref().unwrap())),
+        Payload::Service(update) => of(update.op, update.name.clone()),
+    }
+}
+
+/// An open stream.
+pub struct Subscriber {
+    events: Streaming<Event>,
+    pub epoch: String,
+}
+
+impl Subscriber {
+    /// Subscribes at a member that runs.
+    pub async fn open(cluster: &Cluster, member: usize, request: SubscribeRequest) -> Result<Self, Status> {
+        Self::open_with(cluster, member, request, None).await
+    }
+
+    /// As `open`, with the lineage of the request's index.
+    pub async fn open_with(
+        cluster: &Cluster,
+        member: usize,
+        request: SubscribeRequest,
+        epoch: Option<&str>,
+    ) -> Result<Self, Status> {
+        let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(member)).unwrap();
+        let channel = within("a connection", endpoint.connect()).await.unwrap();
+        let mut client = StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX);
+        let mut request = Request::new(request);
+        if let Some(epoch) = epoch {
+            request.metadata_mut().insert("headwater-epoch", epoch.parse().unwrap());
+        }
+        let response = within("an answer", client.subscribe(request)).await?;
+        assert!(response.metadata().get("headwater-index").is_some());
+        let epoch = response.metadata().get("headwater-epoch").unwrap().to_str().unwrap().to_owned();
+        Ok(Self { events: response.into_inner(), epoch })
+    }
+
+    pub async fn event(&mut self) -> Result<Event, Status> {
+        within("an event", self.events.message()).await.map(|event| event.expect("the stream goes on"))
+    }
+
+    pub async fn next(&mut self) -> Told {
+        told(&self.event().await.unwrap())
+    }
+
+    /// Everything up to the end of the snapshot, and its index, which all of it has.
+    pub async fn snapshot(&mut self) -> (Vec<String>, u64) {
+        let mut found = Vec::new();
+        loop {
+            match self.next().await {
+                Told::Reg(index, name) => found.push((index, name)),
+                Told::End(index) => {
+                    assert!(index >= 1);
+                    assert!(found.iter().all(|(of, _)| *of == index), "S2: {found:?}, {index}");
+                    return (found.into_iter().map(|(_, name)| name).collect(), index);
+                }
+                other => panic!("{other:?} in a snapshot"),
+            }
+        }
+    }
+
+    /// How the stream ends.
+    pub async fn end(&mut self) -> Status {
+        loop {
+            match within("the end", self.events.message()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("a stream ends with a status"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// Registers an instance on a node, which has the name for its address; gives the log index.
+pub async fn register(cluster: &Cluster, member: usize, node: &str, id: &str, service: &str) -> u64 {
+    let service = Service { id: id.to_owned(), name: service.to_owned(), port: 80, ..Service::default() };
+    let registration = Registration { service: Some(service), ..on(node) };
+    apply(cluster, member, registration).await
+}
+
+/// Registers a check of an instance, or of the node if `id` is empty.
+pub async fn check(cluster: &Cluster, member: usize, node: &str, id: &str, status: CheckStatus) -> u64 {
+    let check = Check { id: format!("check-{id}"), service_id: id.to_owned(), status, ..Check::default() };
+    apply(cluster, member, Registration { checks: vec![check], ..on(node) }).await
+}
+
+/// A registration of a node alone.
+pub fn on(node: &str) -> Registration {
+    let node = Node { name: node.to_owned(), address: format!("{node}.example"), ..Node::default() };
+    Registration { node, ..Registration::default() }
+}
+
+pub async fn apply(cluster: &Cluster, member: usize, registration: Registration) -> u64 {
+    cluster.node(member).register(&ctx(), registration).await.unwrap().index.get()
+}
+
+pub async fn deregister(cluster: &Cluster, member: usize, node: &str, what: Deregistered) -> u64 {
+    let deregistration = Deregistration { node: node.to_owned(), what, guard: None };
+    cluster.node(member).deregister(&ctx(), deregistration).await.unwrap().index.get()
+}
+
+/// What a member has of a service now, by `node/id`, with the statuses of the checks.
+pub async fn read(cluster: &Cluster, member: usize, service: &str) -> BTreeMap<String, Vec<String>> {
+    let found = cluster.node(member).service_instances(&ctx(), Consistency::Linearizable, service.to_owned()).await;
+    let instances = found.unwrap().value.value;
+    let status = |check: &std::sync::Arc<Check>| check.status.to_string();
+    let entry = |it: std::sync::Arc<headwater::types::catalog::CheckServiceNode>| {
+        (format!("{}/{}", it.node.name, it.service.id), it.checks.iter().map(status).collect())
+    };
+    instances.into_iter().map(entry).collect()
+}

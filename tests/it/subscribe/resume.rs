@@ -1,0 +1,185 @@
+//! Going on where another stream ended: on any member, after restarts, after a restore, past a compaction.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use headwater::node::{RequestContext, RestoreOptions};
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use headwater::types::catalog::{CheckStatus, Deregistered};
+use headwater::types::{ClusterId, NodeId};
+use tonic::Code;
+
+use super::client::{Subscriber, Told, after, check, dereg, deregister, health, reg, register};
+use crate::cluster::{Cluster, Settings, put, within};
+
+/// What happens to one service, in order.
+async fn change(cluster: &Cluster, member: usize) -> Vec<Told> {
+    let mut told = Vec::new();
+    for turn in 0..12 {
+        let id = format!("web-{}", turn % 3);
+        let name = format!("n/{id}");
+        told.push(reg(register(cluster, member, "n", &id, "web").await, &name));
+        told.push(reg(check(cluster, member, "n", &id, CheckStatus::ALL[turn % 3]).await, &name));
+        told.push(dereg(deregister(cluster, member, "n", Deregistered::Service(id)).await, &name));
+        // What does not concern them.
+        register(cluster, member, "n", "db", &format!("db-{turn}")).await;
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_index_of_history_goes_on_at_any_member_and_after_a_restart() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    let mut stream = Subscriber::open(&cluster, leader, health("web")).await.unwrap();
+    let (_, start) = stream.snapshot().await;
+    let told = change(&cluster, leader).await;
+    for wanted in &told {
+        assert_eq!(stream.next().await, *wanted);
+    }
+    let epoch = stream.epoch.clone();
+    let resume = async |cluster: &Cluster, member: usize| {
+        for from in [0, 1, 7, 20, told.len() - 1] {
+            let index = if from == 0 { start } else { told[from - 1].index() };
+            for epoch in [None, Some(epoch.as_str())] {
+                let request = after(index, health("web"));
+                let mut stream = Subscriber::open_with(cluster, member, request, epoch).await.unwrap();
+                for wanted in &told[from..] {
+                    assert_eq!(stream.next().await, *wanted, "from {index} at {member}");
+                }
+            }
+        }
+    };
+    for member in 0..3 {
+        // Without the lineage, an index that a member has not reached would be another one's.
+        cluster.node(member).service_names(&ctx_at(told.last().unwrap().index()), Default::default()).await.unwrap();
+        resume(&cluster, member).await;
+    }
+    // S28: the leader goes, and with it every stream that it served.
+    cluster.crash(leader).await;
+    let other = cluster.leader().await;
+    resume(&cluster, other).await;
+    cluster.restart(leader).await;
+    for member in (0..3).filter(|member| *member != leader) {
+        cluster.crash(member).await;
+        cluster.restart(member).await;
+    }
+    cluster.wait_healthy().await;
+    cluster.hashes().await;
+    for member in 0..3 {
+        resume(&cluster, member).await;
+    }
+}
+
+fn ctx_at(index: u64) -> RequestContext {
+    RequestContext { min_index: Some(headwater::types::LogIndex(index)), ..super::client::ctx() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_a_history_that_was_compacted_begins_anew() {
+    let cluster = Cluster::three().await;
+    let member = cluster.follower().await;
+    let first = register(&cluster, member, "n", "web-1", "web").await;
+    let mut kv = cluster.kv(member);
+    let before = kv.put(put("k", "1")).await.unwrap().into_inner().header.unwrap().revision;
+    let second = register(&cluster, member, "n", "web-2", "web").await;
+    let revision = kv.put(put("k", "2")).await.unwrap().into_inner().header.unwrap().revision;
+    let third = register(&cluster, member, "n", "web-3", "web").await;
+    let compact = pb::CompactionRequest { revision, physical: true };
+    assert!(revision > before);
+    kv.compact(compact).await.unwrap();
+    let mut stream = Subscriber::open(&cluster, member, after(first, health("web"))).await.unwrap();
+    assert_eq!(stream.next().await, Told::StartOver);
+    let (mut found, end) = stream.snapshot().await;
+    found.sort();
+    assert_eq!(found, ["n/web-1", "n/web-2", "n/web-3"]);
+    assert!(end >= third);
+    let next = check(&cluster, member, "n", "web-1", CheckStatus::Passing).await;
+    assert_eq!(stream.next().await, reg(next, "n/web-1"));
+    // What comes after the point is there.
+    let mut resumed = Subscriber::open(&cluster, member, after(third, health("web"))).await.unwrap();
+    assert_eq!(resumed.next().await, reg(next, "n/web-1"));
+    assert!(second < third);
+}
+
+async fn save(cluster: &Cluster, member: usize, dir: &std::path::Path) -> PathBuf {
+    let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
+    let mut pieces = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
+    let mut bytes = Vec::new();
+    while let Some(piece) = within("a piece of the backup", pieces.message()).await.unwrap() {
+        bytes.extend_from_slice(&piece.blob);
+    }
+    let file = dir.join("backup");
+    std::fs::write(&file, bytes).unwrap();
+    file
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s27_after_a_restore_every_index_of_before_begins_anew() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let first = register(&cluster, 0, "n", "web-1", "web").await;
+    let mut stream = Subscriber::open(&cluster, 0, health("web")).await.unwrap();
+    let (_, end) = stream.snapshot().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = save(&cluster, 0, dir.path()).await;
+    // What the old lineage went on to do, the new one does not know.
+    let lost = register(&cluster, 0, "n", "web-lost", "web").await;
+    let (epoch, streams) = (stream.epoch.clone(), stream);
+    drop(cluster);
+    drop(streams);
+    let options = RestoreOptions {
+        file: PathBuf::new(),
+        data_dir: PathBuf::new(),
+        node_id: NodeId(1),
+        cluster_id: ClusterId(8),
+        members: BTreeMap::new(),
+        bump_revision: 0,
+        mark_compacted: false,
+    };
+    let restored = Cluster::restored(Settings::default(), &file, &options).await;
+    let member = restored.follower().await;
+    for index in [1, first, end, lost, lost + 1_000] {
+        for epoch in [None, Some(epoch.as_str())] {
+            if epoch.is_none() && index >= lost {
+                // Perhaps the new lineage has come so far by itself: only who knows the lineage can tell.
+                continue;
+            }
+            let request = after(index, health("web"));
+            let mut stream = Subscriber::open_with(&restored, member, request, epoch).await.unwrap();
+            assert_eq!(stream.next().await, Told::StartOver, "{index} {epoch:?}");
+            assert_eq!(stream.snapshot().await.0, ["n/web-1"]);
+            assert_ne!(Some(stream.epoch.as_str()), epoch);
+        }
+    }
+    // And in the new lineage streams go on as ever.
+    let mut stream = Subscriber::open(&restored, member, health("web")).await.unwrap();
+    let (_, end) = stream.snapshot().await;
+    let next = register(&restored, member, "n", "web-2", "web").await;
+    assert_eq!(stream.next().await, reg(next, "n/web-2"));
+    let mut resumed = Subscriber::open(&restored, member, after(end, health("web"))).await.unwrap();
+    assert_eq!(resumed.next().await, reg(next, "n/web-2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_lags_waits_for_an_index_of_its_lineage_and_a_stopping_one_sends_its_clients_on() {
+    let mut cluster = Cluster::three().await;
+    let member = cluster.follower().await;
+    let mut stream = Subscriber::open(&cluster, member, health("web")).await.unwrap();
+    let (_, end) = stream.snapshot().await;
+    let epoch = stream.epoch.clone();
+    // Nobody has this index yet, but it is of the lineage: the member waits until it has it, and then goes on.
+    let request = after(end + 5, health("web"));
+    let (mut opened, written) =
+        tokio::join!(async { Subscriber::open_with(&cluster, member, request, Some(&epoch)).await.unwrap() }, async {
+            let mut written = Vec::new();
+            for turn in 0..10 {
+                written.push(register(&cluster, member, "n", &format!("web-{turn}"), "web").await);
+            }
+            written
+        });
+    let wanted = written.iter().position(|index| *index > end + 5).unwrap();
+    assert_eq!(opened.next().await, reg(written[wanted], &format!("n/web-{wanted}")));
+    cluster.stop(member).await;
+    assert_eq!(stream.end().await.code(), Code::Unavailable);
+}

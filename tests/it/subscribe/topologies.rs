@@ -1,0 +1,60 @@
+//! Every case on every kind of member: one that leads, one that follows, one that was restarted, one whose state came
+//! from a snapshot; and on one whose subscribers fall behind all the time.
+
+use headwater::stream::FeedOptions;
+
+use super::cases::{Member, run_all};
+use super::client::register;
+use crate::cluster::{Cluster, Settings};
+
+async fn write_some(cluster: &Cluster, member: usize, count: usize) {
+    for number in 0..count {
+        register(cluster, member, &format!("before-{}", number % 9), &format!("s-{number}"), "before").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribing_at_the_leader() {
+    let cluster = Cluster::three().await;
+    run_all(&Member { cluster: &cluster, index: cluster.leader().await }).await;
+    let hashes = cluster.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribing_at_a_follower() {
+    let cluster = Cluster::three().await;
+    run_all(&Member { cluster: &cluster, index: cluster.follower().await }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribing_at_a_member_whose_window_is_too_small() {
+    // S30: whoever is slow catches up from history, and pins nothing.
+    let feed = FeedOptions { window_items_max: 2, ..FeedOptions::default() };
+    let cluster = Cluster::start(Settings { feed, ..Settings::default() }).await;
+    run_all(&Member { cluster: &cluster, index: cluster.follower().await }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribing_at_a_restarted_member() {
+    let mut cluster = Cluster::three().await;
+    let index = cluster.leader().await;
+    write_some(&cluster, index, 30).await;
+    cluster.crash(index).await;
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    run_all(&Member { cluster: &cluster, index }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribing_at_a_member_whose_state_was_installed() {
+    let mut cluster = Cluster::start(Settings { snapshot_every: 100, keep: 20, ..Settings::default() }).await;
+    let index = cluster.follower().await;
+    let leader = cluster.leader().await;
+    cluster.crash(index).await;
+    write_some(&cluster, leader, 300).await;
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    cluster.hashes().await;
+    run_all(&Member { cluster: &cluster, index }).await;
+}
