@@ -5,7 +5,7 @@
 //! says what to do.
 
 mod errors;
-mod payload;
+pub(super) mod payload;
 mod proxy;
 mod request;
 mod service;

@@ -6,6 +6,7 @@ use prost::Message;
 
 use super::super::etcd::key_value;
 use super::super::frames::field;
+use super::super::subscribe::payload;
 use super::marker;
 use crate::node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition};
 use crate::pb::pbwatcher::change::State;
@@ -21,12 +22,14 @@ const CHANGES: u32 = 1;
 /// Encodes changes of one target.
 pub(super) struct ChangeEncoder {
     pub(super) target: u64,
+    /// The name of the datacenter, which nodes of the catalog carry.
+    pub(super) datacenter: String,
 }
 
 impl ElementEncoder for ChangeEncoder {
     fn encode(&self, change: &ElementChange, closes: Option<EntityPosition>) -> Bytes {
         let (state, data) = match &change.state {
-            ElementState::Exists(data) => (State::Exists, Some(any(data))),
+            ElementState::Exists(data) => (State::Exists, Some(any(data, &self.datacenter))),
             ElementState::Missing => (State::DoesNotExist, None),
             ElementState::Skipped => (State::InitialStateSkipped, None),
         };
@@ -49,7 +52,7 @@ impl ElementEncoder for ChangeEncoder {
     }
 }
 
-fn any(data: &ElementData) -> prost_types::Any {
+fn any(data: &ElementData, datacenter: &str) -> prost_types::Any {
     let pack = |name: &str, value: Vec<u8>| prost_types::Any { type_url: format!("{TYPE_URL_PREFIX}{name}"), value };
     match data {
         ElementData::Empty => pack("google.protobuf.Empty", Vec::new()),
@@ -60,6 +63,13 @@ fn any(data: &ElementData) -> prost_types::Any {
         ElementData::Resource(resource) => {
             let resource: pbresource::Resource = Resource::clone(resource).into();
             pack("hashicorp.consul.resource.Resource", resource.encode_to_vec())
+        }
+        ElementData::Instance(instance) => {
+            let instance = payload::registered(instance, datacenter);
+            pack("hashicorp.consul.internal.service.CheckServiceNode", instance.encode_to_vec())
+        }
+        ElementData::CatalogNode(node) => {
+            pack("hashicorp.consul.internal.service.Node", payload::node(node, datacenter).encode_to_vec())
         }
     }
 }
@@ -97,14 +107,14 @@ mod tests {
 
     #[test]
     fn w26_what_is_gone_has_no_data() {
-        let encoder = ChangeEncoder { target: 1 };
+        let encoder = ChangeEncoder { target: 1, datacenter: String::new() };
         let encoded = encoder.encode(&change("a", ElementState::Missing), None);
         assert_eq!(encoded, &b"\x0a\x07\x0a\x01a\x10\x01\x28\x01"[..]);
     }
 
     #[test]
     fn w19_only_the_last_change_of_a_group_has_a_marker() {
-        let encoder = ChangeEncoder { target: 1 };
+        let encoder = ChangeEncoder { target: 1, datacenter: String::new() };
         let change = change("a", ElementState::Exists(ElementData::Empty));
         let open = encoder.encode(&change, None);
         let read = ChangeBatch::decode(open.clone()).unwrap().changes.remove(0);

@@ -61,7 +61,7 @@ impl From<Failure> for Status {
                     | target::Invalid::Name(_)
                     | target::Invalid::Slash
                     | target::Invalid::Space(_)
-                    | target::Invalid::ResourceParts
+                    | target::Invalid::Parts { .. }
                     | target::Invalid::Parameter { .. } => Code::InvalidArgument,
                 };
                 Self::new(code, invalid.to_string())

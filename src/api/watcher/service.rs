@@ -77,7 +77,7 @@ impl WatcherService {
             NOW => EntityStart::Now,
             marker => EntityStart::After(marker::read(hash, marker)?),
         };
-        let encoder = Arc::new(ChangeEncoder { target: hash });
+        let encoder = Arc::new(ChangeEncoder { target: hash, datacenter: self.node.datacenter().to_owned() });
         let session = Session::new();
         let begun = async {
             let Some(entity) = target.entity.clone() else {

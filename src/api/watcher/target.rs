@@ -14,8 +14,26 @@ use crate::types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
 /// Parts of the name of a resource, count.
 const RESOURCE_PARTS_MAX: usize = 6;
 
+/// Parts of the name of an instance of a service, count.
+const INSTANCE_PARTS_MAX: usize = 3;
+
 /// The spaces by the first parts of targets, in order.
-pub(super) const SPACES: [(&str, EntitySpace); 2] = [("kv", EntitySpace::Kv), ("resources", EntitySpace::Resources)];
+pub(super) const SPACES: [(&str, EntitySpace); 4] = [
+    ("kv", EntitySpace::Kv),
+    ("nodes", EntitySpace::Nodes),
+    ("resources", EntitySpace::Resources),
+    ("services", EntitySpace::Services),
+];
+
+/// How many parts a name in a space may have, and whether what is there is a tree.
+fn shape(space: EntitySpace) -> (usize, bool) {
+    match space {
+        EntitySpace::Kv => (usize::MAX, true),
+        EntitySpace::Resources => (RESOURCE_PARTS_MAX, true),
+        EntitySpace::Services => (INSTANCE_PARTS_MAX, true),
+        EntitySpace::Nodes => (1, false),
+    }
+}
 
 /// What is to be followed, and how it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +63,8 @@ pub(super) enum Invalid {
     Slash,
     #[error("target: there is no space {0:?}; \"/\" lists the spaces")]
     Space(String),
-    #[error("target: a resource is named by group, version, kind, partition, namespace and name, and by nothing more")]
-    ResourceParts,
+    #[error("target: a name in {space:?} has at most {parts_max} parts")]
+    Parts { space: &'static str, parts_max: usize },
     #[error("target: {parameter} must be {wanted}, given once")]
     Parameter { parameter: &'static str, wanted: &'static str },
     /// Not what the caller may do about it, but what this server does.
@@ -78,11 +96,21 @@ impl Target {
         let parts = path.split('/').map(part).collect::<Result<Vec<_>, _>>()?;
         let (first, rest) = parts.split_first().expect("splitting yields at least one part");
         let known = SPACES.iter().find(|(name, _)| name == first);
-        let (_, space) = *known.ok_or_else(|| Invalid::Space(first.clone()))?;
-        let name = rest.join("/");
+        let (space_name, space) = *known.ok_or_else(|| Invalid::Space(first.clone()))?;
+        let mut name = rest.join("/");
         key_of(&name)?;
-        if space == EntitySpace::Resources && rest.len() > RESOURCE_PARTS_MAX {
-            return Err(Invalid::ResourceParts);
+        let (parts_max, is_tree) = shape(space);
+        if rest.len() > parts_max {
+            return Err(Invalid::Parts { space: space_name, parts_max });
+        }
+        if recursive && !is_tree {
+            return Err(Invalid::NotRecursive(format!("{space_name:?}")));
+        }
+        if let (EntitySpace::Services | EntitySpace::Nodes, [catalog_names @ .., id]) = (space, rest) {
+            // Names of services and nodes are the same in any case, ids of instances are not.
+            let lowered = catalog_names.iter().map(|part| part.to_lowercase());
+            let last = if rest.len() == INSTANCE_PARTS_MAX { id.clone() } else { id.to_lowercase() };
+            name = lowered.chain([last]).collect::<Vec<_>>().join("/");
         }
         Ok(Self { entity: Some(Entity { space, name, recursive }), batch_bytes })
     }
@@ -210,7 +238,9 @@ mod tests {
             ("/kv/app/", Invalid::Name(NameError::EmptyPart)),
             ("/app", Invalid::Space("app".to_owned())),
             ("/KV/app", Invalid::Space("KV".to_owned())),
-            ("/resources/a/b/c/d/e/f/g", Invalid::ResourceParts),
+            ("/resources/a/b/c/d/e/f/g", Invalid::Parts { space: "resources", parts_max: 6 }),
+            ("/services/a/b/c/d", Invalid::Parts { space: "services", parts_max: 3 }),
+            ("/nodes/a/b", Invalid::Parts { space: "nodes", parts_max: 1 }),
         ] {
             assert_eq!(Target::read(text), Err(wanted), "{text:?}");
         }
@@ -250,7 +280,14 @@ mod tests {
     #[test]
     fn the_root_lists_the_spaces_and_nothing_below() {
         assert_eq!(Target::read("/").unwrap().entity, None);
-        assert!(matches!(Target::read("/?recursive=true"), Err(Invalid::NotRecursive(_))));
+        for flat in ["/?recursive=true", "/nodes?recursive=true", "/nodes/a?recursive=true"] {
+            assert!(matches!(Target::read(flat), Err(Invalid::NotRecursive(_))), "{flat}");
+        }
+        let name = |text| Target::read(text).unwrap().entity.unwrap().name;
+        assert_eq!(
+            (name("/services/Web/N1/Id"), name("/services/Web"), name("/nodes/N1")),
+            ("web/n1/Id".into(), "web".into(), "n1".into())
+        );
     }
 
     #[test]

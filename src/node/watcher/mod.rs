@@ -5,6 +5,7 @@
 //! that nothing is remembered for a follower but its position. Knows nothing of URLs, markers or messages. A new space is a file
 //! with an implementation of [`space::Space`], and a line in each `match` here.
 
+mod catalog;
 mod follower;
 mod kv;
 mod listing;
@@ -29,6 +30,7 @@ use super::{Consistency, Node, NodeError, RequestContext};
 use crate::stream::{CloseReason, Session, Start, Subscription};
 use crate::types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
 use crate::types::{LogIndex, StoreEpoch};
+use catalog::{NodeSpace, ServiceSpace};
 use follower::{Follow, Follower, Phase};
 use kv::KvSpace;
 use listing::Sending;
@@ -44,6 +46,10 @@ pub enum EntitySpace {
     Kv,
     /// Typed resources.
     Resources,
+    /// Instances of services.
+    Services,
+    /// Nodes of the service catalog.
+    Nodes,
 }
 
 /// What is followed.
@@ -123,12 +129,16 @@ impl EntityWatch {
 pub(super) struct Watchers {
     kv: Registry<KvSpace>,
     resources: Registry<ResourceSpace>,
+    services: Registry<ServiceSpace>,
+    nodes: Registry<NodeSpace>,
 }
 
 impl Watchers {
     fn sweep(&self, now: Instant) {
         self.kv.sweep(now);
         self.resources.sweep(now);
+        self.services.sweep(now);
+        self.nodes.sweep(now);
     }
 }
 
@@ -154,6 +164,8 @@ impl Node {
         match space {
             EntitySpace::Kv => self.follow_in(ctx, &watchers.kv, scope, start, encoder, session).await,
             EntitySpace::Resources => self.follow_in(ctx, &watchers.resources, scope, start, encoder, session).await,
+            EntitySpace::Services => self.follow_in(ctx, &watchers.services, scope, start, encoder, session).await,
+            EntitySpace::Nodes => self.follow_in(ctx, &watchers.nodes, scope, start, encoder, session).await,
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::storage::state::{HistoryRecord, StateReader, Table, Version};
 use crate::storage::{ReadView, StorageError};
 use crate::stream::{EventPublisher, Feed, Topic};
+use crate::types::catalog::{CheckServiceNode, Node};
 use crate::types::{KeyRange, KeyValue, LogIndex, Resource};
 
 /// Records that are loaded together, count.
@@ -23,6 +24,10 @@ pub enum ElementData {
     Kv(KeyValue),
     /// A resource.
     Resource(Arc<Resource>),
+    /// An instance of a service, with its node and its checks.
+    Instance(Arc<CheckServiceNode>),
+    /// A node of the service catalog.
+    CatalogNode(Arc<Node>),
 }
 
 /// What one change does to one element.
