@@ -222,6 +222,8 @@ impl Node {
         tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
         tokio::spawn(events.catalog().wake_readers());
         tokio::spawn(events.catalog().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.catalog()))));
+        tokio::spawn(events.cluster().wake_readers());
+        tokio::spawn(events.cluster().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.cluster()))));
         tokio::spawn(catalog::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(watcher::sweep(Arc::downgrade(&node.inner)));

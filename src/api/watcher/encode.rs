@@ -11,7 +11,7 @@ use super::marker;
 use crate::node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition};
 use crate::pb::pbwatcher::change::State;
 use crate::pb::pbwatcher::{Change, ChangeBatch};
-use crate::pb::{mvccpb, pbresource};
+use crate::pb::{etcdserverpb, mvccpb, pbresource};
 use crate::types::Resource;
 
 /// What comes before a message's name in an `Any`.
@@ -70,6 +70,21 @@ fn any(data: &ElementData, datacenter: &str) -> prost_types::Any {
         }
         ElementData::CatalogNode(node) => {
             pack("hashicorp.consul.internal.service.Node", payload::node(node, datacenter).encode_to_vec())
+        }
+        ElementData::Lease { id, ttl_seconds } => {
+            let lease = etcdserverpb::LeaseGrantResponse { id: id.get(), ttl: *ttl_seconds, ..Default::default() };
+            pack("etcdserverpb.LeaseGrantResponse", lease.encode_to_vec())
+        }
+        ElementData::Member(member) => {
+            let urls = |url: &String| if url.is_empty() { Vec::new() } else { vec![url.clone()] };
+            let member = etcdserverpb::Member {
+                id: member.id.get(),
+                name: member.name.clone(),
+                peer_ur_ls: urls(&member.peer_url),
+                client_ur_ls: urls(&member.client_url),
+                is_learner: member.is_learner,
+            };
+            pack("etcdserverpb.Member", member.encode_to_vec())
         }
     }
 }

@@ -18,8 +18,10 @@ const RESOURCE_PARTS_MAX: usize = 6;
 const INSTANCE_PARTS_MAX: usize = 3;
 
 /// The spaces by the first parts of targets, in order.
-pub(super) const SPACES: [(&str, EntitySpace); 4] = [
+pub(super) const SPACES: [(&str, EntitySpace); 6] = [
+    ("cluster", EntitySpace::Cluster),
     ("kv", EntitySpace::Kv),
+    ("leases", EntitySpace::Leases),
     ("nodes", EntitySpace::Nodes),
     ("resources", EntitySpace::Resources),
     ("services", EntitySpace::Services),
@@ -31,7 +33,8 @@ fn shape(space: EntitySpace) -> (usize, bool) {
         EntitySpace::Kv => (usize::MAX, true),
         EntitySpace::Resources => (RESOURCE_PARTS_MAX, true),
         EntitySpace::Services => (INSTANCE_PARTS_MAX, true),
-        EntitySpace::Nodes => (1, false),
+        EntitySpace::Nodes | EntitySpace::Leases => (1, false),
+        EntitySpace::Cluster => (2, false),
     }
 }
 
@@ -280,7 +283,13 @@ mod tests {
     #[test]
     fn the_root_lists_the_spaces_and_nothing_below() {
         assert_eq!(Target::read("/").unwrap().entity, None);
-        for flat in ["/?recursive=true", "/nodes?recursive=true", "/nodes/a?recursive=true"] {
+        for flat in [
+            "/?recursive=true",
+            "/nodes?recursive=true",
+            "/nodes/a?recursive=true",
+            "/leases?recursive=true",
+            "/cluster/members?recursive=true",
+        ] {
             assert!(matches!(Target::read(flat), Err(Invalid::NotRecursive(_))), "{flat}");
         }
         let name = |text| Target::read(text).unwrap().entity.unwrap().name;

@@ -6,6 +6,7 @@
 //! with an implementation of [`space::Space`], and a line in each `match` here.
 
 mod catalog;
+mod cluster;
 mod follower;
 mod kv;
 mod listing;
@@ -31,6 +32,7 @@ use crate::stream::{CloseReason, Session, Start, Subscription};
 use crate::types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
 use crate::types::{LogIndex, StoreEpoch};
 use catalog::{NodeSpace, ServiceSpace};
+use cluster::{LeaseSpace, MemberSpace};
 use follower::{Follow, Follower, Phase};
 use kv::KvSpace;
 use listing::Sending;
@@ -50,6 +52,10 @@ pub enum EntitySpace {
     Services,
     /// Nodes of the service catalog.
     Nodes,
+    /// Leases.
+    Leases,
+    /// The cluster: its members.
+    Cluster,
 }
 
 /// What is followed.
@@ -131,6 +137,8 @@ pub(super) struct Watchers {
     resources: Registry<ResourceSpace>,
     services: Registry<ServiceSpace>,
     nodes: Registry<NodeSpace>,
+    leases: Registry<LeaseSpace>,
+    cluster: Registry<MemberSpace>,
 }
 
 impl Watchers {
@@ -139,6 +147,8 @@ impl Watchers {
         self.resources.sweep(now);
         self.services.sweep(now);
         self.nodes.sweep(now);
+        self.leases.sweep(now);
+        self.cluster.sweep(now);
     }
 }
 
@@ -166,6 +176,8 @@ impl Node {
             EntitySpace::Resources => self.follow_in(ctx, &watchers.resources, scope, start, encoder, session).await,
             EntitySpace::Services => self.follow_in(ctx, &watchers.services, scope, start, encoder, session).await,
             EntitySpace::Nodes => self.follow_in(ctx, &watchers.nodes, scope, start, encoder, session).await,
+            EntitySpace::Leases => self.follow_in(ctx, &watchers.leases, scope, start, encoder, session).await,
+            EntitySpace::Cluster => self.follow_in(ctx, &watchers.cluster, scope, start, encoder, session).await,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::storage::state::{HistoryRecord, StateReader, Table, Version};
 use crate::storage::{ReadView, StorageError};
 use crate::stream::{EventPublisher, Feed, Topic};
 use crate::types::catalog::{CheckServiceNode, Node};
-use crate::types::{KeyRange, KeyValue, LogIndex, Resource};
+use crate::types::{ClusterMember, KeyRange, KeyValue, LeaseId, LogIndex, Resource};
 
 /// Records that are loaded together, count.
 const BATCH: usize = 1024;
@@ -28,6 +28,15 @@ pub enum ElementData {
     Instance(Arc<CheckServiceNode>),
     /// A node of the service catalog.
     CatalogNode(Arc<Node>),
+    /// A lease.
+    Lease {
+        /// Which.
+        id: LeaseId,
+        /// Its time to live, whole seconds.
+        ttl_seconds: i64,
+    },
+    /// A member of the cluster.
+    Member(Arc<ClusterMember>),
 }
 
 /// What one change does to one element.

@@ -36,11 +36,13 @@ pub enum Table {
     CatalogGateway = 6,
     /// What commands meant to subscribers of the catalog. These records have no key and no versions: only history has them.
     CatalogEvents = 7,
+    /// What commands and entries did to leases and members. Only history has these records, too.
+    ClusterEvents = 8,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Kv,
         Self::Resource,
         Self::CatalogNode,
@@ -48,11 +50,12 @@ impl Table {
         Self::CatalogCheck,
         Self::CatalogGateway,
         Self::CatalogEvents,
+        Self::ClusterEvents,
     ];
 
     /// Whether its records are of history alone.
     pub(super) fn is_only_history(self) -> bool {
-        self == Self::CatalogEvents
+        matches!(self, Self::CatalogEvents | Self::ClusterEvents)
     }
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
@@ -348,7 +351,7 @@ mod tests {
         assert_eq!(Table::from_byte(1), Some(Table::Kv));
         assert_eq!(Table::from_byte(2), Some(Table::Resource));
         assert_eq!(Table::from_byte(7), Some(Table::CatalogEvents));
-        assert_eq!(Table::from_byte(8), None);
+        assert_eq!(Table::from_byte(9), None);
         assert_eq!(Table::from_byte(0), None);
     }
 

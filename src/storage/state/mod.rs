@@ -7,6 +7,7 @@
 
 mod cache;
 mod catalog;
+mod cluster;
 mod db;
 mod files;
 mod filter;

@@ -184,12 +184,12 @@ async fn w36_to_w43_targets_that_are_none(member: Member<'_>) {
 async fn w53_who_leaves_is_forgotten(member: Member<'_>) {
     let url = member.cluster.client_url(member.index);
     let streams = async || crate::gateway::client::metric(&url, "etcd_debugging_mvcc_watch_stream_total").await;
-    let before = streams().await;
+    crate::cluster::wait_until("earlier streams are forgotten", async || streams().await == 0).await;
     let mut stream = member.follow("/app").await;
     stream.group().await;
-    assert!(streams().await > before);
+    assert_eq!(streams().await, 1);
     drop(stream);
-    crate::cluster::wait_until("the stream is forgotten", async || streams().await <= before).await;
+    crate::cluster::wait_until("the stream is forgotten", async || streams().await == 0).await;
 }
 
 async fn compact(member: Member<'_>) {

@@ -140,7 +140,7 @@ impl Plan {
                 *self.shared.failed.lock() = Some(error.to_string());
             }
         }
-        latency.take()
+        latency.replace(new_histogram())
     }
 
     async fn spawn_all(
@@ -213,18 +213,11 @@ impl From<Malformed> for String {
 impl Follower {
     async fn run(mut self, connection: Connection, number: usize) {
         let request = frame(&Request { target: TARGET.to_owned(), resume_marker: Bytes::new() });
-        let why = match connection.open_stream(Method::Follow, request).await {
-            Ok((mut sending, mut body)) => {
-                // One request is all there is.
-                if sending.send_data(Bytes::new(), true).is_err() {
-                    "the stream broke".to_owned()
-                } else {
-                    match self.read(&mut body).await {
-                        Ok(()) => return,
-                        Err(why) => why,
-                    }
-                }
-            }
+        let why = match connection.open_answers(Method::Follow, request).await {
+            Ok(mut body) => match self.read(&mut body).await {
+                Ok(()) => return,
+                Err(why) => why,
+            },
             Err(Failure::Status(reason) | Failure::Transport(reason)) => reason,
         };
         *self.shared.failed.lock() = Some(format!("follower {number} ended: {why}"));
