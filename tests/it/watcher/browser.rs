@@ -31,6 +31,11 @@ fn browser() -> Option<&'static str> {
     BROWSERS.into_iter().find(runs)
 }
 
+/// Who writes: another member than the page follows.
+fn member(cluster: &Cluster) -> Member<'_> {
+    Member { cluster, index: 1, via: Via::Http, case: "page" }
+}
+
 /// Serves the page; gives its URL and what it shows.
 async fn serve() -> (String, watch::Receiver<Value>) {
     let page = include_str!("../../../examples/follow.html").to_owned() + REPORT;
@@ -38,7 +43,7 @@ async fn serve() -> (String, watch::Receiver<Value>) {
     let report = move |body: String| async move {
         shown.send_replace(serde_json::from_str(&body).unwrap());
     };
-    let routes = Router::new().route("/", get(|| async { Html(page) })).route("/report", post(report));
+    let routes = Router::new().route("/", get(move || async move { Html(page) })).route("/report", post(report));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -55,7 +60,6 @@ async fn a_page_follows_through_the_death_of_its_member() {
         return;
     };
     let mut cluster = Cluster::three().await;
-    let member = |cluster| Member { cluster, index: 1, via: Via::Http, case: "page" };
     member(&cluster).fixture().await;
     let (page, mut seen) = serve().await;
     let target = super::client::encode(&member(&cluster).target("/app?recursive=true"));
