@@ -28,6 +28,7 @@ fn every_served_service_has_its_methods() {
         ("grpc.reflection.v1.ServerReflection", 1),
         ("grpc.reflection.v1alpha.ServerReflection", 1),
         ("hashicorp.consul.resource.ResourceService", 8),
+        ("subscribe.StateChangeSubscription", 1),
         ("v3electionpb.Election", 5),
         ("v3lockpb.Lock", 2),
         ("watch", 1),
@@ -57,6 +58,7 @@ fn names_are_those_of_the_generated_servers() {
         HealthServer::<HealthService>::NAME,
         crate::pb::pbresource::resource_service_server::SERVICE_NAME,
         crate::pb::pbwatcher::watcher_server::SERVICE_NAME,
+        crate::pb::subscribe::state_change_subscription_server::SERVICE_NAME,
     ]);
     let named: BTreeSet<_> =
         Face::ALL.into_iter().map(Face::name).filter(|name| !name.starts_with("grpc.reflection")).collect();

@@ -24,6 +24,7 @@ mod start;
 mod tasks;
 mod watcher;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -82,6 +83,7 @@ struct Inner {
     identity: Identity,
     name: String,
     datacenter: String,
+    remote_datacenters: BTreeMap<String, Vec<String>>,
     consensus: Consensus,
     store: Arc<StateStore>,
     log: WeakLog,
@@ -195,6 +197,11 @@ impl Node {
     /// The name of the cluster's datacenter in the service catalog.
     pub fn datacenter(&self) -> &str {
         &self.inner.datacenter
+    }
+
+    /// Where clients reach the cluster of another datacenter, if that is configured.
+    pub fn remote_datacenter(&self, name: &str) -> Option<&[String]> {
+        self.inner.remote_datacenters.get(name).map(Vec::as_slice)
     }
 
     /// The consensus of this node, for the peer port and for watching its end.

@@ -41,6 +41,8 @@ pub struct NodeOptions {
     pub own: MemberInfo,
     /// The name of the datacenter in the service catalog; equal on all members.
     pub datacenter: String,
+    /// Client addresses of other clusters' members, by the names of their datacenters.
+    pub remote_datacenters: BTreeMap<String, Vec<String>>,
     /// Everything the node keeps is below this directory.
     pub data_dir: PathBuf,
     /// The clocks of consensus.
@@ -192,6 +194,7 @@ impl Node {
                 identity,
                 name: options.own.name.clone(),
                 datacenter: options.datacenter.clone(),
+                remote_datacenters: options.remote_datacenters.clone(),
                 proposer,
                 leases,
                 members,

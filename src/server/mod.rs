@@ -148,6 +148,7 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
         cluster_id: owner.cluster_id,
         own: own_info(config),
         datacenter: config.consul.datacenter.clone(),
+        remote_datacenters: config.consul.remote_datacenters.clone(),
         initial_members: initial_members(config),
         data_dir: config.data_dir.clone(),
         timing: Timing {

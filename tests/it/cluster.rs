@@ -38,6 +38,8 @@ pub struct Settings {
     pub feed: FeedOptions,
     /// How much may be stored.
     pub quota: QuotaOptions,
+    /// The name of the datacenter.
+    pub datacenter: &'static str,
 }
 
 impl Default for Settings {
@@ -48,6 +50,7 @@ impl Default for Settings {
             keep: 20_000,
             feed: FeedOptions::default(),
             quota: QuotaOptions::default(),
+            datacenter: "dc1",
         }
     }
 }
@@ -64,6 +67,8 @@ pub struct Cluster {
     addresses: Vec<(SocketAddr, SocketAddr)>,
     /// The members that joined later, by number, with whether they are learners.
     joined: BTreeMap<usize, bool>,
+    /// Client addresses of other clusters, by datacenter: known to members that are started from now on.
+    pub remote_datacenters: BTreeMap<String, Vec<String>>,
     instances: Vec<Option<Instance>>,
 }
 
@@ -124,8 +129,17 @@ impl Cluster {
             listeners.push((client, peer));
         }
         let cluster_id = ClusterId(7);
-        let joined = BTreeMap::new();
-        let cluster = Self { settings, lease_clock, cluster_id, root, addresses, joined, instances: Vec::new() };
+        let (joined, remote_datacenters) = Default::default();
+        let cluster = Self {
+            settings,
+            lease_clock,
+            cluster_id,
+            root,
+            addresses,
+            joined,
+            remote_datacenters,
+            instances: Vec::new(),
+        };
         (cluster, listeners)
     }
 
@@ -213,7 +227,8 @@ impl Cluster {
             node_id: owner.node_id,
             cluster_id: owner.cluster_id,
             own: self.info(index),
-            datacenter: "dc1".to_owned(),
+            datacenter: self.settings.datacenter.to_owned(),
+            remote_datacenters: self.remote_datacenters.clone(),
             initial_members,
             data_dir: self.data_dir(index),
             timing: Timing {

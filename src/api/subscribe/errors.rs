@@ -17,6 +17,8 @@ pub(super) enum Failure {
     Metadata(InvalidMetadata),
     /// The node cannot serve it now.
     Node(NodeError),
+    /// What another datacenter says.
+    Elsewhere(Box<Status>),
 }
 
 impl From<Invalid> for Failure {
@@ -46,6 +48,7 @@ impl From<Failure> for Status {
                 Self::new(code, text)
             }
             Failure::Node(error) => node(&error),
+            Failure::Elsewhere(status) => *status,
         }
     }
 }

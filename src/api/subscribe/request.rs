@@ -39,7 +39,7 @@ pub(super) enum Invalid {
     #[error("no cluster is peered under the name {0:?}")]
     Peer(String),
     /// Another datacenter.
-    #[error("no path to datacenter: {asked:?} is not {here:?}, which is the only one here")]
+    #[error("no path to datacenter: {asked:?} is neither {here:?}, which is this one, nor configured")]
     Datacenter {
         /// The one that was asked for.
         asked: String,

@@ -19,6 +19,7 @@ use super::super::frames::FrameCodec;
 use super::super::patience::Patience;
 use super::super::watch_metrics::WatchMetrics;
 use super::super::watch_service::Frames;
+use super::elsewhere;
 use super::errors::Failure;
 use super::payload;
 use super::request::{self, Invalid};
@@ -78,7 +79,10 @@ impl SubscribeService {
     ) -> Result<Response<Frames>, Failure> {
         let here = self.node.datacenter();
         if !message.datacenter.is_empty() && message.datacenter != here {
-            return Err(Invalid::Datacenter { asked: message.datacenter, here: here.to_owned() }.into());
+            let Some(endpoints) = self.node.remote_datacenter(&message.datacenter) else {
+                return Err(Invalid::Datacenter { asked: message.datacenter, here: here.to_owned() }.into());
+            };
+            return elsewhere::open(&self.node, endpoints, context.deadline, &metadata, message).await;
         }
         let subject = request::subject(&message)?;
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;

@@ -46,12 +46,6 @@ impl From<CliError> for Ended {
     }
 }
 
-impl From<std::io::Error> for Ended {
-    fn from(error: std::io::Error) -> Self {
-        Self::Final(error.into())
-    }
-}
-
 pub(super) async fn run(
     request: SubscribeRequest,
     endpoints: &Endpoints,

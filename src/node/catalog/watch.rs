@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::node::history::differ;
 use crate::node::{Consistency, Inner, Node, NodeError, RequestContext};
 use crate::storage::state::{CatalogReader, StateHead};
 use crate::storage::{ReadView, StorageError};
@@ -181,7 +180,8 @@ impl Node {
 /// Whether all changes after an index that a client has seen are known here, and whether it was of this lineage.
 fn can_resume(head: &StateHead, index: LogIndex, epoch: Option<StoreEpoch>) -> bool {
     let is_ours = match epoch {
-        Some(_) => !differ(epoch, head.epoch),
+        // Whoever names a lineage has it from a member that knew ours.
+        Some(_) => epoch == head.epoch,
         None => index >= head.epoch_since,
     };
     is_ours && index <= head.applied_index() && index.next() >= head.compacted_index()
@@ -248,6 +248,6 @@ mod tests {
         let kept = StateHead { compaction: None, ..head };
         assert!(!can_resume(&kept, LogIndex(49), None), "it may be of the lineage before");
         assert!(can_resume(&kept, LogIndex(50), None));
-        assert!(can_resume(&StateHead { epoch: None, ..kept }, LogIndex(50), other), "a lineage without a name yet");
+        assert!(!can_resume(&StateHead { epoch: None, ..kept }, LogIndex(50), other), "a lineage without a name yet");
     }
 }

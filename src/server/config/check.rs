@@ -1,6 +1,6 @@
 //! The rules between settings, and the defaults that depend on other settings.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -204,6 +204,9 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         );
     }
 
+    let remote_datacenters = draft.consul_remote_datacenters.unwrap_or_default();
+    let remote_datacenters = remote_datacenters_of(&remote_datacenters, &datacenter, &mut found);
+
     if !found.0.is_empty() {
         return Err(ConfigError::Invalid { problems: found.0 });
     }
@@ -224,10 +227,39 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             bytes_max: draft.quota_bytes.unwrap_or(Some(QUOTA_BYTES_DEFAULT)),
             auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
         },
-        consul: ConsulConfig { datacenter },
+        consul: ConsulConfig { datacenter, remote_datacenters },
         limits: LimitsConfig { request_timeout },
         log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
     })
+}
+
+fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
+    remote_datacenters(text, here).unwrap_or_else(|problem| {
+        found.add("consul.remote-datacenters", format!("{problem}; write NAME=HOST:PORT+HOST:PORT,NAME=…"));
+        BTreeMap::new()
+    })
+}
+
+/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`.
+fn remote_datacenters(text: &str, here: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let mut found = BTreeMap::new();
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (name, endpoints) = entry.split_once('=').ok_or_else(|| format!("{entry:?} has no ="))?;
+        if !is_dns_label(name) || name == here {
+            return Err(format!("{name:?} is no name of another datacenter"));
+        }
+        let endpoint = |text: &str| {
+            let is_good = text
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+            if is_good { Ok(text.to_owned()) } else { Err(format!("{text:?} is not HOST:PORT")) }
+        };
+        let endpoints = endpoints.split('+').map(endpoint).collect::<Result<Vec<_>, _>>()?;
+        if found.insert(name.to_owned(), endpoints).is_some() {
+            return Err(format!("{name:?} is there twice"));
+        }
+    }
+    Ok(found)
 }
 
 /// What may stand between two dots of a name. Consul takes the underscore as well.

@@ -19,6 +19,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -174,6 +175,8 @@ pub struct QuotaConfig {
 pub struct ConsulConfig {
     /// The name of this cluster's datacenter: a DNS label in lower case, equal on all members.
     pub datacenter: String,
+    /// Client addresses of other clusters' members, by the names of their datacenters.
+    pub remote_datacenters: BTreeMap<String, Vec<String>>,
 }
 
 /// Limits that an operator may move.

@@ -54,6 +54,7 @@ pub(super) struct Draft {
     pub(super) quota_bytes: Option<Option<u64>>,
     pub(super) quota_auto_disarm: Option<bool>,
     pub(super) consul_datacenter: Option<String>,
+    pub(super) consul_remote_datacenters: Option<String>,
     pub(super) limits_request_timeout: Option<Duration>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
@@ -280,6 +281,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "dc1",
         help: "The datacenter's name in the service catalog; the same on all members",
         put: Put::Text(|d, v| d.consul_datacenter = Some(v)),
+    },
+    Setting {
+        key: "consul.remote-datacenters",
+        form: "NAME=HOST:PORT+…,…",
+        default: "none are known",
+        help: "Other clusters, to which subscriptions that name their datacenter are forwarded",
+        put: Put::Text(|d, v| d.consul_remote_datacenters = Some(v)),
     },
     Setting {
         key: "limits.request-timeout",

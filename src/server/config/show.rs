@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::{Config, LogFormat};
+use super::{Config, ConsulConfig, LogFormat};
 
 impl Config {
     /// TOML with every setting that a node of this kind has, one that joins or one that is told who it is; read as a file,
@@ -65,6 +65,7 @@ impl Config {
             ("quota.backend-bytes", self.quota.bytes_max.map_or("off".into(), size)),
             ("quota.auto-disarm", self.quota.auto_disarm.into()),
             ("consul.datacenter", self.consul.datacenter.as_str().into()),
+            ("consul.remote-datacenters", remote_datacenters(&self.consul).into()),
             ("limits.request-timeout", duration(self.limits.request_timeout)),
             ("log.level", self.log.level.as_str().into()),
             ("log.format", format.into()),
@@ -79,6 +80,12 @@ impl Config {
 const TOLD_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
 /// What only a node that joins has settings for.
 const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
+
+/// `NAME=HOST:PORT+HOST:PORT,NAME=…`
+fn remote_datacenters(consul: &ConsulConfig) -> String {
+    let entries = consul.remote_datacenters.iter().map(|(name, endpoints)| format!("{name}={}", endpoints.join("+")));
+    entries.collect::<Vec<_>>().join(",")
+}
 
 fn number(value: u64) -> Value {
     // TOML has no larger ones, so that none was ever read.

@@ -246,6 +246,10 @@ fn rules_between_settings() {
         ("[limits]\nrequest-timeout = \"100ms\"", "limits.request-timeout", "election"),
         ("[consul]\ndatacenter = \"Paris 2\"", "consul.datacenter", "DNS"),
         ("[consul]\ndatacenter = \"\"", "consul.datacenter", "DNS"),
+        ("[consul]\nremote-datacenters = \"dc2\"", "consul.remote-datacenters", "has no ="),
+        ("[consul]\nremote-datacenters = \"dc1=a:1\"", "consul.remote-datacenters", "another datacenter"),
+        ("[consul]\nremote-datacenters = \"dc2=a:1+b\"", "consul.remote-datacenters", "\"b\" is not HOST:PORT"),
+        ("[consul]\nremote-datacenters = \"dc2=a:1,dc2=b:1\"", "consul.remote-datacenters", "twice"),
         ("[log]\nlevel = \"a=b=c\"", "log.level", "neither"),
         ("[cluster]\ninitial = []", "cluster.initial", "does not name this node"),
     ];

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tonic::{Request, Status, Streaming};
 
-use crate::cluster::{Cluster, within};
+use crate::cluster::{Cluster, wait_until, within};
 
 /// Longer than anything here may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,6 +124,8 @@ impl Subscriber {
         request: SubscribeRequest,
         epoch: Option<&str>,
     ) -> Result<Self, Status> {
+        // A new cluster names its lineage a moment after it has begun to serve.
+        wait_until("the lineage has a name", async || cluster.node(member).epoch().is_some()).await;
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(member)).unwrap();
         let channel = within("a connection", endpoint.connect()).await.unwrap();
         let mut client = StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX);

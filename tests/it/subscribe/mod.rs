@@ -5,7 +5,9 @@
 
 mod cases;
 pub mod client;
+mod elsewhere;
 mod payload;
 mod random;
 mod resume;
 mod topologies;
+mod wait;

@@ -117,7 +117,7 @@ async fn save(cluster: &Cluster, member: usize, dir: &std::path::Path) -> PathBu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s27_after_a_restore_every_index_of_before_begins_anew() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
     let first = register(&cluster, 0, "n", "web-1", "web").await;
     let mut stream = Subscriber::open(&cluster, 0, health("web")).await.unwrap();
     let (_, end) = stream.snapshot().await;
@@ -126,8 +126,8 @@ async fn s27_after_a_restore_every_index_of_before_begins_anew() {
     // What the old lineage went on to do, the new one does not know.
     let lost = register(&cluster, 0, "n", "web-lost", "web").await;
     let (epoch, streams) = (stream.epoch.clone(), stream);
-    drop(cluster);
     drop(streams);
+    cluster.stop(0).await;
     let options = RestoreOptions {
         file: PathBuf::new(),
         data_dir: PathBuf::new(),

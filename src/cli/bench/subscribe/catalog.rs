@@ -117,7 +117,7 @@ impl Load {
                 loop {
                     let instance = next.fetch_add(1, Ordering::Relaxed);
                     if instance >= catalog.instances {
-                        return Ok(());
+                        return Ok::<(), String>(());
                     }
                     register(&mut channel, &catalog.registration(instance)).await?;
                 }
@@ -143,7 +143,7 @@ impl Load {
                     register(&mut channel, &catalog.change(instance(turn, &catalog), turn, 0)).await?;
                     done += 1;
                 }
-                Ok(done)
+                Ok::<u64, String>(done)
             });
         }
         let mut done = 0;
