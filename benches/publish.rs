@@ -85,7 +85,14 @@ impl Bed {
             ..KeyValue::default()
         };
         let event = KvEvent { kind: ChangeKind::Put, kv };
-        CommitEvents { index, revision: Some(revision), kv: [event].into(), resources: [].into(), catalog: [].into() }
+        CommitEvents {
+            index,
+            revision: Some(revision),
+            kv: [event].into(),
+            resources: [].into(),
+            catalog: [].into(),
+            cluster: [].into(),
+        }
     }
 
     /// Lets the feed wake crowds, then reads for everybody who was woken. Gives the number of events.

@@ -56,6 +56,19 @@ pub mod hashicorp {
     }
 }
 
+/// One stream for any named entity (`proto/google/watcher/v1/watch.proto`), and what its errors are.
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
+    }
+    pub mod watcher {
+        pub mod v1 {
+            tonic::include_proto!("google.watcher.v1");
+        }
+    }
+}
+
+pub use google::watcher::v1 as pbwatcher;
 pub use hashicorp::consul::internal::{common as pbcommon, service as pbservice};
 pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
 

@@ -18,6 +18,7 @@ mod gateway;
 mod health;
 mod http;
 mod keep_alive;
+mod leader_probe;
 mod metrics;
 mod patience;
 mod resource;
@@ -26,6 +27,7 @@ mod service;
 mod subscribe;
 mod watch_metrics;
 mod watch_service;
+mod watcher;
 
 use std::time::Duration;
 

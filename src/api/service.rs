@@ -41,6 +41,7 @@ use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
 use super::watch_metrics::WatchMetrics;
+use super::watcher::{WatchPath, WatcherService};
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::early::etcd_server::EtcdServer;
@@ -71,6 +72,8 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
         early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
         resource: ResourceService::new(node.clone(), options, watch_metrics.clone()),
+        watcher: WatcherService::new(node.clone(), options, watch_metrics.clone()),
+        watch_path: WatchPath::new(node.clone(), &registry)?,
         subscribe: SubscribeService::new(node.clone(), options, watch_metrics),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
@@ -123,6 +126,8 @@ struct Inner {
     watch: WatchService,
     early_watch: EarlyWatchService,
     resource: ResourceService,
+    watcher: WatcherService,
+    watch_path: WatchPath,
     subscribe: SubscribeService,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -149,6 +154,7 @@ enum Face {
     Lock,
     Election,
     Resource,
+    Watcher,
     Subscribe,
     Health,
     ReflectionV1,
@@ -156,7 +162,7 @@ enum Face {
 }
 
 impl Face {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -167,6 +173,7 @@ impl Face {
         Self::Lock,
         Self::Election,
         Self::Resource,
+        Self::Watcher,
         Self::Subscribe,
         Self::Health,
         Self::ReflectionV1,
@@ -186,6 +193,7 @@ impl Face {
             Self::Lock => "v3lockpb.Lock",
             Self::Election => "v3electionpb.Election",
             Self::Resource => "hashicorp.consul.resource.ResourceService",
+            Self::Watcher => "google.watcher.v1.Watcher",
             Self::Subscribe => "subscribe.StateChangeSubscription",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
@@ -282,6 +290,7 @@ impl Inner {
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),
             Face::Resource => self.resource.call(request),
+            Face::Watcher => self.watcher.call(request),
             Face::Subscribe => self.subscribe.call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
@@ -317,6 +326,9 @@ where
         } else if Rest::owns(request.uri().path()) {
             let calls = GrpcCalls(Arc::clone(&self.inner));
             Kind::Gateway(self.inner.rest.call(calls, request.map(Body::new)))
+        } else if WatchPath::owns(request.uri().path()) {
+            let calls = GrpcCalls(Arc::clone(&self.inner));
+            Kind::Gateway(self.inner.watch_path.call(calls, request.map(Body::new)))
         } else {
             Kind::Http(self.inner.http.clone().call(request))
         })

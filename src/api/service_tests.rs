@@ -23,6 +23,7 @@ fn every_served_service_has_its_methods() {
         ("etcdserverpb.Lease", 5),
         ("etcdserverpb.Maintenance", 8),
         ("etcdserverpb.Watch", 1),
+        ("google.watcher.v1.Watcher", 1),
         ("grpc.health.v1.Health", counts["grpc.health.v1.Health"]),
         ("grpc.reflection.v1.ServerReflection", 1),
         ("grpc.reflection.v1alpha.ServerReflection", 1),
@@ -56,6 +57,7 @@ fn names_are_those_of_the_generated_servers() {
         ElectionServer::<ElectionService>::NAME,
         HealthServer::<HealthService>::NAME,
         crate::pb::pbresource::resource_service_server::SERVICE_NAME,
+        crate::pb::pbwatcher::watcher_server::SERVICE_NAME,
         crate::pb::subscribe::state_change_subscription_server::SERVICE_NAME,
     ]);
     let named: BTreeSet<_> =

@@ -18,6 +18,7 @@ use crate::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::pb::etcdserverpb::watch_client::WatchClient;
 use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
+use crate::pb::pbwatcher::watcher_client::WatcherClient;
 use crate::pb::v3electionpb::election_client::ElectionClient;
 use crate::pb::v3lockpb::lock_client::LockClient;
 
@@ -81,6 +82,10 @@ impl Attempt {
 
     pub(crate) fn resources(&self) -> ResourceServiceClient<Channel> {
         ResourceServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn watcher(&self) -> WatcherClient<Channel> {
+        WatcherClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     pub(crate) fn cluster(&self) -> ClusterClient<Channel> {

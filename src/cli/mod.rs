@@ -14,6 +14,7 @@ mod contest;
 mod data;
 mod defrag;
 mod error;
+mod follow;
 mod kv;
 mod lease;
 mod members;
@@ -108,6 +109,7 @@ enum Command {
     Txn(kv::txn::TxnArgs),
     /// Print changes as they happen
     Watch(kv::watch::WatchArgs),
+    Follow(follow::FollowArgs),
     /// Give up the history below a revision
     Compact(kv::compact::CompactArgs),
     /// Make leases, keep them alive, end them
@@ -156,6 +158,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Del(args) => on_cluster(client, async |c| kv::del::run(args, c, client).await),
         Command::Txn(args) => on_cluster(client, async |c| kv::txn::run(args, c, client).await),
         Command::Watch(args) => on_cluster(client, async |c| kv::watch::run(args, c, client).await),
+        Command::Follow(args) => on_cluster(client, async |c| follow::run(args, c, client).await),
         Command::Compact(args) => on_cluster(client, async |c| kv::compact::run(args, c, client).await),
         Command::Lease(args) => on_cluster(client, async |c| lease::run(args, c, client).await),
         Command::Lock(args) => on_cluster(client, async |c| contest::lock::run(args, c, client).await),

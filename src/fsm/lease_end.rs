@@ -5,7 +5,7 @@ use super::consul;
 use super::stop::Stop;
 use super::writer::Writer;
 use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::types::{ChangeKind, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal, Term};
+use crate::types::{ChangeKind, ClusterEvent, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal, Term};
 
 pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Result<Outcome, Stop> {
     if writer.client_lease(revoke.id)?.is_none() {
@@ -41,5 +41,6 @@ fn end(writer: &mut Writer<'_, '_>, id: LeaseId, kind: ChangeKind) -> Result<Out
         deleted += 1;
     }
     writer.txn.set_lease(id, None);
+    writer.txn.tell_cluster(ClusterEvent::LeaseEnded(id));
     Ok(Outcome::LeaseEnded { deleted })
 }

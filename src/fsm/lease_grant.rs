@@ -3,7 +3,7 @@
 use super::stop::Stop;
 use crate::storage::state::WriteTxn;
 use crate::types::limits::LEASE_TTL_SECONDS_MAX;
-use crate::types::{Lease, LeaseGrant, LogIndex, Outcome, Refusal};
+use crate::types::{ClusterEvent, Lease, LeaseGrant, LogIndex, Outcome, Refusal};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, Stop> {
     // The least time to live follows from the clocks of consensus, which members may be told differently: the node that
@@ -19,5 +19,6 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant)
         return Err(Refusal::LeaseExists.into());
     }
     txn.set_lease(grant.id, Some(Lease { granted: index, ttl_seconds, due_ms: None }));
+    txn.tell_cluster(ClusterEvent::LeaseGranted { id: grant.id, ttl_seconds });
     Ok(Outcome::LeaseGranted { ttl_seconds })
 }

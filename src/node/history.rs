@@ -7,7 +7,9 @@ use futures::future::{BoxFuture, FutureExt};
 use crate::raft::off_thread;
 use crate::storage::state::{CommandHistory, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{Catalog, Chunk, CloseReason, Commit, Feed, History, Kv, Resources, ScanLimits, Topic};
+use crate::stream::{
+    Catalog, Chunk, CloseReason, ClusterChanges, Commit, Feed, History, Kv, Resources, ScanLimits, Topic,
+};
 use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
@@ -29,6 +31,7 @@ impl Recorded for Kv {
             kv,
             resources: [].into(),
             catalog: [].into(),
+            cluster: [].into(),
         })
     }
 }
@@ -41,7 +44,14 @@ impl Recorded for Resources {
             Ok(ResourceEvent { kind: record.kind, resource: record.resource(index)?.into() })
         };
         let resources = records.map(event).collect::<Result<_, StorageError>>()?;
-        Ok(CommitEvents { index, revision: command.head.revision, kv: [].into(), resources, catalog: [].into() })
+        Ok(CommitEvents {
+            index,
+            revision: command.head.revision,
+            kv: [].into(),
+            resources,
+            catalog: [].into(),
+            cluster: [].into(),
+        })
     }
 }
 
@@ -49,7 +59,22 @@ impl Recorded for Catalog {
     fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let catalog = view.catalog_events(&command)?;
         let CommandHistory { index, head, .. } = command;
-        Ok(CommitEvents { index, revision: head.revision, kv: [].into(), resources: [].into(), catalog })
+        Ok(CommitEvents {
+            index,
+            revision: head.revision,
+            kv: [].into(),
+            resources: [].into(),
+            catalog,
+            cluster: [].into(),
+        })
+    }
+}
+
+impl Recorded for ClusterChanges {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+        let cluster = command.cluster_events()?.into();
+        let (index, revision) = (command.index, command.head.revision);
+        Ok(CommitEvents { index, revision, kv: [].into(), resources: [].into(), catalog: [].into(), cluster })
     }
 }
 

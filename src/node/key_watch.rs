@@ -300,6 +300,7 @@ mod tests {
             kv: [event.clone()].into(),
             resources: [].into(),
             catalog: [].into(),
+            cluster: [].into(),
         };
         feed.publish(&(1..=count).map(commit).collect::<Vec<_>>());
         std::iter::from_fn(|| reader.try_next().unwrap()).collect()

@@ -23,6 +23,7 @@ mod resource;
 mod restore;
 mod start;
 mod tasks;
+mod watcher;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,10 @@ pub use resource::{
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
+pub use watcher::{
+    ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntityPosition, EntitySpace,
+    EntityStart, EntityWatch, Told as ToldChanges,
+};
 #[cfg(test)]
 pub(crate) use {history::StateHistory, key_watch::resolve_from};
 
@@ -95,6 +100,7 @@ struct Inner {
     backups: backup::Backups,
     quota: QuotaOptions,
     resources: resource::Resources,
+    watchers: watcher::Watchers,
     catalog: catalog::Catalog,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,

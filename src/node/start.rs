@@ -18,6 +18,7 @@ use super::members::{Members, OwnMember};
 use super::proposer::Proposer;
 use super::resource;
 use super::tasks;
+use super::watcher;
 use super::{Identity, Inner, Node};
 use crate::raft::{self, Consensus, ConsensusOptions, MemberInfo, Timing};
 use crate::storage::log::{LogDb, LogOptions, WeakLog};
@@ -208,6 +209,7 @@ impl Node {
                 backups,
                 quota: options.quota,
                 resources: resource::Resources::new(&events),
+                watchers: watcher::Watchers::default(),
                 catalog: catalog::Catalog::new(&events),
                 defragmenting: Arc::default(),
                 serving,
@@ -223,8 +225,11 @@ impl Node {
         tokio::spawn(events.resources().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.resources()))));
         tokio::spawn(events.catalog().wake_readers());
         tokio::spawn(events.catalog().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.catalog()))));
+        tokio::spawn(events.cluster().wake_readers());
+        tokio::spawn(events.cluster().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.cluster()))));
         tokio::spawn(catalog::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
+        tokio::spawn(watcher::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::reap(consensus.clone(), Arc::downgrade(&node.inner), reaper));
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));

@@ -29,7 +29,7 @@ pub use desk::{AskError, Desk};
 pub use member_desk::{ChangeError, ChangeFrom, MemberDesk, ask_to_join};
 pub(crate) use off_thread::off_thread;
 pub(crate) use restore::{first_membership, make_log};
-pub use roster::{MemberProgress, MemberRecord, MembershipStep, Roster, StepError};
+pub use roster::{MemberProgress, MemberRecord, MembershipStep, Roster, StepError, members_of};
 pub(crate) use snapshot::SnapshotFiles;
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use transfer::NotTakenOver;

@@ -15,8 +15,10 @@ use openraft::{ChangeMembers, Instant as _};
 use parking_lot::Mutex;
 
 use super::consensus::Consensus;
+use super::membership;
 use super::types::{LogId, MemberInfo, StoredMembership};
-use crate::types::{LogIndex, NodeId};
+use crate::storage::{ReadView, StorageError};
+use crate::types::{ClusterEvent, ClusterMember, LogIndex, NodeId};
 
 /// A member with its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,44 @@ pub struct MemberRecord {
     pub voter: bool,
     /// Whether it is about to be removed: its vote counts until that is done.
     pub leaving: bool,
+}
+
+impl From<MemberRecord> for ClusterMember {
+    fn from(record: MemberRecord) -> Self {
+        let MemberRecord { id, info, voter, .. } = record;
+        // One that was announced as a voter is no learner, though it votes only once it has started and caught up.
+        let is_announced_voter = info.awaits_vote && info.name.is_empty();
+        Self {
+            id,
+            is_learner: !voter && !is_announced_voter,
+            name: info.name,
+            peer_url: info.peer_url,
+            client_url: info.client_url,
+        }
+    }
+}
+
+/// The members as of a view, in the order of their ids.
+///
+/// # Errors
+///
+/// If the disk failed, or what is stored cannot be decoded.
+pub fn members_of(view: &ReadView<'_>) -> Result<Vec<ClusterMember>, StorageError> {
+    let Some(record) = view.membership()? else { return Ok(Vec::new()) };
+    let (stored, _) = membership::decode_applied(&record)
+        .map_err(|error| StorageError::Corrupt { place: "membership".to_owned(), detail: error.to_string() })?;
+    Ok(Roster::of(&stored).members.into_iter().map(ClusterMember::from).collect())
+}
+
+/// What a membership means to who knows the one before.
+pub(super) fn member_events(before: &StoredMembership, after: &StoredMembership) -> Vec<ClusterEvent> {
+    let before: BTreeMap<NodeId, ClusterMember> =
+        Roster::of(before).members.into_iter().map(|record| (record.id, record.into())).collect();
+    let after: BTreeMap<NodeId, ClusterMember> =
+        Roster::of(after).members.into_iter().map(|record| (record.id, record.into())).collect();
+    let gone = before.keys().filter(|id| !after.contains_key(id)).map(|id| ClusterEvent::MemberLeft(*id));
+    let changed = after.values().filter(|member| before.get(&member.id) != Some(*member));
+    gone.chain(changed.map(|member| ClusterEvent::MemberChanged(member.clone().into()))).collect()
 }
 
 /// The members by one membership.
@@ -123,7 +163,7 @@ pub(crate) struct AppliedMembers {
 }
 
 impl AppliedMembers {
-    fn stored(&self) -> Arc<StoredMembership> {
+    pub(crate) fn stored(&self) -> Arc<StoredMembership> {
         self.committed.lock().0.clone()
     }
 

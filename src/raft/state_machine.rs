@@ -18,7 +18,7 @@ use super::log_store::io_error;
 use super::membership;
 use super::network::Lineage;
 use super::off_thread::off_thread;
-use super::roster::AppliedMembers;
+use super::roster::{AppliedMembers, member_events};
 use super::snapshot::SnapshotFiles;
 use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
 use crate::codec;
@@ -111,6 +111,7 @@ impl StateMachine {
         id: LogId,
         payload: EntryPayload,
         responder: Option<ApplyResponder<TypeConfig>>,
+        pending: &[Pending],
     ) -> Result<Pending, io::Error> {
         let index = LogIndex(id.index);
         let mut changed_membership = None;
@@ -132,6 +133,15 @@ impl StateMachine {
             }
             EntryPayload::Membership(members) => {
                 let stored = StoredMembership::new(Some(id), members);
+                // Subscribers are told what is different from the one before, which may not be committed yet.
+                let before = pending.iter().rev().find_map(|entry| entry.membership.as_ref()).map(|(stored, _)| stored);
+                let events = match before {
+                    Some(before) => member_events(before, &stored),
+                    None => member_events(&self.told.members.stored(), &stored),
+                };
+                txn.begin_command(index, 0);
+                events.into_iter().for_each(|event| txn.tell_cluster(event));
+                txn.end_command();
                 let highest = self.told.members.raise(membership::highest_id(stored.membership()));
                 changed_membership = Some((membership::encode_applied(&stored, highest), (stored, highest)));
                 Outcome::Nothing
@@ -198,7 +208,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             if let EntryPayload::Normal(command) = &entry.payload {
                 txn_bytes += command.0.len();
             }
-            pending.push(self.apply_entry(&mut txn, entry.log_id, entry.payload, responder)?);
+            let applied = self.apply_entry(&mut txn, entry.log_id, entry.payload, responder, &pending)?;
+            pending.push(applied);
             if txn_bytes >= TXN_BYTES_MAX {
                 self.wait_durable(entry.log_id.index).await?;
                 self.finish(txn, &mut pending)?;

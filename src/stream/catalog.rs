@@ -1,7 +1,7 @@
 //! The topic of the service catalog: subjects are the instances of a service, names of services, nodes and tables.
 //!
 //! Owns how an event finds its subscribers: every event names its subject, so it is one look-up, and another one for those
-//! who subscribe to all services. Streams of clients and blocking queries subscribe alike.
+//! who subscribe to all services or nodes. Streams of clients and blocking queries subscribe alike.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,8 @@ pub enum CatalogSubject {
     ServiceList,
     /// A node, and whatever is on it.
     Node(Arc<str>),
+    /// Every node, and whatever is on it.
+    EveryNode,
     /// Anything in a table.
     Table(CatalogTable),
 }
@@ -104,6 +106,7 @@ impl Topic for Catalog {
             CatalogSubject::Connect(name) => event.topic == CatalogTopic::ServiceHealthConnect && event.key == *name,
             CatalogSubject::ServiceList => event.topic == CatalogTopic::ServiceList,
             CatalogSubject::Node(name) => event.topic == CatalogTopic::Node && event.key == *name,
+            CatalogSubject::EveryNode => event.topic == CatalogTopic::Node,
             CatalogSubject::Table(table) => event.body == CatalogBody::Table(*table),
         }
     }
@@ -161,9 +164,12 @@ impl SubjectIndex<Catalog> for CatalogIndex {
         if let Some(slot) = CatalogSubject::of(event).and_then(|subject| self.get(&subject)) {
             found(slot);
         }
-        if event.topic == CatalogTopic::ServiceHealth
-            && let Some(slot) = self.get(&CatalogSubject::EveryService)
-        {
+        let everything = match event.topic {
+            CatalogTopic::ServiceHealth => CatalogSubject::EveryService,
+            CatalogTopic::Node => CatalogSubject::EveryNode,
+            CatalogTopic::ServiceHealthConnect | CatalogTopic::ServiceList | CatalogTopic::Table => return,
+        };
+        if let Some(slot) = self.get(&everything) {
             found(slot);
         }
     }
@@ -187,6 +193,7 @@ mod tests {
             key().prop_map(CatalogSubject::Connect),
             Just(CatalogSubject::ServiceList),
             key().prop_map(CatalogSubject::Node),
+            Just(CatalogSubject::EveryNode),
             (0..CatalogTable::ALL.len()).prop_map(|at| CatalogSubject::Table(CatalogTable::ALL[at])),
         ]
     }

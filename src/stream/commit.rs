@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use super::topic::Topic;
 use crate::types::{CommitEvents, LogIndex, Revision};
@@ -17,9 +19,13 @@ pub struct Commit<T: Topic> {
     revision: Option<Revision>,
     events: Arc<[T::Event]>,
     memos: OnceLock<Box<[T::Memo]>>,
+    derived: Mutex<Vec<(u64, Derived)>>,
     bytes: usize,
     added: Mutex<Added>,
 }
+
+/// What the whole of a commit comes to for one purpose, encoded piece by piece.
+pub type Derived = Arc<OnceCell<Arc<[Bytes]>>>;
 
 /// What the memos of a commit hold beyond its cost.
 #[derive(Default)]
@@ -42,6 +48,7 @@ impl<T: Topic> Commit<T> {
             revision: commit.revision,
             events,
             memos: OnceLock::new(),
+            derived: Mutex::default(),
             bytes,
             added: Mutex::default(),
         })
@@ -73,8 +80,20 @@ impl<T: Topic> Commit<T> {
         &memos[position]
     }
 
+    /// Where the whole of the commit is kept as it is sent for one purpose, for all who share it. Purposes have numbers that are
+    /// never used twice. Whoever fills it counts what it holds by [`add_bytes`](Self::add_bytes).
+    pub fn derived(&self, purpose: u64) -> Derived {
+        let mut derived = self.derived.lock();
+        if let Some((_, found)) = derived.iter().find(|(number, _)| *number == purpose) {
+            return Arc::clone(found);
+        }
+        let new = Derived::default();
+        derived.push((purpose, Arc::clone(&new)));
+        new
+    }
+
     /// A memo came to hold so much beyond the cost of its event.
-    pub(super) fn add_bytes(&self, bytes: usize) {
+    pub fn add_bytes(&self, bytes: usize) {
         let mut added = self.added.lock();
         added.bytes += bytes;
         if let Some(tally) = &added.tally {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::catalog::Catalog;
+use super::cluster::ClusterChanges;
 use super::feed::{Feed, FeedOptions};
 use super::kv::Kv;
 use super::publisher::{Publisher, StatePoint};
@@ -17,12 +18,18 @@ pub struct EventPublisher {
     kv: Arc<Feed<Kv>>,
     resources: Arc<Feed<Resources>>,
     catalog: Arc<Feed<Catalog>>,
+    cluster: Arc<Feed<ClusterChanges>>,
 }
 
 impl EventPublisher {
     /// A publisher for a state that is at `point`.
     pub fn new(point: StatePoint, options: FeedOptions) -> Self {
-        Self { kv: Feed::new(point, options), resources: Feed::new(point, options), catalog: Feed::new(point, options) }
+        Self {
+            kv: Feed::new(point, options),
+            resources: Feed::new(point, options),
+            catalog: Feed::new(point, options),
+            cluster: Feed::new(point, options),
+        }
     }
 
     /// Changes of KV keys.
@@ -40,11 +47,17 @@ impl EventPublisher {
         &self.catalog
     }
 
+    /// Changes of leases and members.
+    pub fn cluster(&self) -> &Arc<Feed<ClusterChanges>> {
+        &self.cluster
+    }
+
     /// Ends every subscription, and every one that is still made.
     pub fn close(&self, reason: CloseReason) {
         self.kv.close(reason.clone());
         self.resources.close(reason.clone());
-        self.catalog.close(reason);
+        self.catalog.close(reason.clone());
+        self.cluster.close(reason);
     }
 }
 
@@ -53,14 +66,16 @@ impl Publisher for EventPublisher {
         self.kv.publish(&commits);
         self.resources.publish(&commits);
         self.catalog.publish(&commits);
+        self.cluster.publish(&commits);
     }
 
-    /// Leases are no topic: what ends with them are keys.
+    /// What a leader needs to measure their time by; subscribers are told with the commit.
     fn leases_changed(&self, _changes: &[LeaseChange]) {}
 
     fn reset(&self, point: StatePoint) {
         self.kv.reset(point);
         self.resources.reset(point);
         self.catalog.reset(point);
+        self.cluster.reset(point);
     }
 }

@@ -16,6 +16,7 @@
 
 mod catalog;
 mod catch_up;
+mod cluster;
 mod commit;
 mod events;
 mod feed;
@@ -34,7 +35,8 @@ mod window;
 
 pub use catalog::{Catalog, CatalogIndex, CatalogMemo, CatalogSubject};
 pub use catch_up::{Chunk, History, ScanLimits};
-pub use commit::{Commit, Item};
+pub use cluster::{ClusterChanges, ClusterIndex, ClusterSubject};
+pub use commit::{Commit, Derived, Item};
 pub use events::EventPublisher;
 pub use feed::{Feed, FeedOptions, FeedStats, Start};
 pub use kv::{Encoding, Kv, KvMemo};

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::commit::Commit;
 use super::topic::{SubjectIndex, Topic};
-use crate::types::resource::{Resource, Selector, Tenancy, Type, WILDCARD};
+use crate::types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD};
 use crate::types::{CommitEvents, ResourceEvent};
 
 /// Changes of resources. A subject is what a watch asks for.
@@ -69,6 +69,8 @@ fn content_bytes(resource: &Resource) -> usize {
 #[derive(Default)]
 pub struct ResourceIndex {
     places: HashMap<(Type, Tenancy), Prefixes>,
+    /// How many places each form of a type has.
+    types: HashMap<Type, usize>,
 }
 
 #[derive(Default)]
@@ -85,7 +87,10 @@ impl SubjectIndex<Resources> for ResourceIndex {
     }
 
     fn insert(&mut self, subject: &Selector, slot: usize) {
-        let place = self.places.entry((subject.type_.clone(), subject.tenancy.clone())).or_default();
+        let place = self.places.entry((subject.type_.clone(), subject.tenancy.clone())).or_insert_with(|| {
+            *self.types.entry(subject.type_.clone()).or_default() += 1;
+            Prefixes::default()
+        });
         place.slots.insert(subject.name_prefix.clone(), slot);
         *place.lengths.entry(subject.name_prefix.len()).or_default() += 1;
     }
@@ -104,6 +109,12 @@ impl SubjectIndex<Resources> for ResourceIndex {
         }
         if place.slots.is_empty() {
             self.places.remove(&key);
+            if let Some(count) = self.types.get_mut(&key.0) {
+                *count -= 1;
+                if *count == 0 {
+                    self.types.remove(&key.0);
+                }
+            }
         }
     }
 
@@ -112,7 +123,27 @@ impl SubjectIndex<Resources> for ResourceIndex {
             return;
         }
         let id = &event.resource.id;
-        let mut key = (id.type_.clone(), Tenancy::default());
+        let Type { group, group_version, kind } = &id.type_;
+        let types = [
+            (group.as_str(), group_version.as_str(), kind.as_str()),
+            (group, WILDCARD, kind),
+            (group, group_version, WILDCARD),
+            (group, WILDCARD, WILDCARD),
+            (WILDCARD, WILDCARD, WILDCARD),
+        ];
+        for (group, group_version, kind) in types {
+            self.route_as(Type::new(group, group_version, kind), id, found);
+        }
+    }
+}
+
+impl ResourceIndex {
+    /// Finds those who ask for the type in this form.
+    fn route_as(&self, type_: Type, id: &ResourceId, found: &mut dyn FnMut(usize)) {
+        if !self.types.contains_key(&type_) {
+            return;
+        }
+        let mut key = (type_, Tenancy::default());
         for partition in [id.tenancy.partition.as_str(), WILDCARD] {
             for namespace in [id.tenancy.namespace.as_str(), WILDCARD] {
                 key.1.partition.clear();
@@ -138,7 +169,6 @@ mod tests {
 
     use super::*;
     use crate::types::ChangeKind;
-    use crate::types::resource::ResourceId;
 
     fn unit() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["", "p", "q"]).prop_map(str::to_owned)
@@ -153,10 +183,30 @@ mod tests {
             .prop_map(|(version, kind)| Type::new("demo", version, kind))
     }
 
-    fn selector() -> impl Strategy<Value = Selector> {
-        (type_(), wanted_unit(), wanted_unit(), "[ab]{0,3}").prop_map(|(type_, partition, namespace, name_prefix)| {
-            Selector { type_, tenancy: Tenancy { partition, namespace }, name_prefix }
+    /// A type, or one of the forms with wildcards.
+    fn wanted_type() -> impl Strategy<Value = Type> {
+        (type_(), 0..5).prop_map(|(mut type_, form)| {
+            if form >= 1 && form != 2 {
+                WILDCARD.clone_into(&mut type_.group_version);
+            }
+            if form >= 2 {
+                WILDCARD.clone_into(&mut type_.kind);
+            }
+            if form == 4 {
+                WILDCARD.clone_into(&mut type_.group);
+            }
+            type_
         })
+    }
+
+    fn selector() -> impl Strategy<Value = Selector> {
+        (wanted_type(), wanted_unit(), wanted_unit(), "[ab]{0,3}").prop_map(
+            |(type_, partition, namespace, name_prefix)| Selector {
+                type_,
+                tenancy: Tenancy { partition, namespace },
+                name_prefix,
+            },
+        )
     }
 
     fn event() -> impl Strategy<Value = ResourceEvent> {
@@ -205,7 +255,7 @@ mod tests {
         let subject = Selector::everywhere(Type::new("demo", "v1", "A"));
         index.insert(&subject, 3);
         index.remove(&subject);
-        assert!(index.places.is_empty());
+        assert!(index.places.is_empty() && index.types.is_empty());
         assert_eq!(index.get(&subject), None);
     }
 }

@@ -95,6 +95,11 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         drop(gone);
     }
 
+    /// Whether it keeps nothing.
+    pub fn is_empty(&self) -> bool {
+        self.entries.lock().is_empty()
+    }
+
     fn entry(&self, subject: &T::Subject, now: Instant) -> Built<T, S> {
         let generation = self.feed.generation();
         let mut entries = self.entries.lock();

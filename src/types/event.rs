@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::catalog::CatalogEvent;
-use super::{KeyValue, LogIndex, Resource, Revision};
+use super::{ClusterMember, KeyValue, LeaseId, LogIndex, NodeId, Resource, Revision};
 
 /// Everything that one command changed, in the order in which it changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,26 @@ pub struct CommitEvents {
     pub resources: Arc<[ResourceEvent]>,
     /// What changes of the catalog mean to subscribers.
     pub catalog: Arc<[CatalogEvent]>,
+    /// Changes of leases and members.
+    pub cluster: Arc<[ClusterEvent]>,
+}
+
+/// One change of what belongs to the cluster itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterEvent {
+    /// A lease was granted.
+    LeaseGranted {
+        /// Which.
+        id: LeaseId,
+        /// Its time to live, whole seconds.
+        ttl_seconds: i64,
+    },
+    /// A lease was revoked, or has run out.
+    LeaseEnded(LeaseId),
+    /// A member has come, or something about it is different: this is how it is now.
+    MemberChanged(Arc<ClusterMember>),
+    /// A member was removed.
+    MemberLeft(NodeId),
 }
 
 /// One change of one resource.

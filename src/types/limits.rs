@@ -153,6 +153,22 @@ pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 pub const CRITICAL_SERVICE_SECONDS_MIN: i64 = 60;
 /// Checks that one session stands on, count.
 pub const SESSION_CHECKS_MAX: usize = 64;
+/// Parts of the name of an element, count, from the top of its space; the last one has the rest of a longer key.
+pub const ENTITY_DEPTH_MAX: usize = 64;
+/// Longest target of a follower, bytes as it is sent.
+pub const ENTITY_TARGET_BYTES_MAX: usize = 16 * 1024;
+/// The state of an entity with everything below it, bytes as it is sent; who follows a larger one is refused.
+pub const ENTITY_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Commits that a follower is told one by one, count; if as many wait, it is behind, and is told what they come to together.
+pub const ENTITY_BACKLOG_MAX: usize = 512;
+/// Commits whose sum is told at once, count: bounds what the sum takes in memory.
+pub const ENTITY_MERGED_COMMITS_MAX: usize = 8192;
+/// Changes whose sum is told at once, count; the commit that reaches it is the last one.
+pub const ENTITY_MERGED_CHANGES_MAX: usize = 65_536;
+/// Changes that are sent in one message if the follower does not ask for less, bytes; one always fits.
+pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
+/// Directories of which one living key is remembered, count.
+pub const ENTITY_WITNESSES_MAX: usize = 16_384;
 
 /// Longest domain below which DNS is answered, bytes without the dot at its end: names below it need room, too.
 pub const DNS_DOMAIN_BYTES_MAX: usize = 100;

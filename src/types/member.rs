@@ -38,6 +38,21 @@ pub enum MemberChange {
     },
 }
 
+/// A member as subscribers are told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterMember {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name; empty until it first started.
+    pub name: String,
+    /// `http://host:port` of its peer port.
+    pub peer_url: String,
+    /// `http://host:port` of its client port; empty until it first started.
+    pub client_url: String,
+    /// Whether it does not vote, and was not announced as a voter.
+    pub is_learner: bool,
+}
+
 /// A node that becomes a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joining {

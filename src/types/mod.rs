@@ -12,6 +12,7 @@ pub mod backup;
 pub mod catalog;
 pub mod command;
 pub mod consul;
+pub mod entity;
 pub mod event;
 pub mod ids;
 pub mod kv;
@@ -27,13 +28,13 @@ pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, Txn, TxnOp,
     ValueChoice,
 };
-pub use event::{ChangeKind, CommitEvents, KvEvent, ResourceEvent};
+pub use event::{ChangeKind, ClusterEvent, CommitEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 pub use kv::{KeyRange, KeyValue, RangeQuery, RangeResult, ReadAt, RevisionFilter, SortOrder, SortTarget};
 pub use lease::{
     Lease, LeaseAnswer, LeaseAttach, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseQuestion,
     LeaseRemaining, LeaseRevoke, LeaseTxn,
 };
-pub use member::{Joining, MemberChange, MemberChanged, MemberRefusal};
+pub use member::{ClusterMember, Joining, MemberChange, MemberChanged, MemberRefusal};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};
 pub use resource::{Resource, ResourceId, ResourceType};

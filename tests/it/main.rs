@@ -24,3 +24,4 @@ mod resources;
 mod subscribe;
 mod url_authority;
 mod watch;
+mod watcher;

@@ -4,7 +4,7 @@ use crate::pb::etcdserverpb as pb;
 use crate::pb::mvccpb;
 use crate::types::{Deleted, KeyValue, PutDone, RangeResult};
 
-pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
+pub(in crate::api) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key,
         create_revision: kv.create_revision.get(),

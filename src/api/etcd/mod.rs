@@ -25,6 +25,7 @@ mod watch;
 
 pub(super) use alarm::name as alarm_name;
 pub(super) use cluster::ClusterService;
+pub(super) use convert::key_value;
 pub(super) use election::ElectionService;
 pub(super) use kv::KvService;
 pub(super) use lease::LeaseService;

@@ -14,9 +14,9 @@
 
 mod body;
 mod codec;
-mod errors;
+pub(super) mod errors;
 mod json;
-mod metadata;
+pub(super) mod metadata;
 mod routes;
 mod split;
 mod stream;

@@ -57,16 +57,20 @@ fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
     let rule = rule.as_message().expect("the annotation is a message");
     let further = rule.get_field_by_name("additional_bindings");
     let further = further.as_ref().and_then(|list| list.as_list()).unwrap_or_default();
-    std::iter::once(rule).chain(further.iter().filter_map(Value::as_message)).map(post).collect()
+    std::iter::once(rule).chain(further.iter().filter_map(Value::as_message)).filter_map(post).collect()
 }
 
-/// The path of one rule. The gateway knows one kind of rule, and a proto with another one must not start.
-fn post(rule: &DynamicMessage) -> String {
+/// The path of one rule; none if it is one of GET, which its face serves by itself. The gateway knows one kind of rule, and a
+/// proto with another one must not start.
+fn post(rule: &DynamicMessage) -> Option<String> {
     let text = |name| {
         let field = rule.get_field_by_name(name);
         field.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
     };
+    if !text("get").is_empty() {
+        return None;
+    }
     let path = text("post");
     assert!(path.starts_with("/v3/") && text("body") == "*", "only `post` below /v3/ with `body: \"*\"`: {rule:?}");
-    path
+    Some(path)
 }

@@ -6,7 +6,7 @@
 
 mod elsewhere;
 mod errors;
-mod payload;
+pub(super) mod payload;
 mod proxy;
 mod request;
 mod service;

@@ -43,7 +43,7 @@ pub(super) fn encoded(event: &CatalogEvent, datacenter: &str) -> Bytes {
     }
 }
 
-fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
+pub(in crate::api) fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
     pb::CheckServiceNode {
         node: Some(node(&instance.node, datacenter)),
         service: Some(service(&instance.service)),
@@ -65,7 +65,7 @@ fn locality(locality: &Option<Locality>) -> Option<PbLocality> {
     locality.as_ref().map(|it| PbLocality { region: it.region.clone(), zone: it.zone.clone() })
 }
 
-fn node(node: &Node, datacenter: &str) -> pb::Node {
+pub(in crate::api) fn node(node: &Node, datacenter: &str) -> pb::Node {
     pb::Node {
         id: node.id.clone(),
         node: node.name.clone(),

@@ -7,6 +7,7 @@
 mod clock;
 mod cpu;
 mod drive;
+mod follow;
 mod lease;
 mod ledger;
 mod protobuf;
@@ -25,6 +26,7 @@ use clap::{Args, Subcommand};
 use super::error::CliError;
 use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
+use follow::FollowArgs;
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
 use resource::ResourceListArgs;
@@ -66,6 +68,7 @@ enum WorkloadArgs {
     Watch(WatchArgs),
     /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
     WatchLatency(WatchLatencyArgs),
+    Follow(FollowArgs),
     /// Subscribe to services and change their health: how long a change takes, what subscriptions cost, how fast they come
     /// back
     Subscribe(SubscribeArgs),
@@ -145,6 +148,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::ResourceList(args) => return resource::list(args, endpoints, client),
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
+        WorkloadArgs::Follow(args) => return follow::run(args, endpoints, client),
         WorkloadArgs::Subscribe(args) => return subscribe::run(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),

@@ -110,6 +110,12 @@ impl Connection {
         Ok((sending, body))
     }
 
+    /// Sends one request and opens the stream of its answers.
+    pub(super) async fn open_answers(&self, method: Method, request: Bytes) -> Result<RecvStream, Failure> {
+        let (_, _, body) = self.send(method, request, true).await?;
+        Ok(body)
+    }
+
     async fn send(
         &self,
         method: Method,

@@ -77,6 +77,8 @@ pub(super) enum Method {
     Txn,
     /// `Watch.Watch`
     Watch,
+    /// `Watcher.Watch`
+    Follow,
     /// `Lease.LeaseGrant`
     LeaseGrant,
     /// `Lease.LeaseKeepAlive`, a stream of one request
@@ -90,11 +92,12 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Put,
         Self::Range,
         Self::Txn,
         Self::Watch,
+        Self::Follow,
         Self::LeaseGrant,
         Self::LeaseKeepAlive,
         Self::ResourceWrite,
@@ -108,6 +111,7 @@ impl Method {
             Self::Range => "range",
             Self::Txn => "txn",
             Self::Watch => "watch",
+            Self::Follow => "follow",
             Self::LeaseGrant => "grant",
             Self::LeaseKeepAlive => "keep-alive",
             Self::ResourceWrite => "write",
@@ -120,6 +124,7 @@ impl Method {
             Self::Put => "/etcdserverpb.KV/Put",
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
+            Self::Follow => "/google.watcher.v1.Watcher/Watch",
             Self::Watch => "/etcdserverpb.Watch/Watch",
             Self::LeaseGrant => "/etcdserverpb.Lease/LeaseGrant",
             Self::LeaseKeepAlive => "/etcdserverpb.Lease/LeaseKeepAlive",

@@ -67,7 +67,14 @@ fn history_says_the_same_as_the_events() {
                 command.records.into_iter().map(|record| crate::types::KvEvent { kind: record.kind, kv: record.kv });
             assert_eq!(command.head.unix_ms, 1_000_000 + command.index.get());
             let (index, revision) = (command.index, command.head.revision);
-            replayed.push(CommitEvents { index, revision, kv: kv.collect(), resources: [].into(), catalog: [].into() });
+            replayed.push(CommitEvents {
+                index,
+                revision,
+                kv: kv.collect(),
+                resources: [].into(),
+                catalog: [].into(),
+                cluster: [].into(),
+            });
             true
         })
         .unwrap();

@@ -1,9 +1,10 @@
 //! Revocation and expiry (spec: etcd §3.1, §3.2).
 
 use super::bed::*;
+use crate::storage::state::Table;
 use crate::types::{
-    ChangeKind, Command, LeaseChange, LeaseChoice, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Put, Refusal,
-    Term,
+    ChangeKind, ClusterEvent, Command, LeaseChange, LeaseChoice, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome,
+    Put, Refusal, Term,
 };
 
 fn attached(key: &str, lease: i64) -> Command {
@@ -44,7 +45,8 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_apart_by_kind() {
         let index = committed.head.applied_index();
         let db = bed.store.current();
         let read = |command: crate::storage::state::CommandHistory| {
-            kinds.extend(command.records.iter().map(|record| record.kind));
+            let keys = command.records.iter().filter(|record| record.table == Table::Kv);
+            kinds.extend(keys.map(|record| record.kind));
             true
         };
         db.view().unwrap().history(index, read).unwrap();
@@ -59,7 +61,9 @@ fn a_lease_without_keys_ends_without_a_revision() {
         bed.grant(1);
         let (outcomes, committed) = bed.apply_all([command], true);
         assert_eq!(outcomes, [Outcome::LeaseEnded { deleted: 0 }]);
-        assert_eq!((bed.revision(), committed.events.len(), bed.lease(1)), (1, 0, None));
+        assert_eq!((bed.revision(), committed.events.len(), bed.lease(1)), (1, 1, None));
+        let told = &committed.events[0];
+        assert_eq!((told.kv.len(), &told.cluster[..]), (0, &[ClusterEvent::LeaseEnded(LeaseId(1))][..]));
     }
 }
 

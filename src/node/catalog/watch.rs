@@ -203,7 +203,7 @@ fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<Catalog
             let names = view.service_names()?.value;
             names.into_iter().map(|it| event(CatalogTopic::ServiceList, CatalogBody::Name(it.name.into()))).collect()
         }
-        CatalogSubject::Node(_) | CatalogSubject::Table(_) => Vec::new(),
+        CatalogSubject::Node(_) | CatalogSubject::EveryNode | CatalogSubject::Table(_) => Vec::new(),
     })
 }
 

@@ -41,11 +41,13 @@ pub enum Table {
     ConsulSide = 8,
     /// Sessions, by id.
     Session = 9,
+    /// What commands and entries did to leases and members. Only history has these records, too.
+    ClusterEvents = 10,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Kv,
         Self::Resource,
         Self::CatalogNode,
@@ -55,11 +57,12 @@ impl Table {
         Self::CatalogEvents,
         Self::ConsulSide,
         Self::Session,
+        Self::ClusterEvents,
     ];
 
     /// Whether its records are of history alone.
     pub(super) fn is_only_history(self) -> bool {
-        self == Self::CatalogEvents
+        matches!(self, Self::CatalogEvents | Self::ClusterEvents)
     }
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
@@ -440,7 +443,8 @@ mod tests {
         assert_eq!(Table::from_byte(7), Some(Table::CatalogEvents));
         assert_eq!(Table::from_byte(8), Some(Table::ConsulSide));
         assert_eq!(Table::from_byte(9), Some(Table::Session));
-        assert_eq!(Table::from_byte(10), None);
+        assert_eq!(Table::from_byte(10), Some(Table::ClusterEvents));
+        assert_eq!(Table::from_byte(11), None);
         assert_eq!(Table::from_byte(0), None);
     }
 

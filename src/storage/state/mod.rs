@@ -7,6 +7,7 @@
 
 mod cache;
 mod catalog;
+mod cluster;
 mod consul;
 mod db;
 mod files;

@@ -32,8 +32,8 @@ use crate::storage::StorageError;
 use crate::types::catalog::CatalogEvent;
 use crate::types::resource::{Tenancy, TypeName};
 use crate::types::{
-    Alarm, ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex, Quota,
-    ResourceEvent, ResourceId, Revision, StoreEpoch,
+    Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex,
+    Quota, ResourceEvent, ResourceId, Revision, StoreEpoch,
 };
 
 /// What a commit made visible.
@@ -74,6 +74,8 @@ pub struct WriteTxn<'db> {
     pub(super) index: BTreeMap<Vec<u8>, bool>,
     pub(super) resources: PendingResources,
     pub(super) catalog: PendingCatalog,
+    /// What each command did to leases and members.
+    pub(super) cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
     alarms: Option<Vec<Alarm>>,
@@ -97,6 +99,7 @@ impl<'db> WriteTxn<'db> {
             index: BTreeMap::new(),
             resources: PendingResources::default(),
             catalog: PendingCatalog::default(),
+            cluster: BTreeMap::new(),
             leases: BTreeMap::new(),
             lease_clock_ms: None,
             alarms: None,
@@ -371,7 +374,8 @@ impl<'db> WriteTxn<'db> {
         let leases = std::mem::take(&mut self.leases);
         let leases = leases.into_iter().map(|(id, lease)| LeaseChange { id, lease }).collect();
         let catalog = std::mem::take(&mut self.catalog);
-        Ok(Committed { head: self.head, events: events(changes, catalog.events), leases })
+        let cluster = std::mem::take(&mut self.cluster);
+        Ok(Committed { head: self.head, events: events(changes, catalog.events, cluster), leases })
     }
 
     /// Puts into the batch what was held back: versions, in key order so that inserting them is cheap, and what is
@@ -469,7 +473,12 @@ fn meaning_of(table: Table) -> Meaning {
 }
 
 /// Groups changes by command. What a command meant to subscribers of the catalog comes with the rows that it changed.
-fn events(changes: Vec<Change>, mut catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>) -> Vec<CommitEvents> {
+/// What it did to the cluster may be all that it did.
+fn events(
+    changes: Vec<Change>,
+    mut catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
+    mut cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
+) -> Vec<CommitEvents> {
     let mut events = Vec::new();
     let mut changes = changes.into_iter().peekable();
     let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
@@ -483,8 +492,21 @@ fn events(changes: Vec<Change>, mut catalog: BTreeMap<LogIndex, Arc<[CatalogEven
             let revision = keys.last().map(|event| event.kv.mod_revision);
             let (kv, resources) = (keys.drain(..).collect(), resources.drain(..).collect());
             let catalog = catalog.remove(&index).unwrap_or_default();
-            events.push(CommitEvents { index, revision, kv, resources, catalog });
+            let cluster = cluster.remove(&index).unwrap_or_default().into();
+            events.push(CommitEvents { index, revision, kv, resources, catalog, cluster });
         }
+    }
+    if !cluster.is_empty() {
+        let alone = |(index, cluster): (_, Vec<_>)| CommitEvents {
+            index,
+            revision: None,
+            kv: [].into(),
+            resources: [].into(),
+            catalog: [].into(),
+            cluster: cluster.into(),
+        };
+        events.extend(cluster.into_iter().map(alone));
+        events.sort_unstable_by_key(|commit| commit.index);
     }
     events
 }

@@ -87,6 +87,7 @@ pub(super) fn commit(index: u64, keys: &[&str]) -> CommitEvents {
         kv: keys.iter().map(event).collect(),
         resources: [].into(),
         catalog: [].into(),
+        cluster: [].into(),
     }
 }
 

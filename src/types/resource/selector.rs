@@ -38,7 +38,8 @@ fn push_part(key: &mut Vec<u8>, part: &str) {
 /// The resources of one type in some units, with names that begin alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
-    /// The type; resources of other versions of its kind are left out.
+    /// The type; resources of other versions of its kind are left out. [`WILDCARD`] stands for every version, for every kind with
+    /// every version, or for every group with everything in it.
     pub type_: Type,
     /// The units; [`WILDCARD`] stands for every one.
     pub tenancy: Tenancy,
@@ -54,7 +55,11 @@ impl Selector {
 
     /// Whether `id` is asked for.
     pub fn matches(&self, id: &ResourceId) -> bool {
-        self.type_ == id.type_ && self.is_at(id)
+        let part = |wanted: &str, part: &str| wanted == WILDCARD || wanted == part;
+        part(&self.type_.group, &id.type_.group)
+            && part(&self.type_.group_version, &id.type_.group_version)
+            && part(&self.type_.kind, &id.type_.kind)
+            && self.is_at(id)
     }
 
     /// Whether `id` is asked for if its type is.
@@ -69,8 +74,12 @@ impl Selector {
     /// still be looked at.
     pub fn range(&self) -> KeyRange {
         let mut prefix = Vec::new();
-        push_part(&mut prefix, &self.type_.group);
-        push_part(&mut prefix, &self.type_.kind);
+        for part in [&self.type_.group, &self.type_.kind] {
+            if part == WILDCARD {
+                return KeyRange::prefix(prefix.into());
+            }
+            push_part(&mut prefix, part);
+        }
         for unit in [&self.tenancy.partition, &self.tenancy.namespace] {
             if unit == WILDCARD {
                 return KeyRange::prefix(prefix.into());

@@ -4,7 +4,7 @@
 //! encoder, S31 and S32 those of the stream's snapshots (`stream/tests/snapshots.rs`, `stream/tests/hand_off.rs`).
 
 mod cases;
-mod client;
+pub mod client;
 mod elsewhere;
 mod payload;
 mod random;

@@ -16,6 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::super::super::ApiOptions;
 use super::super::super::frames::Frame;
+use super::super::super::leader_probe::LeaderProbe;
 use super::super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::super::super::watch_service::{Frames, WatchParts};
 use super::super::errors::Failure;
@@ -29,8 +30,6 @@ use crate::types::{LogIndex, Refusal, Revision};
 
 /// The id of responses that are about the whole stream.
 const WHOLE_STREAM: i64 = -1;
-/// How often a stream that requires a leader looks for one.
-const LEADER_POLL: Duration = Duration::from_millis(250);
 
 pub(super) struct WatchStream {
     node: Node,
@@ -67,54 +66,6 @@ struct Progress {
     point: StatePoint,
     /// Watchers that stopped there and have to read on.
     stopped: BTreeSet<u64>,
-}
-
-/// Looks for a leader from time to time.
-struct LeaderProbe {
-    ticker: Interval,
-    sight: Sight,
-}
-
-impl LeaderProbe {
-    fn new() -> Self {
-        let mut ticker = tokio::time::interval(LEADER_POLL);
-        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { ticker, sight: Sight::new(Instant::now()) }
-    }
-
-    /// Returns when there was no leader for `patience`.
-    async fn lost(&mut self, node: &Node, patience: Duration) {
-        loop {
-            self.ticker.tick().await;
-            if self.sight.is_lost(Instant::now(), node.live_leader().is_some(), patience) {
-                return;
-            }
-        }
-    }
-}
-
-/// What is known of the leader.
-struct Sight {
-    looked: Instant,
-    seen: Instant,
-}
-
-impl Sight {
-    fn new(now: Instant) -> Self {
-        Self { looked: now, seen: now }
-    }
-
-    /// Looks, and tells whether there was no leader for `patience`. Nobody looks while the client does not read: of that
-    /// time nothing is known, and it does not count against the leader.
-    fn is_lost(&mut self, now: Instant, has_leader: bool, patience: Duration) -> bool {
-        let looked_away = now.saturating_duration_since(self.looked) > 2 * LEADER_POLL;
-        self.looked = now;
-        if has_leader || looked_away {
-            self.seen = now;
-            return false;
-        }
-        now.saturating_duration_since(self.seen) >= patience
-    }
 }
 
 impl WatchStream {
@@ -418,38 +369,5 @@ async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) 
     match probe {
         Some(probe) => probe.lost(node, patience).await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(3);
-
-    #[test]
-    fn a_leader_is_lost_after_patience_and_not_before() {
-        let begin = Instant::now();
-        let mut sight = Sight::new(begin);
-        assert!(!sight.is_lost(begin + LEADER_POLL, true, PATIENCE));
-        for look in 2..13 {
-            assert!(!sight.is_lost(begin + LEADER_POLL * look, false, PATIENCE), "look {look}");
-        }
-        assert!(sight.is_lost(begin + LEADER_POLL + PATIENCE, false, PATIENCE));
-    }
-
-    #[test]
-    fn while_nobody_looked_nothing_is_known() {
-        let begin = Instant::now();
-        let mut sight = Sight::new(begin);
-        // The client stood still, and goes on in the middle of an election.
-        let back = begin + 2 * PATIENCE;
-        assert!(!sight.is_lost(back, false, PATIENCE));
-        assert!(!sight.is_lost(back + LEADER_POLL, false, PATIENCE));
-        // From there on it counts, even if a look comes a little late.
-        for look in 1..6 {
-            assert!(!sight.is_lost(back + LEADER_POLL * 2 * look, false, PATIENCE), "look {look}");
-        }
-        assert!(sight.is_lost(back + PATIENCE, false, PATIENCE));
     }
 }

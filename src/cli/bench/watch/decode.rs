@@ -84,7 +84,7 @@ impl<'a> Event<'a> {
 
 /// Cuts a stream of frames into messages.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub(in crate::cli::bench) struct Splitter {
     /// The beginning of a message whose end has not come yet, with its prefix.
     partial: Vec<u8>,
 }
@@ -95,7 +95,7 @@ impl Splitter {
     /// # Errors
     ///
     /// What `each` says, or that these are no messages of gRPC.
-    pub(super) fn push<E: From<Malformed>>(
+    pub(in crate::cli::bench) fn push<E: From<Malformed>>(
         &mut self,
         mut chunk: &[u8],
         mut each: impl FnMut(&[u8]) -> Result<(), E>,

@@ -19,6 +19,7 @@ use super::ClientArgs;
 use crate::cli::error::CliError;
 
 pub(super) use args::{WatchArgs, WatchLatencyArgs};
+pub(super) use decode::Splitter;
 
 pub(super) fn watch(args: WatchArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
     run::run(args.spec()?, endpoints, client)

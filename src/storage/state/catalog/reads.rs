@@ -296,6 +296,17 @@ pub trait CatalogReader: StateReader {
 
 impl<S: StateReader + ?Sized> CatalogReader for S {}
 
+impl HistoryRecord {
+    /// The row of the catalog that the record of the command at `index` holds.
+    ///
+    /// # Errors
+    ///
+    /// If it is no such row that this version understands.
+    pub fn row<R: CatalogRow>(&self, index: LogIndex) -> Result<Arc<R>, StorageError> {
+        row_at(self, index)
+    }
+}
+
 /// The row that a record holds, as the command at `index` wrote it.
 pub(super) fn row_at<R: CatalogRow>(record: &HistoryRecord, index: LogIndex) -> Result<Arc<R>, StorageError> {
     let row = R::decode(record.kv.value.clone(), index);

@@ -1,0 +1,143 @@
+//! Changes as they are sent: fields of a `ChangeBatch`, encoded one by one, so that batches are put together without looking into
+//! them.
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::super::etcd::key_value;
+use super::super::frames::field;
+use super::super::subscribe::payload;
+use super::marker;
+use crate::node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition};
+use crate::pb::pbwatcher::change::State;
+use crate::pb::pbwatcher::{Change, ChangeBatch};
+use crate::pb::{etcdserverpb, mvccpb, pbresource};
+use crate::types::Resource;
+
+/// What comes before a message's name in an `Any`.
+const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
+/// The number of `ChangeBatch.changes`.
+const CHANGES: u32 = 1;
+
+/// Encodes changes of one target.
+pub(super) struct ChangeEncoder {
+    pub(super) target: u64,
+    /// The name of the datacenter, which nodes of the catalog carry.
+    pub(super) datacenter: String,
+}
+
+impl ElementEncoder for ChangeEncoder {
+    fn encode(&self, change: &ElementChange, closes: Option<EntityPosition>) -> Bytes {
+        let (state, data) = match &change.state {
+            ElementState::Exists(data) => (State::Exists, Some(any(data, &self.datacenter))),
+            ElementState::Missing => (State::DoesNotExist, None),
+            ElementState::Skipped => (State::InitialStateSkipped, None),
+        };
+        let change = Change {
+            element: change.element.clone(),
+            state: state.into(),
+            resume_marker: closes.map(|at| marker::write(self.target, at)).unwrap_or_default().into(),
+            continued: closes.is_none(),
+            data,
+        };
+        field(CHANGES, &change)
+    }
+
+    fn close(&self, encoded: Bytes, closes: EntityPosition) -> Bytes {
+        let batch = ChangeBatch::decode(encoded).expect("invariant: it was encoded here");
+        let mut change = batch.changes.into_iter().next().expect("invariant: as one change");
+        change.continued = false;
+        change.resume_marker = marker::write(self.target, closes).into();
+        field(CHANGES, &change)
+    }
+}
+
+fn any(data: &ElementData, datacenter: &str) -> prost_types::Any {
+    let pack = |name: &str, value: Vec<u8>| prost_types::Any { type_url: format!("{TYPE_URL_PREFIX}{name}"), value };
+    match data {
+        ElementData::Empty => pack("google.protobuf.Empty", Vec::new()),
+        ElementData::Kv(kv) => {
+            let kv: mvccpb::KeyValue = key_value(kv.clone());
+            pack("mvccpb.KeyValue", kv.encode_to_vec())
+        }
+        ElementData::Resource(resource) => {
+            let resource: pbresource::Resource = Resource::clone(resource).into();
+            pack("hashicorp.consul.resource.Resource", resource.encode_to_vec())
+        }
+        ElementData::Instance(instance) => {
+            let instance = payload::registered(instance, datacenter);
+            pack("hashicorp.consul.internal.service.CheckServiceNode", instance.encode_to_vec())
+        }
+        ElementData::CatalogNode(node) => {
+            pack("hashicorp.consul.internal.service.Node", payload::node(node, datacenter).encode_to_vec())
+        }
+        ElementData::Lease { id, ttl_seconds } => {
+            let lease = etcdserverpb::LeaseGrantResponse { id: id.get(), ttl: *ttl_seconds, ..Default::default() };
+            pack("etcdserverpb.LeaseGrantResponse", lease.encode_to_vec())
+        }
+        ElementData::Member(member) => {
+            let urls = |url: &String| if url.is_empty() { Vec::new() } else { vec![url.clone()] };
+            let member = etcdserverpb::Member {
+                id: member.id.get(),
+                name: member.name.clone(),
+                peer_ur_ls: urls(&member.peer_url),
+                client_ur_ls: urls(&member.client_url),
+                is_learner: member.is_learner,
+            };
+            pack("etcdserverpb.Member", member.encode_to_vec())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LogIndex, StoreEpoch};
+
+    const AT: EntityPosition = EntityPosition { epoch: StoreEpoch(1), index: LogIndex(10) };
+
+    fn change(element: &str, state: ElementState) -> ElementChange {
+        ElementChange { element: element.to_owned(), state }
+    }
+
+    #[test]
+    fn w56_golden_bytes() {
+        let batch = |change: Change| ChangeBatch { changes: vec![change] }.encode_to_vec();
+        let with = |element: &str, state: State, continued| Change {
+            element: element.to_owned(),
+            state: state.into(),
+            continued,
+            ..Change::default()
+        };
+        assert_eq!(batch(with("a", State::Exists, true)), b"\x0a\x05\x0a\x01a\x28\x01");
+        assert_eq!(batch(with("", State::InitialStateSkipped, false)), b"\x0a\x02\x10\x02");
+        assert_eq!(batch(with("", State::DoesNotExist, false)), b"\x0a\x02\x10\x01");
+        assert_eq!(batch(with("", State::Exists, false)), b"\x0a\x00");
+        let request = crate::pb::pbwatcher::Request { target: "/app".to_owned(), resume_marker: "now".into() };
+        assert_eq!(request.encode_to_vec(), b"\x0a\x04/app\x12\x03now");
+        let numbered =
+            Change { resume_marker: "m".into(), data: Some(prost_types::Any::default()), ..Change::default() };
+        assert_eq!(numbered.encode_to_vec(), b"\x22\x01m\x32\x00");
+    }
+
+    #[test]
+    fn w26_what_is_gone_has_no_data() {
+        let encoder = ChangeEncoder { target: 1, datacenter: String::new() };
+        let encoded = encoder.encode(&change("a", ElementState::Missing), None);
+        assert_eq!(encoded, &b"\x0a\x07\x0a\x01a\x10\x01\x28\x01"[..]);
+    }
+
+    #[test]
+    fn w19_only_the_last_change_of_a_group_has_a_marker() {
+        let encoder = ChangeEncoder { target: 1, datacenter: String::new() };
+        let change = change("a", ElementState::Exists(ElementData::Empty));
+        let open = encoder.encode(&change, None);
+        let read = ChangeBatch::decode(open.clone()).unwrap().changes.remove(0);
+        assert!(read.continued && read.resume_marker.is_empty());
+        let closed = encoder.encode(&change, Some(AT));
+        let read = ChangeBatch::decode(closed.clone()).unwrap().changes.remove(0);
+        assert!(!read.continued);
+        assert_eq!(marker::read(1, &read.resume_marker), Ok(AT));
+        assert_eq!(encoder.close(open, AT), closed);
+    }
+}

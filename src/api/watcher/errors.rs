@@ -1,0 +1,153 @@
+//! The one table from what can go wrong with following to gRPC codes and texts (spec: watcher §2).
+//!
+//! No wildcard arms: a new way to fail has to find its line here.
+
+use tonic::{Code, Status};
+
+use super::super::etcd::errors::Invalid as InvalidMetadata;
+use super::{marker, target};
+use crate::node::{CloseReason, EntityError, NodeError};
+
+/// Why a stream did not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// What is to be followed.
+    Target(target::Invalid),
+    /// From where.
+    Marker(marker::Invalid),
+    /// Its metadata cannot be read.
+    Metadata(InvalidMetadata),
+    /// The node refused it or could not do it.
+    Entity(EntityError),
+    /// The client gave it no more time.
+    Expired,
+}
+
+impl From<target::Invalid> for Failure {
+    fn from(invalid: target::Invalid) -> Self {
+        Self::Target(invalid)
+    }
+}
+
+impl From<marker::Invalid> for Failure {
+    fn from(invalid: marker::Invalid) -> Self {
+        Self::Marker(invalid)
+    }
+}
+
+impl From<InvalidMetadata> for Failure {
+    fn from(invalid: InvalidMetadata) -> Self {
+        Self::Metadata(invalid)
+    }
+}
+
+impl From<EntityError> for Failure {
+    fn from(error: EntityError) -> Self {
+        Self::Entity(error)
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Target(invalid) => {
+                let code = match invalid {
+                    target::Invalid::NotRecursive(_) => Code::Unimplemented,
+                    target::Invalid::TooLong
+                    | target::Invalid::NotAPath
+                    | target::Invalid::Fragment
+                    | target::Invalid::Control
+                    | target::Invalid::Escape(_)
+                    | target::Invalid::Name(_)
+                    | target::Invalid::Slash
+                    | target::Invalid::Space(_)
+                    | target::Invalid::Parts { .. }
+                    | target::Invalid::Parameter { .. } => Code::InvalidArgument,
+                };
+                Self::new(code, invalid.to_string())
+            }
+            Failure::Marker(invalid) => Self::invalid_argument(invalid.to_string()),
+            Failure::Metadata(invalid) => {
+                let (code, text) = invalid.wire();
+                Self::new(code, text)
+            }
+            Failure::Entity(error) => {
+                let code = match &error {
+                    EntityError::Node(error) => node(error),
+                    EntityError::OtherEpoch | EntityError::Compacted | EntityError::Future => Code::FailedPrecondition,
+                    EntityError::TooLarge => Code::ResourceExhausted,
+                };
+                Self::new(code, error.to_string())
+            }
+            Failure::Expired => expired(),
+        }
+    }
+}
+
+/// What a client hears that wanted to wait no longer.
+pub(super) fn expired() -> Status {
+    Status::deadline_exceeded("the time that the client gave the stream is over")
+}
+
+/// A node that cannot begin a stream now may be able to soon, and others may be able to at once: both are `UNAVAILABLE`.
+fn node(error: &NodeError) -> Code {
+    match error {
+        NodeError::Timeout
+        | NodeError::NoLeader
+        | NodeError::LeaderChanged
+        | NodeError::NotLeader
+        | NodeError::MinIndexNotReached { .. }
+        | NodeError::Removed
+        | NodeError::Stopped => Code::Unavailable,
+        NodeError::TooManyRequests => Code::ResourceExhausted,
+        NodeError::Refused(_)
+        | NodeError::RequestTooLarge
+        | NodeError::Indeterminate(_)
+        | NodeError::Membership(_)
+        | NodeError::BadTransferee
+        | NodeError::TransferTimeout
+        | NodeError::Storage(_) => Code::Internal,
+    }
+}
+
+/// How a stream ends: with `FAILED_PRECONDITION` if a new one must begin with the state.
+pub(super) fn closed(reason: &CloseReason) -> Status {
+    let code = match reason {
+        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Code::FailedPrecondition,
+        CloseReason::Stopping => Code::Unavailable,
+        CloseReason::Failed(_) => Code::Internal,
+    };
+    Status::new(code, reason.to_string())
+}
+
+/// How a stream ends whose node has known no leader for too long.
+pub(super) fn leaderless() -> Status {
+    Status::unavailable("this node knows no leader; go on at another one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_must_begin_anew_and_who_must_go_elsewhere() {
+        for (failure, code) in [
+            (Failure::Entity(EntityError::Compacted), Code::FailedPrecondition),
+            (Failure::Entity(EntityError::OtherEpoch), Code::FailedPrecondition),
+            (Failure::Entity(EntityError::Future), Code::FailedPrecondition),
+            (Failure::Entity(NodeError::Timeout.into()), Code::Unavailable),
+            (Failure::Entity(NodeError::NoLeader.into()), Code::Unavailable),
+            (Failure::Marker(marker::Invalid::Garbage), Code::InvalidArgument),
+            (Failure::Marker(marker::Invalid::OtherTarget), Code::InvalidArgument),
+            (Failure::Target(target::Invalid::NotRecursive("x".to_owned())), Code::Unimplemented),
+            (Failure::Target(target::Invalid::NotAPath), Code::InvalidArgument),
+            (Failure::Expired, Code::DeadlineExceeded),
+        ] {
+            let status = Status::from(failure.clone());
+            assert_eq!(status.code(), code, "{failure:?}");
+            assert!(!status.message().is_empty());
+        }
+        assert_eq!(closed(&CloseReason::EpochChanged).code(), Code::FailedPrecondition);
+        assert_eq!(closed(&CloseReason::Stopping).code(), Code::Unavailable);
+    }
+}

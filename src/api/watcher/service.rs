@@ -1,0 +1,109 @@
+//! The method: decode, check, call the node, begin a stream. The generated server would encode every change for every stream, so it is
+//! routed by hand.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::server::Grpc;
+use tonic::{Request, Response, Status};
+use tower::service_fn;
+
+use super::super::ApiOptions;
+use super::super::context::{self, reply};
+use super::super::frames::FrameCodec;
+use super::super::watch_metrics::WatchMetrics;
+use super::super::watch_service::Frames;
+use super::encode::ChangeEncoder;
+use super::errors::Failure;
+use super::marker;
+use super::stream::{ChangeStream, spaces};
+use super::target::Target;
+use crate::node::{EntityError, EntityPosition, EntityStart, Node, Session};
+use crate::pb::pbwatcher as pb;
+use crate::types::StoreEpoch;
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+
+/// The marker that asks for changes alone.
+const NOW: &[u8] = b"now";
+
+/// Serves `google.watcher.v1.Watcher`; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct WatcherService {
+    node: Node,
+    options: ApiOptions,
+    metrics: WatchMetrics,
+}
+
+impl WatcherService {
+    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+        Self { node, options, metrics }
+    }
+
+    /// Answers one call. There is one method.
+    pub(crate) fn call<B>(
+        &self,
+        request: http::Request<B>,
+    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let service = self.clone();
+        Box::pin(async move {
+            let codec = FrameCodec::<pb::Request>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let open = service_fn(move |request: Request<pb::Request>| {
+                let service = service.clone();
+                async move { Ok::<_, Status>(service.watch(request).await?) }
+            });
+            Ok(grpc.server_streaming(open, request).await)
+        })
+    }
+
+    async fn watch(self, request: Request<pb::Request>) -> Result<Response<Frames>, Failure> {
+        let patience = context::patience(request.metadata().as_ref())?;
+        let (context, request) = context::read(request.metadata().as_ref(), self.options.request_timeout)
+            .map(|context| (context, request.into_inner()))?;
+        let target = Target::read(&request.target)?;
+        let hash = target.hash();
+        let start = match &request.resume_marker[..] {
+            [] => EntityStart::State,
+            NOW => EntityStart::Now,
+            marker => EntityStart::After(marker::read(hash, marker)?),
+        };
+        let encoder = Arc::new(ChangeEncoder { target: hash, datacenter: self.node.datacenter().to_owned() });
+        let session = Session::new();
+        let begun = async {
+            let Some(entity) = target.entity.clone() else {
+                self.node.check_linearizable(&context).await.map_err(EntityError::from)?;
+                return Ok(None);
+            };
+            self.node.watch_entity(&context, entity, start, encoder.clone(), &session).await.map(Some)
+        };
+        let watch = begun.await.map_err(|error| match error {
+            // The shorter of the two times is over: the client's, or ours.
+            EntityError::Node(crate::node::NodeError::Timeout) if patience.is_some_and(|at| at <= Instant::now()) => {
+                Failure::Expired
+            }
+            error => Failure::Entity(error),
+        })?;
+        let index = *self.node.applied().borrow();
+        let first = match &watch {
+            Some(_) => Vec::new(),
+            None => {
+                let epoch = self.node.epoch().unwrap_or(StoreEpoch(0));
+                spaces(&*encoder, start, EntityPosition { epoch, index })
+            }
+        };
+        let stream = ChangeStream::new(&self.node, self.options, &self.metrics, watch, first, session)
+            .until(patience)
+            .in_batches_of(target.batch_bytes);
+        Ok(reply(index, stream.into_frames().boxed()))
+    }
+}

@@ -1,0 +1,317 @@
+//! What is to be followed, read from a URL path with a query.
+//!
+//! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a URL library; what a decoded part may
+//! not be is refused, never repaired. Which key a name belongs to is [`entity`](crate::types::entity)'s.
+
+use percent_encoding::percent_decode_str;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::node::{Entity, EntitySpace};
+use crate::types::entity::{NameError, key_of};
+use crate::types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
+
+/// Parts of the name of a resource, count.
+const RESOURCE_PARTS_MAX: usize = 6;
+
+/// Parts of the name of an instance of a service, count.
+const INSTANCE_PARTS_MAX: usize = 3;
+
+/// The spaces by the first parts of targets, in order.
+pub(super) const SPACES: [(&str, EntitySpace); 6] = [
+    ("cluster", EntitySpace::Cluster),
+    ("kv", EntitySpace::Kv),
+    ("leases", EntitySpace::Leases),
+    ("nodes", EntitySpace::Nodes),
+    ("resources", EntitySpace::Resources),
+    ("services", EntitySpace::Services),
+];
+
+/// How many parts a name in a space may have, and whether what is there is a tree.
+fn shape(space: EntitySpace) -> (usize, bool) {
+    match space {
+        EntitySpace::Kv => (usize::MAX, true),
+        EntitySpace::Resources => (RESOURCE_PARTS_MAX, true),
+        EntitySpace::Services => (INSTANCE_PARTS_MAX, true),
+        EntitySpace::Nodes | EntitySpace::Leases => (1, false),
+        EntitySpace::Cluster => (2, false),
+    }
+}
+
+/// What is to be followed, and how it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The entity; `None` is the list of the spaces.
+    pub(super) entity: Option<Entity>,
+    /// Changes in one message, bytes.
+    pub(super) batch_bytes: usize,
+}
+
+/// What is wrong with a target.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Invalid {
+    #[error("target is longer than {ENTITY_TARGET_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("target must be a URL path that begins with exactly one \"/\", without scheme or host, like \"/kv/app\"")]
+    NotAPath,
+    #[error("target has a fragment; a \"#\" that belongs to a name is written %23")]
+    Fragment,
+    #[error("target has control characters; what belongs to a name is percent-encoded")]
+    Control,
+    #[error("target has a bad escape: {0}")]
+    Escape(String),
+    #[error("target: {0}")]
+    Name(#[from] NameError),
+    #[error("target: a \"/\" inside a part cannot be named by %2F; parts are separated by \"/\" alone")]
+    Slash,
+    #[error("target: there is no space {0:?}; \"/\" lists the spaces")]
+    Space(String),
+    #[error("target: a name in {space:?} has at most {parts_max} parts")]
+    Parts { space: &'static str, parts_max: usize },
+    #[error("target: {parameter} must be {wanted}, given once")]
+    Parameter { parameter: &'static str, wanted: &'static str },
+    /// Not what the caller may do about it, but what this server does.
+    #[error("target: {0} is not followed recursively; leave out recursive=true")]
+    NotRecursive(String),
+}
+
+impl Target {
+    /// Reads a target.
+    pub(super) fn read(text: &str) -> Result<Self, Invalid> {
+        if text.len() > ENTITY_TARGET_BYTES_MAX {
+            return Err(Invalid::TooLong);
+        }
+        if text.contains('#') {
+            return Err(Invalid::Fragment);
+        }
+        if text.chars().any(char::is_control) {
+            return Err(Invalid::Control);
+        }
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let path = path.strip_prefix('/').filter(|rest| !rest.starts_with('/')).ok_or(Invalid::NotAPath)?;
+        let Parameters { recursive, batch_bytes } = Parameters::read(query)?;
+        if path.is_empty() {
+            return match recursive {
+                true => Err(Invalid::NotRecursive("\"/\"".to_owned())),
+                false => Ok(Self { entity: None, batch_bytes }),
+            };
+        }
+        let parts = path.split('/').map(part).collect::<Result<Vec<_>, _>>()?;
+        let (first, rest) = parts.split_first().expect("splitting yields at least one part");
+        let known = SPACES.iter().find(|(name, _)| name == first);
+        let (space_name, space) = *known.ok_or_else(|| Invalid::Space(first.clone()))?;
+        let mut name = rest.join("/");
+        key_of(&name)?;
+        let (parts_max, is_tree) = shape(space);
+        if rest.len() > parts_max {
+            return Err(Invalid::Parts { space: space_name, parts_max });
+        }
+        if recursive && !is_tree {
+            return Err(Invalid::NotRecursive(format!("{space_name:?}")));
+        }
+        if let (EntitySpace::Services | EntitySpace::Nodes, [catalog_names @ .., id]) = (space, rest) {
+            // Names of services and nodes are the same in any case, ids of instances are not.
+            let lowered = catalog_names.iter().map(|part| part.to_lowercase());
+            let last = if rest.len() == INSTANCE_PARTS_MAX { id.clone() } else { id.to_lowercase() };
+            name = lowered.chain([last]).collect::<Vec<_>>().join("/");
+        }
+        Ok(Self { entity: Some(Entity { space, name, recursive }), batch_bytes })
+    }
+
+    /// Names what is followed, in markers: the same for targets that mean the same.
+    pub(super) fn hash(&self) -> u64 {
+        let mut hash = Sha256::new();
+        if let Some(Entity { space, name, recursive }) = &self.entity {
+            let space = SPACES.iter().find(|(_, known)| known == space).map_or("", |(name, _)| *name);
+            hash.update(space);
+            hash.update([0, u8::from(*recursive)]);
+            hash.update(name);
+        }
+        let digest = hash.finalize();
+        let (first, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        u64::from_be_bytes(*first)
+    }
+}
+
+/// One part of a path, decoded.
+fn part(text: &str) -> Result<String, Invalid> {
+    check_escapes(text)?;
+    let decoded = percent_decode_str(text).decode_utf8();
+    let decoded =
+        decoded.map_err(|_| Invalid::Escape(format!("{text:?} is no UTF-8; bytes of a key are written ~xHEX")))?;
+    if decoded.contains('/') {
+        return Err(Invalid::Slash);
+    }
+    Ok(decoded.into_owned())
+}
+
+/// The library takes a percent sign that begins no escape for itself.
+fn check_escapes(text: &str) -> Result<(), Invalid> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('%') {
+        let is_escape = after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
+        if !is_escape {
+            return Err(Invalid::Escape(format!("{text:?} has a \"%\" without two hexadecimal digits behind it")));
+        }
+        rest = &after[2..];
+    }
+    Ok(())
+}
+
+struct Parameters {
+    recursive: bool,
+    batch_bytes: usize,
+}
+
+impl Parameters {
+    fn read(query: &str) -> Result<Self, Invalid> {
+        check_escapes(query)?;
+        let (mut recursive, mut batch_bytes) = (None, None);
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "recursive" => {
+                    let wrong = Invalid::Parameter { parameter: "recursive", wanted: "true or false" };
+                    let value = match &*value {
+                        "true" => true,
+                        "false" => false,
+                        _ => return Err(wrong),
+                    };
+                    if recursive.replace(value).is_some() {
+                        return Err(wrong);
+                    }
+                }
+                "batch_bytes" => {
+                    let wrong = Invalid::Parameter { parameter: "batch_bytes", wanted: "a positive number" };
+                    let value = value.parse().ok().filter(|bytes| *bytes > 0);
+                    let Some(value) = value.filter(|_| batch_bytes.is_none()) else { return Err(wrong) };
+                    batch_bytes = Some(value);
+                }
+                // What others understand (the document: "only obeyed by some implementations").
+                _ => {}
+            }
+        }
+        let batch_bytes = batch_bytes.unwrap_or(ENTITY_BATCH_BYTES_MAX).min(ENTITY_BATCH_BYTES_MAX);
+        Ok(Self { recursive: recursive.unwrap_or(false), batch_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kv(text: &str) -> (String, bool) {
+        let target = Target::read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let entity = target.entity.expect("not the root");
+        assert_eq!(entity.space, EntitySpace::Kv, "{text}");
+        (entity.name, entity.recursive)
+    }
+
+    #[test]
+    fn w37_w38_parameters() {
+        assert_eq!(kv("/kv/app"), ("app".to_owned(), false));
+        assert_eq!(kv("/kv/app?recursive=true"), ("app".to_owned(), true));
+        assert_eq!(kv("/kv/app?recursive=false"), ("app".to_owned(), false));
+        assert_eq!(kv("/kv/app?foo=bar&recursive=true&x"), ("app".to_owned(), true));
+        assert_eq!(kv("/kv/app?"), ("app".to_owned(), false));
+        for value in ["TRUE", "1", "yes", "", "true&recursive=true", "true&recursive=false", "true+"] {
+            let error = Target::read(&format!("/kv/app?recursive={value}")).unwrap_err();
+            assert!(matches!(error, Invalid::Parameter { parameter: "recursive", .. }), "{value}: {error}");
+        }
+        assert_eq!(Target::read("/kv?batch_bytes=64").unwrap().batch_bytes, 64);
+        assert_eq!(Target::read("/kv?batch_bytes=999999999").unwrap().batch_bytes, ENTITY_BATCH_BYTES_MAX);
+        for value in ["0", "-1", "x", "1&batch_bytes=1"] {
+            assert!(Target::read(&format!("/kv?batch_bytes={value}")).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn w39_w43_what_is_no_path() {
+        for (text, wanted) in [
+            ("app", Invalid::NotAPath),
+            ("", Invalid::NotAPath),
+            ("//", Invalid::NotAPath),
+            ("//kv/app", Invalid::NotAPath),
+            ("myservice.googleapis.com/kv/app", Invalid::NotAPath),
+            ("http://h/kv/app", Invalid::NotAPath),
+            ("?recursive=true", Invalid::NotAPath),
+            ("/kv/app#x", Invalid::Fragment),
+            ("/kv/a\0", Invalid::Control),
+            ("/kv/", Invalid::Name(NameError::EmptyPart)),
+            ("/kv//app", Invalid::Name(NameError::EmptyPart)),
+            ("/kv/app/", Invalid::Name(NameError::EmptyPart)),
+            ("/app", Invalid::Space("app".to_owned())),
+            ("/KV/app", Invalid::Space("KV".to_owned())),
+            ("/resources/a/b/c/d/e/f/g", Invalid::Parts { space: "resources", parts_max: 6 }),
+            ("/services/a/b/c/d", Invalid::Parts { space: "services", parts_max: 3 }),
+            ("/nodes/a/b", Invalid::Parts { space: "nodes", parts_max: 1 }),
+        ] {
+            assert_eq!(Target::read(text), Err(wanted), "{text:?}");
+        }
+        let longest = format!("/kv/{}", "a".repeat(ENTITY_TARGET_BYTES_MAX - 4));
+        assert!(Target::read(&longest).is_ok());
+        assert_eq!(Target::read(&format!("{longest}a")), Err(Invalid::TooLong));
+    }
+
+    #[test]
+    fn w40_w41_w42_escapes() {
+        for (text, name) in [
+            ("/kv/a%20b", "a b"),
+            ("/kv/a b", "a b"),
+            ("/kv/a+b", "a+b"),
+            ("/kv/%E2%82%AC", "€"),
+            ("/kv/%e2%82%ac", "€"),
+            ("/kv/a%2520b", "a%20b"),
+            ("/kv/a%23b%3Fc", "a#b?c"),
+            ("/%6bv/a", "a"),
+            ("/kv/~/app", "~/app"),
+            ("/kv/%7E/app", "~/app"),
+            ("/kv/~xff", "~xff"),
+        ] {
+            assert_eq!(kv(text).0, name, "{text}");
+        }
+        for text in ["/kv/%zz", "/kv/%", "/kv/a%2", "/kv/%FF", "/kv/%+1", "/kv/a?recursive=%zz", "/kv/€%"] {
+            assert!(matches!(Target::read(text), Err(Invalid::Escape(_))), "{text}");
+        }
+        for text in ["/kv/a%2Fb", "/kv/a%2fb"] {
+            assert_eq!(Target::read(text), Err(Invalid::Slash), "{text}");
+        }
+        for text in ["/kv/a/../b", "/kv/a/./b", "/kv/..", "/kv/%2e%2E/b"] {
+            assert!(matches!(Target::read(text), Err(Invalid::Name(NameError::Dots(_)))), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_root_lists_the_spaces_and_nothing_below() {
+        assert_eq!(Target::read("/").unwrap().entity, None);
+        for flat in [
+            "/?recursive=true",
+            "/nodes?recursive=true",
+            "/nodes/a?recursive=true",
+            "/leases?recursive=true",
+            "/cluster/members?recursive=true",
+        ] {
+            assert!(matches!(Target::read(flat), Err(Invalid::NotRecursive(_))), "{flat}");
+        }
+        let name = |text| Target::read(text).unwrap().entity.unwrap().name;
+        assert_eq!(
+            (name("/services/Web/N1/Id"), name("/services/Web"), name("/nodes/N1")),
+            ("web/n1/Id".into(), "web".into(), "n1".into())
+        );
+    }
+
+    #[test]
+    fn targets_that_mean_the_same_have_one_hash() {
+        let hash = |text| Target::read(text).unwrap().hash();
+        assert_eq!(hash("/kv/a%20b?recursive=true&x=y"), hash("/kv/a b?batch_bytes=7&recursive=true"));
+        let all = ["/", "/kv", "/kv?recursive=true", "/kv/a", "/kv/~/a", "/kv/a/b", "/resources", "/resources/a"];
+        for (number, one) in all.iter().enumerate() {
+            for other in &all[number + 1..] {
+                assert_ne!(hash(one), hash(other), "{one} {other}");
+            }
+        }
+        // Markers outlive the program.
+        assert_eq!(hash("/kv/app?recursive=true"), PINNED);
+    }
+
+    const PINNED: u64 = 0xed73_9c09_ed31_da3a;
+}

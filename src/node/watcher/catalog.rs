@@ -1,0 +1,277 @@
+//! The spaces of the service catalog: instances by service, node and id, with their node and their checks; and nodes.
+//!
+//! Names of services and nodes are in lower case, because they are compared so. Whether something was there at a point of history is
+//! told by the rows, which have versions; the secondary indexes, which have none, are where to look first.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+
+use super::space::{ElementData, Space, Touched, each};
+use crate::storage::state::{CatalogReader, CatalogRow, NEWEST, StateReader, Table, node_key, on_node_key};
+use crate::storage::{ReadView, StorageError};
+use crate::stream::{Catalog, CatalogSubject, EventPublisher, Feed};
+use crate::types::catalog::{
+    CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, Node, Service, canonical,
+};
+use crate::types::entity::{key_of, name_of};
+use crate::types::limits::ENTITY_WITNESSES_MAX;
+use crate::types::{KeyRange, LogIndex};
+
+/// The parts of a name, as they were before they were named.
+fn parts(name: &str) -> Vec<String> {
+    if name.is_empty() {
+        return Vec::new();
+    }
+    // No service, node or instance has a name that is no text.
+    let text = |segment| key_of(segment).ok().and_then(|part| String::from_utf8(part).ok());
+    name.split('/').map(|segment| text(segment).unwrap_or_else(|| "\0".to_owned())).collect()
+}
+
+/// A part as a segment. A slash in it does not separate anything here.
+fn segment(part: &str) -> String {
+    if part.contains('/') {
+        let hex: String = part.bytes().map(|byte| format!("{byte:02x}")).collect();
+        return format!("~x{hex}");
+    }
+    if part.is_empty() { "~".to_owned() } else { name_of(part.as_bytes()) }
+}
+
+/// Instances by service, node and id.
+pub(super) struct ServiceSpace {
+    /// The key of an instance that was there lately, by service.
+    witnesses: Cache<String, Bytes>,
+}
+
+impl Default for ServiceSpace {
+    fn default() -> Self {
+        Self { witnesses: Cache::new(ENTITY_WITNESSES_MAX) }
+    }
+}
+
+impl ServiceSpace {
+    /// Whether the instance with this key was there, and of that service.
+    fn was_of(&self, view: &ReadView<'_>, service: &str, key: &Bytes, at: LogIndex) -> Result<bool, StorageError> {
+        let Some(version) = view.lookup(Table::CatalogService, key, at)? else { return Ok(false) };
+        let row = view.load_one(&version)?.row::<Service>(version.index)?;
+        let is = canonical(&row.name) == service;
+        if is {
+            self.witnesses.insert(service.to_owned(), key.clone());
+        }
+        Ok(is)
+    }
+
+    /// Whether any instance in an interval of keys was there, and of that service.
+    fn any_of(&self, view: &ReadView<'_>, service: &str, range: &KeyRange, at: LogIndex) -> Result<bool, StorageError> {
+        let mut found = false;
+        each(view, Table::CatalogService, range, at, |record, version| {
+            found = canonical(&record.row::<Service>(version.index)?.name) == service;
+            Ok(!found)
+        })?;
+        Ok(found)
+    }
+}
+
+fn instance_name(instance: &CheckServiceNode) -> String {
+    let parts = [&canonical(&instance.service.name), &canonical(&instance.node.name), &instance.service.id];
+    parts.map(|part| segment(part)).join("/")
+}
+
+impl Space for ServiceSpace {
+    type Topic = Catalog;
+
+    fn feed(events: &EventPublisher) -> &Arc<Feed<Catalog>> {
+        events.catalog()
+    }
+
+    fn subject(&self, root: &str) -> CatalogSubject {
+        match parts(root).first() {
+            None => CatalogSubject::EveryService,
+            Some(service) => CatalogSubject::service(service),
+        }
+    }
+
+    fn touched(
+        &self,
+        view: &ReadView<'_>,
+        index: LogIndex,
+        event: &CatalogEvent,
+        tell: &mut dyn FnMut(String, Touched),
+    ) -> Result<(), StorageError> {
+        let (CatalogTopic::ServiceHealth, CatalogBody::Instance(instance)) = (event.topic, &event.body) else {
+            return Ok(());
+        };
+        let touched = match event.op {
+            CatalogOp::Register => {
+                let before = LogIndex(index.get().saturating_sub(1));
+                let key = on_node_key(&instance.node.name, &instance.service.id);
+                let service = canonical(&instance.service.name);
+                let was_there = match before >= view.head().compacted_index() {
+                    true => Some(self.was_of(view, &service, &key, before)?),
+                    false => None,
+                };
+                Touched { data: Some(ElementData::Instance(Arc::clone(instance))), was_there }
+            }
+            CatalogOp::Deregister => Touched { data: None, was_there: Some(true) },
+        };
+        tell(instance_name(instance), touched);
+        Ok(())
+    }
+
+    fn is_there(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
+        match &parts(name)[..] {
+            [] => Ok(true),
+            [service, node, id] => self.was_of(view, service, &on_node_key(node, id), at),
+            _ => self.has_below(view, name, at),
+        }
+    }
+
+    fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
+        match &parts(name)[..] {
+            [] => Ok(true),
+            [service] => {
+                if let Some(witness) = self.witnesses.get(service)
+                    && self.was_of(view, service, &witness, at)?
+                {
+                    return Ok(true);
+                }
+                for key in view.instance_keys(service)? {
+                    if self.was_of(view, service, &key, at)? {
+                        return Ok(true);
+                    }
+                }
+                // None of those that are there now was there then: others may have been.
+                self.any_of(view, service, &KeyRange::all(), at)
+            }
+            [service, node] => self.any_of(view, service, &KeyRange::prefix(on_node_key(node, "")), at),
+            _ => Ok(false),
+        }
+    }
+
+    /// What an instance carries is its newest state: a node and checks have their own.
+    fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
+        match &parts(name)[..] {
+            [] => Ok(Some(ElementData::Empty)),
+            [service, node, id] => {
+                let key = on_node_key(node, id);
+                if !self.was_of(view, service, &key, at)? || !self.was_of(view, service, &key, NEWEST)? {
+                    return Ok(None);
+                }
+                Ok(view.with_node_and_checks(&[key])?.pop().map(ElementData::Instance))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn list(
+        &self,
+        view: &ReadView<'_>,
+        root: &str,
+        recursive: bool,
+        tell: &mut dyn FnMut(String, ElementData) -> bool,
+    ) -> Result<(), StorageError> {
+        let parts = parts(root);
+        let instances = match parts.first() {
+            None => {
+                if !tell(String::new(), ElementData::Empty) {
+                    return Ok(());
+                }
+                if !recursive {
+                    for name in view.service_names()?.value {
+                        if !tell(segment(&canonical(&name.name)), ElementData::Empty) {
+                            return Ok(());
+                        }
+                    }
+                    return Ok(());
+                }
+                view.all_instances()?.value
+            }
+            Some(service) => view.instances(service)?.value,
+        };
+        for instance in instances {
+            if !tell(instance_name(&instance), ElementData::Instance(instance)) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nodes by name.
+#[derive(Default)]
+pub(super) struct NodeSpace;
+
+impl Space for NodeSpace {
+    type Topic = Catalog;
+
+    fn feed(events: &EventPublisher) -> &Arc<Feed<Catalog>> {
+        events.catalog()
+    }
+
+    fn subject(&self, root: &str) -> CatalogSubject {
+        match parts(root).first() {
+            None => CatalogSubject::EveryNode,
+            Some(node) => CatalogSubject::node(node),
+        }
+    }
+
+    fn touched(
+        &self,
+        _: &ReadView<'_>,
+        index: LogIndex,
+        event: &CatalogEvent,
+        tell: &mut dyn FnMut(String, Touched),
+    ) -> Result<(), StorageError> {
+        let (CatalogTopic::Node, CatalogBody::Node(node)) = (event.topic, &event.body) else { return Ok(()) };
+        let touched = match event.op {
+            // Told as well when something on it has changed, which is no change of the node.
+            CatalogOp::Register if node.modified != index => return Ok(()),
+            CatalogOp::Register => Touched {
+                data: Some(ElementData::CatalogNode(Arc::clone(node))),
+                was_there: Some(node.created != index),
+            },
+            CatalogOp::Deregister => Touched { data: None, was_there: Some(true) },
+        };
+        tell(segment(&event.key), touched);
+        Ok(())
+    }
+
+    fn has_below(&self, _: &ReadView<'_>, name: &str, _: LogIndex) -> Result<bool, StorageError> {
+        Ok(name.is_empty())
+    }
+
+    fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
+        match &parts(name)[..] {
+            [] => Ok(Some(ElementData::Empty)),
+            [node] => {
+                let Some(version) = view.lookup(Node::TABLE, &node_key(node), at)? else { return Ok(None) };
+                let row = view.load_one(&version)?.row::<Node>(version.index)?;
+                Ok(Some(ElementData::CatalogNode(row)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn list(
+        &self,
+        view: &ReadView<'_>,
+        root: &str,
+        _: bool,
+        tell: &mut dyn FnMut(String, ElementData) -> bool,
+    ) -> Result<(), StorageError> {
+        if !root.is_empty() {
+            if let Some(data) = self.read(view, root, NEWEST)? {
+                tell(root.to_owned(), data);
+            }
+            return Ok(());
+        }
+        if !tell(String::new(), ElementData::Empty) {
+            return Ok(());
+        }
+        each(view, Table::CatalogNode, &KeyRange::all(), NEWEST, |record, version| {
+            let row = record.row::<Node>(version.index)?;
+            Ok(tell(segment(&canonical(&row.name)), ElementData::CatalogNode(row)))
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! The spaces of the cluster itself: leases, named by their ids as sixteen hexadecimal digits, and members, likewise.
+//!
+//! Both are flat. What is there now is read where it is kept; what becomes of it is told by records of history.
+
+use std::sync::Arc;
+
+use super::space::{ElementData, Space, Touched};
+use crate::raft;
+use crate::storage::{ReadView, StorageError};
+use crate::stream::{ClusterChanges, ClusterSubject, EventPublisher, Feed};
+use crate::types::{ClusterEvent, LeaseId, LogIndex};
+
+fn name(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// Leases by id.
+#[derive(Default)]
+pub(super) struct LeaseSpace;
+
+impl Space for LeaseSpace {
+    type Topic = ClusterChanges;
+
+    fn feed(events: &EventPublisher) -> &Arc<Feed<ClusterChanges>> {
+        events.cluster()
+    }
+
+    fn subject(&self, _: &str) -> ClusterSubject {
+        ClusterSubject::Leases
+    }
+
+    fn touched(
+        &self,
+        _: &ReadView<'_>,
+        _: LogIndex,
+        event: &ClusterEvent,
+        tell: &mut dyn FnMut(String, Touched),
+    ) -> Result<(), StorageError> {
+        match event {
+            ClusterEvent::LeaseGranted { id, ttl_seconds } => {
+                let data = ElementData::Lease { id: *id, ttl_seconds: *ttl_seconds };
+                tell(name(id.get().cast_unsigned()), Touched { data: Some(data), was_there: Some(false) });
+            }
+            ClusterEvent::LeaseEnded(id) => {
+                tell(name(id.get().cast_unsigned()), Touched { data: None, was_there: Some(true) });
+            }
+            ClusterEvent::MemberChanged(_) | ClusterEvent::MemberLeft(_) => {}
+        }
+        Ok(())
+    }
+
+    fn has_below(&self, _: &ReadView<'_>, name: &str, _: LogIndex) -> Result<bool, StorageError> {
+        Ok(name.is_empty())
+    }
+
+    fn read(&self, view: &ReadView<'_>, name: &str, _: LogIndex) -> Result<Option<ElementData>, StorageError> {
+        if name.is_empty() {
+            return Ok(Some(ElementData::Empty));
+        }
+        let Some(id) = id(name) else { return Ok(None) };
+        let id = LeaseId(id.cast_signed());
+        Ok(view.lease(id)?.map(|lease| ElementData::Lease { id, ttl_seconds: lease.ttl_seconds }))
+    }
+
+    fn list(
+        &self,
+        view: &ReadView<'_>,
+        root: &str,
+        _: bool,
+        tell: &mut dyn FnMut(String, ElementData) -> bool,
+    ) -> Result<(), StorageError> {
+        if !root.is_empty() {
+            if let Some(data) = self.read(view, root, LogIndex::ZERO)? {
+                tell(root.to_owned(), data);
+            }
+            return Ok(());
+        }
+        let mut goes_on = tell(String::new(), ElementData::Empty);
+        view.leases(|id, lease| {
+            // The store's own deadlines are nobody's to follow.
+            if !id.is_deadline() {
+                let data = ElementData::Lease { id, ttl_seconds: lease.ttl_seconds };
+                goes_on = goes_on && tell(name(id.get().cast_unsigned()), data);
+            }
+        })
+    }
+}
+
+/// The number of a name, if it is written as names are.
+fn id(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok().filter(|id| name(*id) == text)
+}
+
+/// Members by id, below `members`.
+#[derive(Default)]
+pub(super) struct MemberSpace;
+
+impl Space for MemberSpace {
+    type Topic = ClusterChanges;
+
+    fn feed(events: &EventPublisher) -> &Arc<Feed<ClusterChanges>> {
+        events.cluster()
+    }
+
+    fn subject(&self, _: &str) -> ClusterSubject {
+        ClusterSubject::Members
+    }
+
+    fn touched(
+        &self,
+        _: &ReadView<'_>,
+        _: LogIndex,
+        event: &ClusterEvent,
+        tell: &mut dyn FnMut(String, Touched),
+    ) -> Result<(), StorageError> {
+        match event {
+            ClusterEvent::MemberChanged(member) => {
+                let data = Some(ElementData::Member(Arc::clone(member)));
+                // What is above is there whether or not it was.
+                tell(format!("members/{}", name(member.id.get())), Touched { data, was_there: Some(true) });
+            }
+            ClusterEvent::MemberLeft(id) => {
+                tell(format!("members/{}", name(id.get())), Touched { data: None, was_there: Some(true) });
+            }
+            ClusterEvent::LeaseGranted { .. } | ClusterEvent::LeaseEnded(_) => {}
+        }
+        Ok(())
+    }
+
+    fn has_below(&self, _: &ReadView<'_>, name: &str, _: LogIndex) -> Result<bool, StorageError> {
+        Ok(matches!(name, "" | "members"))
+    }
+
+    fn read(&self, view: &ReadView<'_>, name: &str, _: LogIndex) -> Result<Option<ElementData>, StorageError> {
+        if matches!(name, "" | "members") {
+            return Ok(Some(ElementData::Empty));
+        }
+        let Some(id) = name.strip_prefix("members/").and_then(id) else { return Ok(None) };
+        let mut members = raft::members_of(view)?.into_iter();
+        Ok(members.find(|member| member.id.get() == id).map(|member| ElementData::Member(member.into())))
+    }
+
+    fn list(
+        &self,
+        view: &ReadView<'_>,
+        root: &str,
+        _: bool,
+        tell: &mut dyn FnMut(String, ElementData) -> bool,
+    ) -> Result<(), StorageError> {
+        let _goes_on = tell(String::new(), ElementData::Empty) && tell("members".to_owned(), ElementData::Empty);
+        for member in raft::members_of(view)? {
+            let name = format!("members/{}", name(member.id.get()));
+            if root.strip_prefix("members/").is_none_or(|_| root == name) {
+                tell(name, ElementData::Member(member.into()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! One follower: its first group, then what commits come to.
+//!
+//! Owns what is told next. A follower that keeps up is told commit by commit, from what is worked out once for all; one that has
+//! fallen behind is told what many commits come to together. Invariant: whatever the way, whoever applies what is told has the
+//! state at the position of every closed group.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::listing::Sending;
+use super::space::Space;
+use super::watched::{Derived, EntityPosition, Watched, position};
+use crate::storage::StorageError;
+use crate::stream::{CloseReason, Item, Subscription};
+use crate::types::LogIndex;
+use crate::types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENTITY_MERGED_COMMITS_MAX};
+
+/// Beyond every index.
+const EVERYTHING: LogIndex = LogIndex(u64::MAX);
+
+/// Encoded changes, in order; groups, or pieces of one.
+pub type Told = Vec<Arc<[Bytes]>>;
+
+/// A follower of any space.
+pub(super) trait Follow: Send {
+    /// What comes next; `None` if there is nothing now.
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>>;
+}
+
+/// Where a follower is.
+pub(super) enum Phase {
+    /// It is sent the state.
+    State(Box<Sending>),
+    /// It is told what it missed, as one group that ends at this index.
+    Missed { through: LogIndex, held: Option<Bytes> },
+    /// It is told this first, which is a group.
+    First(Arc<[Bytes]>),
+    /// It is told what is committed.
+    Live,
+}
+
+pub(super) struct Follower<S: Space> {
+    pub(super) watched: Arc<Watched<S>>,
+    pub(super) subscription: Subscription<S::Topic>,
+    pub(super) phase: Phase,
+}
+
+impl From<StorageError> for CloseReason {
+    fn from(error: StorageError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl<S: Space> Follow for Follower<S> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>> {
+        Box::pin(async move {
+            match &mut self.phase {
+                Phase::State(sending) => {
+                    let (piece, is_last) = sending.piece(&*self.watched.encoder);
+                    if is_last {
+                        self.phase = Phase::Live;
+                    }
+                    Ok(Some(vec![piece]))
+                }
+                Phase::First(group) => {
+                    let group = Arc::clone(group);
+                    self.phase = Phase::Live;
+                    Ok(Some(vec![group]))
+                }
+                Phase::Missed { through, .. } => {
+                    let through = *through;
+                    self.missed(through).await
+                }
+                Phase::Live => self.live().await,
+            }
+        })
+    }
+}
+
+impl<S: Space> Follower<S> {
+    /// Commits that are there, at most `count`, none beyond `through`.
+    fn take(&mut self, count: usize, through: LogIndex) -> Result<Vec<Item<S::Topic>>, CloseReason> {
+        let mut items = Vec::new();
+        let mut changes = 0;
+        while items.len() < count && changes < ENTITY_MERGED_CHANGES_MAX {
+            match self.subscription.try_next_through(through)? {
+                Some(item) => {
+                    changes += item.len();
+                    items.push(item);
+                }
+                None => break,
+            }
+        }
+        Ok(items)
+    }
+
+    async fn live(&mut self) -> Result<Option<Told>, CloseReason> {
+        loop {
+            let items = self.take(ENTITY_BACKLOG_MAX, EVERYTHING)?;
+            if items.is_empty() {
+                return Ok(None);
+            }
+            let mut told = Told::new();
+            if items.len() >= ENTITY_BACKLOG_MAX {
+                let (changes, position) = self.together(items, EVERYTHING).await?;
+                told.push(self.watched.encode_group(&changes, Some(position)));
+            } else {
+                for (number, item) in items.iter().enumerate() {
+                    match self.watched.group(item).await? {
+                        Derived::Done(group) => told.push(group),
+                        Derived::Behind(_) => {
+                            let (changes, position) = self.together(items[number..].to_vec(), EVERYTHING).await?;
+                            told.push(self.watched.encode_group(&changes, Some(position)));
+                            break;
+                        }
+                    }
+                }
+            }
+            told.retain(|group| !group.is_empty());
+            if !told.is_empty() {
+                return Ok(Some(told));
+            }
+        }
+    }
+
+    /// What these commits come to, and as many more as wait, none beyond `limit`.
+    async fn together(
+        &mut self,
+        mut items: Vec<Item<S::Topic>>,
+        limit: LogIndex,
+    ) -> Result<(Vec<super::tree::ElementChange>, EntityPosition), CloseReason> {
+        let more = self.take(ENTITY_MERGED_COMMITS_MAX.saturating_sub(items.len()), limit)?;
+        items.extend(more);
+        let mut through = items.last().map_or(LogIndex::ZERO, Item::index);
+        loop {
+            let (watched, shared) = (Arc::clone(&self.watched), items.clone());
+            match off_thread(move || watched.changes(&shared, through)).await? {
+                Derived::Done(changes) => return Ok(changes),
+                Derived::Behind(index) => {
+                    let more = self.take(usize::MAX, index)?;
+                    if !self.subscription.is_through(index) && more.is_empty() {
+                        // What is missing is in history alone, which begins after it.
+                        let revision = self.watched.store.current().head().compaction.map(|point| point.revision);
+                        return Err(CloseReason::Compacted { revision: revision.unwrap_or_default() });
+                    }
+                    items.extend(more);
+                    if self.subscription.is_through(index) {
+                        through = index.max(through);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn missed(&mut self, through: LogIndex) -> Result<Option<Told>, CloseReason> {
+        loop {
+            let items = self.take(ENTITY_BACKLOG_MAX, through)?;
+            if items.is_empty() {
+                if !self.subscription.is_through(through) {
+                    return Ok(None);
+                }
+                return Ok(Some(vec![self.close_missed(through)?]));
+            }
+            let mut changes = Vec::new();
+            let mut rest = if items.len() < ENTITY_BACKLOG_MAX { None } else { Some(items.clone()) };
+            if rest.is_none() {
+                let watched = Arc::clone(&self.watched);
+                let shared = items.clone();
+                let (done, behind) = off_thread(move || {
+                    let mut changes = Vec::new();
+                    for (number, item) in shared.iter().enumerate() {
+                        match watched.changes(std::slice::from_ref(item), item.index())? {
+                            Derived::Done((more, _)) => changes.extend(more),
+                            Derived::Behind(_) => return Ok((changes, Some(number))),
+                        }
+                    }
+                    Ok((changes, None))
+                })
+                .await?;
+                changes = done;
+                rest = behind.map(|number| items[number..].to_vec());
+            }
+            if let Some(rest) = rest {
+                changes.extend(self.together(rest, through).await?.0);
+            }
+            let Phase::Missed { held, .. } = &mut self.phase else { return Ok(None) };
+            let mut encoded: Vec<Bytes> = held.take().into_iter().collect();
+            encoded.extend(self.watched.encode_group(&changes, None).iter().cloned());
+            *held = encoded.pop();
+            if !encoded.is_empty() {
+                return Ok(Some(vec![encoded.into()]));
+            }
+        }
+    }
+
+    /// The end of the group of what was missed; if that was nothing, the entity itself, because a first group there must be.
+    fn close_missed(&mut self, through: LogIndex) -> Result<Arc<[Bytes]>, CloseReason> {
+        let db = self.watched.store.current();
+        let view = db.view()?;
+        let at = position(&view, through);
+        let Phase::Missed { held, .. } = &mut self.phase else { return Ok(Vec::new().into()) };
+        let last = match held.take() {
+            Some(held) => self.watched.encoder.close(held, at),
+            None => {
+                let itself = self.watched.itself(&view, through.max(view.head().compacted_index()))?;
+                self.watched.encoder.encode(&itself, Some(at))
+            }
+        };
+        self.phase = Phase::Live;
+        Ok(vec![last].into())
+    }
+}
+
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T, CloseReason> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(CloseReason::Stopping),
+    }
+}

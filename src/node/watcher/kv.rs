@@ -1,0 +1,184 @@
+//! The space of keys: a key is an element where its parts say, and what has keys below it is there as well.
+//!
+//! Whether a directory is there is a question for history: one living key below it answers it, and is remembered, because a scan may
+//! have to pass any number of removed ones.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+
+use super::space::{ElementData, Space, Touched, each};
+use crate::storage::state::{NEWEST, StateReader, Table};
+use crate::storage::{ReadView, StorageError};
+use crate::stream::{EventPublisher, Feed, Kv};
+use crate::types::entity::{key_of, name_of};
+use crate::types::limits::{ENTITY_DEPTH_MAX, ENTITY_WITNESSES_MAX};
+use crate::types::{ChangeKind, KeyRange, KvEvent, LogIndex};
+
+/// Keys by their parts.
+pub(super) struct KvSpace {
+    /// A key that was there lately, by the prefix that it has.
+    witnesses: Cache<Bytes, Bytes>,
+}
+
+impl Default for KvSpace {
+    fn default() -> Self {
+        Self { witnesses: Cache::new(ENTITY_WITNESSES_MAX) }
+    }
+}
+
+/// The key of a name that was found to be one.
+fn key(name: &str) -> Vec<u8> {
+    key_of(name).expect("invariant: names are checked where they come in, and made by name_of elsewhere")
+}
+
+/// What the keys below `name` begin with; `None` if there can be none.
+fn prefix(name: &str) -> Option<Bytes> {
+    if name.is_empty() {
+        return Some(Bytes::new());
+    }
+    if name.split('/').count() >= ENTITY_DEPTH_MAX {
+        return None;
+    }
+    let mut prefix = key(name);
+    prefix.push(b'/');
+    Some(prefix.into())
+}
+
+impl Space for KvSpace {
+    type Topic = Kv;
+
+    fn feed(events: &EventPublisher) -> &Arc<Feed<Kv>> {
+        events.kv()
+    }
+
+    /// One interval, from the key itself to the last one below it: what sorts in between is left out by who reads.
+    fn subject(&self, root: &str) -> KeyRange {
+        match prefix(root) {
+            None => KeyRange::One(key(root).into()),
+            Some(prefix) if prefix.is_empty() => KeyRange::all(),
+            Some(prefix) => match KeyRange::prefix(prefix) {
+                // The empty key is none.
+                KeyRange::Span { start, end } if start.len() > 1 => {
+                    KeyRange::Span { start: start.slice(..start.len() - 1), end }
+                }
+                range => range,
+            },
+        }
+    }
+
+    fn touched(
+        &self,
+        _: &ReadView<'_>,
+        _: LogIndex,
+        event: &KvEvent,
+        tell: &mut dyn FnMut(String, Touched),
+    ) -> Result<(), StorageError> {
+        let kv = &event.kv;
+        let touched = match event.kind {
+            ChangeKind::Put => {
+                if let Some(end) = kv.key.iter().rposition(|byte| *byte == b'/') {
+                    self.witnesses.insert(kv.key.slice(..=end), kv.key.clone());
+                }
+                Touched { data: Some(ElementData::Kv(kv.clone())), was_there: Some(kv.version > 1) }
+            }
+            ChangeKind::Delete | ChangeKind::Expire => Touched { data: None, was_there: Some(true) },
+        };
+        tell(name_of(&kv.key), touched);
+        Ok(())
+    }
+
+    fn is_there(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
+        if name.is_empty() {
+            return Ok(true);
+        }
+        let key = key(name);
+        let is_key = !key.is_empty() && view.lookup(Table::Kv, &key, at)?.is_some();
+        Ok(is_key || self.has_below(view, name, at)?)
+    }
+
+    fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
+        let Some(prefix) = prefix(name) else { return Ok(false) };
+        if let Some(witness) = self.witnesses.get(&prefix)
+            && view.lookup(Table::Kv, &witness, at)?.is_some()
+        {
+            return Ok(true);
+        }
+        let mut scan = view.scan(Table::Kv, &KeyRange::prefix(prefix.clone()), at)?;
+        let Some((key, _)) = scan.next()? else { return Ok(false) };
+        self.witnesses.insert(prefix, key.to_bytes());
+        Ok(true)
+    }
+
+    fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
+        if name.is_empty() {
+            return Ok(Some(ElementData::Empty));
+        }
+        let key = key(name);
+        if key.is_empty() {
+            return Ok(None);
+        }
+        let Some(version) = view.lookup(Table::Kv, &key, at)? else { return Ok(None) };
+        Ok(Some(ElementData::Kv(view.load_one(&version)?.kv)))
+    }
+
+    fn list(
+        &self,
+        view: &ReadView<'_>,
+        root: &str,
+        recursive: bool,
+        tell: &mut dyn FnMut(String, ElementData) -> bool,
+    ) -> Result<(), StorageError> {
+        if let Some(data) = self.read(view, root, NEWEST)?
+            && !tell(root.to_owned(), data)
+        {
+            return Ok(());
+        }
+        let Some(prefix) = prefix(root) else { return Ok(()) };
+        if recursive {
+            return each(view, Table::Kv, &KeyRange::prefix(prefix), NEWEST, |record, _| {
+                Ok(tell(name_of(&record.kv.key), ElementData::Kv(record.kv)))
+            });
+        }
+        list_children(view, prefix, tell)
+    }
+}
+
+/// Goes from child to child, past everything that is below each.
+fn list_children(
+    view: &ReadView<'_>,
+    prefix: Bytes,
+    tell: &mut dyn FnMut(String, ElementData) -> bool,
+) -> Result<(), StorageError> {
+    let mut range = KeyRange::prefix(prefix.clone());
+    // Below the last segment that a name may have there is nothing.
+    let has_grandchildren = name_of(&prefix).split('/').count() < ENTITY_DEPTH_MAX;
+    loop {
+        let mut below = None;
+        let mut goes_on = true;
+        each(view, Table::Kv, &range, NEWEST, |record, _| {
+            let key = &record.kv.key;
+            let slash = key[prefix.len()..].iter().position(|byte| *byte == b'/').filter(|_| has_grandchildren);
+            match slash {
+                Some(slash) => {
+                    let child = key.slice(..prefix.len() + slash);
+                    // The key of the child itself sorts before, and is told already.
+                    let name = name_of(&child);
+                    goes_on = tell(name, ElementData::Empty);
+                    below = Some(key.slice(..=prefix.len() + slash));
+                    Ok(false)
+                }
+                None => {
+                    goes_on = tell(name_of(key), ElementData::Kv(record.kv));
+                    Ok(goes_on)
+                }
+            }
+        })?;
+        let KeyRange::Span { end, .. } = range else { return Ok(()) };
+        match below.and_then(|below| crate::types::kv::prefix_end(&below)) {
+            Some(start) if goes_on => range = KeyRange::Span { start, end },
+            Some(_) | None => return Ok(()),
+        }
+    }
+}

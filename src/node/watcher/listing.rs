@@ -1,0 +1,112 @@
+//! The state of an entity as one of its followers is sent it: what is kept for all, with what has changed since it was made.
+//!
+//! Invariant: elements come in the order of their names, each once; the last one closes the group.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::tree::{ElementChange, ElementState};
+use super::watched::{ElementEncoder, EntityPosition, Listing};
+use crate::types::entity::parent;
+
+/// Elements that are handed out at once, count.
+const PIECE: usize = 256;
+
+/// What is left to send of a state.
+pub(super) struct Sending {
+    listing: Listing,
+    next: usize,
+    /// Changed since the listing was made, encoded.
+    changed: BTreeMap<String, Bytes>,
+    /// Gone since, with everything below.
+    gone: HashSet<String>,
+    /// Taken and not yet sent: it may be the last one.
+    held: Option<Bytes>,
+    /// The state that this is.
+    position: EntityPosition,
+}
+
+impl Sending {
+    pub(super) fn new(
+        listing: Listing,
+        changes: &[ElementChange],
+        encoder: &dyn ElementEncoder,
+        position: EntityPosition,
+    ) -> Self {
+        let mut sending =
+            Self { listing, next: 0, changed: BTreeMap::new(), gone: HashSet::new(), held: None, position };
+        for change in changes {
+            match change.state {
+                ElementState::Exists(_) | ElementState::Skipped => {
+                    sending.changed.insert(change.element.clone(), encoder.encode(change, None));
+                }
+                ElementState::Missing => {
+                    sending.gone.insert(change.element.clone());
+                }
+            }
+        }
+        sending
+    }
+
+    /// The next piece, and whether it was the last one.
+    pub(super) fn piece(&mut self, encoder: &dyn ElementEncoder) -> (Arc<[Bytes]>, bool) {
+        let mut piece = Vec::with_capacity(PIECE);
+        while piece.len() < PIECE {
+            let next = self.take();
+            let is_last = next.is_none();
+            match (std::mem::replace(&mut self.held, next), is_last) {
+                (Some(last), true) => piece.push(encoder.close(last, self.position)),
+                (Some(held), false) => piece.push(held),
+                // Nothing is there, not even the entity.
+                (None, true) => {
+                    let nothing = ElementChange { element: String::new(), state: ElementState::Missing };
+                    piece.push(encoder.encode(&nothing, Some(self.position)));
+                }
+                (None, false) => {}
+            }
+            if is_last {
+                return (piece.into(), true);
+            }
+        }
+        (piece.into(), false)
+    }
+
+    /// The next element of either side, in order.
+    fn take(&mut self) -> Option<Bytes> {
+        loop {
+            let is_changed_first = match (self.listing.get(self.next), self.changed.first_key_value()) {
+                (None, None) => return None,
+                (Some((listed, _)), Some((changed, _))) => {
+                    if listed == changed {
+                        // What it is now counts.
+                        self.next += 1;
+                        continue;
+                    }
+                    changed < listed
+                }
+                (listed, _) => listed.is_none(),
+            };
+            if is_changed_first {
+                return self.changed.pop_first().map(|(_, encoded)| encoded);
+            }
+            let (name, encoded) = &self.listing[self.next];
+            self.next += 1;
+            if !self.is_gone(name) {
+                return Some(encoded.clone());
+            }
+        }
+    }
+
+    fn is_gone(&self, name: &str) -> bool {
+        let mut element = Some(name).filter(|_| !self.gone.is_empty());
+        while let Some(here) = element {
+            if self.gone.contains(here) {
+                return true;
+            }
+            element = parent(here);
+        }
+        false
+    }
+}

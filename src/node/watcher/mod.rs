@@ -1,0 +1,304 @@
+//! Following entities: any part of the store as a tree of named elements (spec: watcher §1, §2; docs/watcher.md).
+//!
+//! Owns what a stream about an entity tells: the state or what was missed as the first group, then what commits come to. Stands on
+//! the topics and on history alone: what a commit means for the tree is worked out from the states before and after it, so
+//! that nothing is remembered for a follower but its position. Knows nothing of URLs, markers or messages. A new space is a file
+//! with an implementation of [`space::Space`], and a line in each `match` here.
+
+mod catalog;
+mod cluster;
+mod follower;
+mod kv;
+mod listing;
+mod resources;
+mod space;
+mod tree;
+mod watched;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use thiserror::Error;
+
+pub use follower::Told;
+pub use space::ElementData;
+pub use tree::{ElementChange, ElementState};
+pub(super) use watched::sweep;
+pub use watched::{ElementEncoder, EntityPosition};
+
+use super::history::differ;
+use super::{Consistency, Node, NodeError, RequestContext};
+use crate::stream::{CloseReason, Session, Start, Subscription};
+use crate::types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
+use crate::types::{LogIndex, StoreEpoch};
+use catalog::{NodeSpace, ServiceSpace};
+use cluster::{LeaseSpace, MemberSpace};
+use follower::{Follow, Follower, Phase};
+use kv::KvSpace;
+use listing::Sending;
+use resources::ResourceSpace;
+use space::Space;
+use tree::Scope;
+use watched::{Listing, Registry, Watched};
+
+/// A part of the store that is followed as a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntitySpace {
+    /// Keys.
+    Kv,
+    /// Typed resources.
+    Resources,
+    /// Instances of services.
+    Services,
+    /// Nodes of the service catalog.
+    Nodes,
+    /// Leases.
+    Leases,
+    /// The cluster: its members.
+    Cluster,
+}
+
+/// What is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entity {
+    /// The space.
+    pub space: EntitySpace,
+    /// The name in the space, which must be one ([`key_of`](crate::types::entity::key_of)); nothing is the whole space.
+    pub name: String,
+    /// With everything below, not the children alone.
+    pub recursive: bool,
+}
+
+/// Where a stream about an entity begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntityStart {
+    /// With the state.
+    State,
+    /// With what changes from now on.
+    Now,
+    /// With what came after a position.
+    After(EntityPosition),
+}
+
+/// Why an entity cannot be followed from there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EntityError {
+    /// The node could not do it.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The position is of another lineage: begin with the state.
+    #[error("the marker is from another cluster, or from before a backup was restored; begin without a marker")]
+    OtherEpoch,
+    /// The position is older than what is kept: begin with the state.
+    #[error("what came after the marker was compacted; begin without a marker")]
+    Compacted,
+    /// The position is newer than the store.
+    #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
+    Future,
+    /// The state is more than is sent.
+    #[error(
+        "the entity has more than {ENTITY_STATE_BYTES_MAX} bytes of state; follow parts of it, or begin with \"now\""
+    )]
+    TooLarge,
+}
+
+impl From<CloseReason> for EntityError {
+    fn from(reason: CloseReason) -> Self {
+        match reason {
+            CloseReason::Compacted { .. } => Self::Compacted,
+            reason @ (CloseReason::EpochChanged
+            | CloseReason::Reset
+            | CloseReason::Stopping
+            | CloseReason::Failed(_)) => Self::Node(reason.into()),
+        }
+    }
+}
+
+/// A stream about an entity.
+pub struct EntityWatch {
+    follower: Box<dyn Follow>,
+}
+
+impl EntityWatch {
+    /// What comes next. `None` means that there is nothing now: the session gets a token when there may be.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it has ended.
+    pub async fn next(&mut self) -> Result<Option<Told>, CloseReason> {
+        self.follower.next().await
+    }
+}
+
+/// Who is followed on this node.
+#[derive(Default)]
+pub(super) struct Watchers {
+    kv: Registry<KvSpace>,
+    resources: Registry<ResourceSpace>,
+    services: Registry<ServiceSpace>,
+    nodes: Registry<NodeSpace>,
+    leases: Registry<LeaseSpace>,
+    cluster: Registry<MemberSpace>,
+}
+
+impl Watchers {
+    fn sweep(&self, now: Instant) {
+        self.kv.sweep(now);
+        self.resources.sweep(now);
+        self.services.sweep(now);
+        self.nodes.sweep(now);
+        self.leases.sweep(now);
+        self.cluster.sweep(now);
+    }
+}
+
+impl Node {
+    /// Follows an entity. What every node had acknowledged before is part of where it begins. The session gets a token whenever
+    /// there may be something to read; read until there is nothing before you wait.
+    ///
+    /// # Errors
+    ///
+    /// [`EntityError`]; the errors of a linearizable read.
+    pub async fn watch_entity(
+        &self,
+        ctx: &RequestContext,
+        entity: Entity,
+        start: EntityStart,
+        encoder: Arc<dyn ElementEncoder>,
+        session: &Arc<Session>,
+    ) -> Result<EntityWatch, EntityError> {
+        self.ready_to_read(ctx, Consistency::Linearizable).await?;
+        let watchers = &self.inner.watchers;
+        let Entity { space, name, recursive } = entity;
+        let scope = Scope { root: name, recursive };
+        match space {
+            EntitySpace::Kv => self.follow_in(ctx, &watchers.kv, scope, start, encoder, session).await,
+            EntitySpace::Resources => self.follow_in(ctx, &watchers.resources, scope, start, encoder, session).await,
+            EntitySpace::Services => self.follow_in(ctx, &watchers.services, scope, start, encoder, session).await,
+            EntitySpace::Nodes => self.follow_in(ctx, &watchers.nodes, scope, start, encoder, session).await,
+            EntitySpace::Leases => self.follow_in(ctx, &watchers.leases, scope, start, encoder, session).await,
+            EntitySpace::Cluster => self.follow_in(ctx, &watchers.cluster, scope, start, encoder, session).await,
+        }
+    }
+
+    async fn follow_in<S: Space>(
+        &self,
+        ctx: &RequestContext,
+        registry: &Registry<S>,
+        scope: Scope,
+        start: EntityStart,
+        encoder: Arc<dyn ElementEncoder>,
+        session: &Arc<Session>,
+    ) -> Result<EntityWatch, EntityError> {
+        let watched = registry.get(scope, encoder, &self.inner.events, &self.inner.store);
+        let follower = match start {
+            EntityStart::State => self.from_state(ctx, watched, session).await?,
+            EntityStart::Now => self.from_now(watched, session)?,
+            EntityStart::After(position) => self.from_position(watched, position, session)?,
+        };
+        Ok(EntityWatch { follower: Box::new(follower) })
+    }
+
+    /// Everything up to here is published, and has passed the read barrier if that was passed before.
+    fn reached(&self) -> EntityPosition {
+        // Moves on after the changes are out, so that they can all be read.
+        let index = *self.inner.consensus.applied().borrow();
+        EntityPosition { epoch: self.epoch().unwrap_or(StoreEpoch(0)), index }
+    }
+
+    fn from_now<S: Space>(&self, watched: Arc<Watched<S>>, session: &Arc<Session>) -> Result<Follower<S>, EntityError> {
+        let at = self.reached();
+        let subscription = subscribe(self, &watched, Start::After(at.index), session)?;
+        let skipped = ElementChange { element: String::new(), state: ElementState::Skipped };
+        let first = vec![watched.encoder.encode(&skipped, Some(at))].into();
+        Ok(Follower { watched, subscription, phase: Phase::First(first) })
+    }
+
+    fn from_position<S: Space>(
+        &self,
+        watched: Arc<Watched<S>>,
+        position: EntityPosition,
+        session: &Arc<Session>,
+    ) -> Result<Follower<S>, EntityError> {
+        let at = self.reached();
+        let known = |epoch: StoreEpoch| Some(epoch).filter(|epoch| epoch.get() != 0);
+        if differ(known(position.epoch), known(at.epoch)) {
+            return Err(EntityError::OtherEpoch);
+        }
+        // The barrier was passed: whatever any node has shown is here.
+        if position.index > at.index {
+            return Err(EntityError::Future);
+        }
+        if position.index.next() < self.inner.store.current().head().compacted_index() {
+            return Err(EntityError::Compacted);
+        }
+        let subscription = subscribe(self, &watched, Start::After(position.index), session)?;
+        Ok(Follower { watched, subscription, phase: Phase::Missed { through: at.index, held: None } })
+    }
+
+    async fn from_state<S: Space>(
+        &self,
+        ctx: &RequestContext,
+        watched: Arc<Watched<S>>,
+        session: &Arc<Session>,
+    ) -> Result<Follower<S>, EntityError> {
+        let at = self.reached();
+        let subject = watched.space.subject(&watched.scope.root);
+        let list = async || self.list(ctx, &watched).await;
+        let state = watched.states.get(&subject, Instant::now(), list).await?;
+        let mut subscription = state.subscribe(session, 0)?;
+        let through = at.index.max(state.index);
+        let mut since = Vec::new();
+        while since.len() < ENTITY_MERGED_COMMITS_MAX
+            && let Some(item) = subscription.try_next_through(through)?
+        {
+            since.push(item);
+        }
+        let position = EntityPosition { index: through, ..at };
+        if since.is_empty() && subscription.is_through(through) {
+            let sending = Sending::new(Arc::clone(&state.contents), &[], &*watched.encoder, position);
+            return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
+        }
+        if subscription.is_through(through) {
+            let (shared, made) = (Arc::clone(&watched), state.index);
+            let changes = self.read(false, ctx.deadline, move |view| {
+                let compacted = view.head().compacted_index();
+                if through < compacted {
+                    return Ok(Ok(None));
+                }
+                Ok(Ok(Some(shared.sum(view, &since, (made >= compacted).then_some(made), through)?)))
+            });
+            if let Some(changes) = changes.await?.value {
+                let sending = Sending::new(Arc::clone(&state.contents), &changes, &*watched.encoder, position);
+                return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
+            }
+        }
+        // Too much has changed since the state was listed: it is listed for this one alone, subscribed to before.
+        let mut subscription = subscribe(self, &watched, Start::Now, session)?;
+        let (index, listing) = self.list(ctx, &watched).await?;
+        subscription.skip_through(index);
+        let position = EntityPosition { index, ..at };
+        let sending = Sending::new(listing, &[], &*watched.encoder, position);
+        Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) })
+    }
+
+    async fn list<S: Space>(
+        &self,
+        ctx: &RequestContext,
+        watched: &Arc<Watched<S>>,
+    ) -> Result<(LogIndex, Listing), EntityError> {
+        let shared = Arc::clone(watched);
+        let read = self.read(false, ctx.deadline, move |view| Ok(Ok(shared.list(view)?))).await?;
+        Ok((read.index, read.value.ok_or(EntityError::TooLarge)?))
+    }
+}
+
+fn subscribe<S: Space>(
+    node: &Node,
+    watched: &Watched<S>,
+    start: Start,
+    session: &Arc<Session>,
+) -> Result<Subscription<S::Topic>, EntityError> {
+    let subject = watched.space.subject(&watched.scope.root);
+    Ok(S::feed(&node.inner.events).subscribe(subject, start, session, 0)?)
+}

@@ -1,0 +1,167 @@
+//! The space of resources: group, version, kind, partition, namespace, name. An empty unit is a segment as an empty part of a
+//! key is.
+//!
+//! The version of the group is no part of a resource's key, and a write may move a resource from one version of its kind to
+//! another: then one element goes and another one comes. So a subject names every version, and a change is looked at together
+//! with what was there before.
+
+use std::sync::Arc;
+
+use super::space::{ElementData, Space, Touched, each};
+use crate::storage::state::{NEWEST, StateReader, Table};
+use crate::storage::{ReadView, StorageError};
+use crate::stream::{EventPublisher, Feed, Resources};
+use crate::types::entity::{key_of, name_of};
+use crate::types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD, resource_key};
+use crate::types::{ChangeKind, LogIndex, ResourceEvent};
+
+/// Parts of the name of a resource, count.
+const PARTS: usize = 6;
+
+/// What no part of any resource is called.
+const NOBODY: &str = "\0";
+
+/// Resources by type, units and name.
+#[derive(Default)]
+pub(super) struct ResourceSpace;
+
+/// The parts of a name: from the group down, as many as there are.
+fn parts(name: &str) -> Vec<String> {
+    if name.is_empty() {
+        return Vec::new();
+    }
+    let text = |segment| key_of(segment).ok().and_then(|part| String::from_utf8(part).ok());
+    let part = |segment| text(segment).filter(|part| part != WILDCARD).unwrap_or_else(|| NOBODY.to_owned());
+    name.split('/').map(part).collect()
+}
+
+fn name(id: &ResourceId) -> String {
+    let Type { group, group_version, kind } = &id.type_;
+    let Tenancy { partition, namespace } = &id.tenancy;
+    let parts = [group, group_version, kind, partition, namespace, &id.name];
+    let names: Vec<String> =
+        parts.iter().map(|part| if part.is_empty() { "~".to_owned() } else { name_of(part.as_bytes()) }).collect();
+    names.join("/")
+}
+
+/// What is asked for by parts; of the name only that it is the beginning.
+fn selector(parts: &[String]) -> Selector {
+    let part = |number: usize| parts.get(number).map_or(WILDCARD, String::as_str);
+    Selector {
+        type_: Type::new(part(0), part(1), part(2)),
+        tenancy: Tenancy::new(part(3), part(4)),
+        name_prefix: parts.get(5).cloned().unwrap_or_default(),
+    }
+}
+
+fn matches(parts: &[String], resource: &Resource) -> bool {
+    parts.len() <= PARTS
+        && selector(parts).matches(&resource.id)
+        && parts.get(5).is_none_or(|name| *name == resource.id.name)
+}
+
+/// Any resource at or below a name, as of an index.
+fn find(view: &ReadView<'_>, parts: &[String], at: LogIndex) -> Result<Option<Resource>, StorageError> {
+    let mut found = None;
+    if parts.len() > PARTS {
+        return Ok(None);
+    }
+    each(view, Table::Resource, &selector(parts).range(), at, |record, version| {
+        let resource = record.resource(version.index)?;
+        if matches(parts, &resource) {
+            found = Some(resource);
+        }
+        Ok(found.is_none())
+    })?;
+    Ok(found)
+}
+
+impl Space for ResourceSpace {
+    type Topic = Resources;
+
+    fn feed(events: &EventPublisher) -> &Arc<Feed<Resources>> {
+        events.resources()
+    }
+
+    fn subject(&self, root: &str) -> Selector {
+        let mut parts = parts(root);
+        parts.truncate(PARTS);
+        if let Some(version) = parts.get_mut(1) {
+            WILDCARD.clone_into(version);
+        }
+        selector(&parts)
+    }
+
+    fn touched(
+        &self,
+        view: &ReadView<'_>,
+        index: LogIndex,
+        event: &ResourceEvent,
+        tell: &mut dyn FnMut(String, Touched),
+    ) -> Result<(), StorageError> {
+        let resource = &event.resource;
+        let here = name(&resource.id);
+        match event.kind {
+            ChangeKind::Put => {
+                let before = LogIndex(index.get().saturating_sub(1));
+                let key = resource_key(&resource.id);
+                // Before the compaction point nothing can be told; what was there is then compared by who follows.
+                let known = before >= view.head().compacted_index();
+                let was = if known { view.lookup(Table::Resource, &key, before)? } else { None };
+                let was = match was {
+                    Some(version) => Some(name(&view.load_one(&version)?.resource(version.index)?.id)),
+                    None => None,
+                };
+                let was_there = known.then(|| was.as_ref() == Some(&here));
+                if let Some(there) = was.filter(|there| *there != here) {
+                    tell(there, Touched { data: None, was_there: Some(true) });
+                }
+                tell(here, Touched { data: Some(ElementData::Resource(Arc::clone(resource))), was_there });
+            }
+            ChangeKind::Delete | ChangeKind::Expire => tell(here, Touched { data: None, was_there: Some(true) }),
+        }
+        Ok(())
+    }
+
+    fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
+        let parts = parts(name);
+        Ok(parts.len() < PARTS && find(view, &parts, at)?.is_some())
+    }
+
+    fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
+        let parts = parts(name);
+        if parts.is_empty() {
+            return Ok(Some(ElementData::Empty));
+        }
+        let [group, version, kind, partition, namespace, own] = &parts[..] else { return Ok(None) };
+        let id = ResourceId {
+            uid: String::new(),
+            name: own.clone(),
+            type_: Type::new(group, version, kind),
+            tenancy: Tenancy::new(partition, namespace),
+        };
+        let Some(version) = view.lookup(Table::Resource, &resource_key(&id), at)? else { return Ok(None) };
+        let resource = view.load_one(&version)?.resource(version.index)?;
+        Ok((resource.id.type_ == id.type_).then(|| ElementData::Resource(Arc::new(resource))))
+    }
+
+    fn list(
+        &self,
+        view: &ReadView<'_>,
+        root: &str,
+        _: bool,
+        tell: &mut dyn FnMut(String, ElementData) -> bool,
+    ) -> Result<(), StorageError> {
+        let parts = parts(root);
+        if parts.len() > PARTS {
+            return Ok(());
+        }
+        if parts.is_empty() && !tell(String::new(), ElementData::Empty) {
+            return Ok(());
+        }
+        each(view, Table::Resource, &selector(&parts).range(), NEWEST, |record, version| {
+            let resource = record.resource(version.index)?;
+            Ok(!matches(&parts, &resource) || tell(name(&resource.id), ElementData::Resource(Arc::new(resource))))
+        })
+    }
+}

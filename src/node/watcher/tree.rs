@@ -1,0 +1,203 @@
+//! What changes of single things mean for a tree of elements: which directories come and go with them.
+//!
+//! Owns the rules of the document's "Ordering constraints": an ancestor comes before its descendants, in the same group; when one
+//! goes, what was below it is not mentioned. Invariant: whoever had the tree as of `before` and applies the changes has the tree as
+//! of `after`; nothing is told that has not changed, unless `before` can no longer be read.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::space::{ElementData, Space, Touched};
+use crate::storage::{ReadView, StorageError};
+use crate::types::LogIndex;
+use crate::types::entity::{absolute, parent, relative};
+
+/// What an element is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementChange {
+    /// Its name relative to what is followed.
+    pub element: String,
+    /// What it is.
+    pub state: ElementState,
+}
+
+/// What an element is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementState {
+    /// It is there, with this.
+    Exists(ElementData),
+    /// Neither it nor anything below it is there.
+    Missing,
+    /// Nothing is said about it: who follows wants changes alone.
+    Skipped,
+}
+
+/// What is followed: an entity of a space, with its children or with everything below.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Scope {
+    /// Its name in the space.
+    pub(super) root: String,
+    pub(super) recursive: bool,
+}
+
+impl Scope {
+    /// Whether the element of that relative name is shown.
+    pub(super) fn shows(&self, element: &str) -> bool {
+        self.recursive || !element.contains('/')
+    }
+
+    /// The nearest element that is shown: itself, or the child of the root that it is below.
+    fn clip<'a>(&self, element: &'a str) -> &'a str {
+        match element.split_once('/') {
+            Some((child, _)) if !self.recursive => child,
+            Some(_) | None => element,
+        }
+    }
+}
+
+/// What changed after `before`, up to and with `after`, by names relative to the root.
+pub(super) type Changed = BTreeMap<String, Touched>;
+
+/// Adds what a change touches to what was touched earlier.
+pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Touched) {
+    let Some(element) = relative(name, &scope.root) else { return };
+    match changed.get_mut(element) {
+        // Whether it was there before the first of them stands.
+        Some(earlier) => earlier.data = touched.data,
+        None => {
+            changed.insert(element.to_owned(), touched);
+        }
+    }
+}
+
+/// Works out the changes of the tree. `before` is `None` if it cannot be read any more; then some are told that change nothing.
+pub(super) fn differences<S: Space>(
+    space: &S,
+    view: &ReadView<'_>,
+    scope: &Scope,
+    changed: &Changed,
+    before: Option<LogIndex>,
+    after: LogIndex,
+) -> Result<Vec<ElementChange>, StorageError> {
+    let mut tree = Tree {
+        space,
+        view,
+        scope,
+        changed,
+        before,
+        after,
+        was: HashMap::new(),
+        is: HashMap::new(),
+        told: BTreeMap::new(),
+    };
+    for (element, touched) in changed {
+        tree.settle(element, touched)?;
+    }
+    Ok(tree.told.into_iter().map(|(element, state)| ElementChange { element, state }).collect())
+}
+
+struct Tree<'a, 'db, S> {
+    space: &'a S,
+    view: &'a ReadView<'db>,
+    scope: &'a Scope,
+    changed: &'a Changed,
+    before: Option<LogIndex>,
+    after: LogIndex,
+    /// What was found out already.
+    was: HashMap<String, Option<bool>>,
+    is: HashMap<String, bool>,
+    /// In the order of names, so that parents come first.
+    told: BTreeMap<String, ElementState>,
+}
+
+impl<S: Space> Tree<'_, '_, S> {
+    fn settle(&mut self, element: &str, touched: &Touched) -> Result<(), StorageError> {
+        // It was there and is there: nothing above it comes or goes.
+        let stays = touched.data.is_some() && touched.was_there == Some(true);
+        if self.scope.shows(element) {
+            if let Some(data) = &touched.data {
+                self.told.insert(element.to_owned(), ElementState::Exists(data.clone()));
+                if stays { Ok(()) } else { self.come(parent(element)) }
+            } else if self.is(element)? {
+                self.told.insert(element.to_owned(), ElementState::Exists(ElementData::Empty));
+                if self.was(element)? == Some(true) { Ok(()) } else { self.come(parent(element)) }
+            } else if touched.was_there == Some(true) || self.was(element)? != Some(false) {
+                self.go(element)
+            } else {
+                Ok(())
+            }
+        } else if stays {
+            Ok(())
+        } else {
+            let shown = self.scope.clip(element);
+            if self.is(shown)? { self.come(Some(shown)) } else { self.go(shown) }
+        }
+    }
+
+    /// `element` is there now: so is everything above it, of which some may not have been.
+    fn come(&mut self, mut element: Option<&str>) -> Result<(), StorageError> {
+        while let Some(here) = element {
+            if self.changed.contains_key(here) || self.told.contains_key(here) {
+                // It is told for its own sake, or was; so is what is above.
+                return Ok(());
+            }
+            match self.was(here)? {
+                Some(true) => return Ok(()),
+                Some(false) => {}
+                // What is there by itself and was not touched was there before.
+                None if self.space.read(self.view, &absolute(&self.scope.root, here), self.after)?.is_some() => {
+                    return Ok(());
+                }
+                None => {}
+            }
+            self.told.insert(here.to_owned(), ElementState::Exists(ElementData::Empty));
+            element = parent(here);
+        }
+        Ok(())
+    }
+
+    /// `element` is not there any more: the topmost one that went with it is told.
+    fn go(&mut self, element: &str) -> Result<(), StorageError> {
+        let mut top = element;
+        while let Some(above) = parent(top) {
+            if self.is(above)? {
+                break;
+            }
+            top = above;
+        }
+        if !self.told.contains_key(top) && self.was(top)? != Some(false) {
+            self.told.insert(top.to_owned(), ElementState::Missing);
+        }
+        Ok(())
+    }
+
+    fn is(&mut self, element: &str) -> Result<bool, StorageError> {
+        if let Some(is) = self.is.get(element) {
+            return Ok(*is);
+        }
+        let name = absolute(&self.scope.root, element);
+        let is = match self.changed.get(element) {
+            Some(touched) if touched.data.is_some() => true,
+            // The root of a space is there whatever is below it.
+            Some(_) if !name.is_empty() => self.space.has_below(self.view, &name, self.after)?,
+            Some(_) | None => self.space.is_there(self.view, &name, self.after)?,
+        };
+        self.is.insert(element.to_owned(), is);
+        Ok(is)
+    }
+
+    /// `None` if nobody can tell.
+    fn was(&mut self, element: &str) -> Result<Option<bool>, StorageError> {
+        if self.changed.get(element).is_some_and(|touched| touched.was_there == Some(true)) {
+            return Ok(Some(true));
+        }
+        if let Some(was) = self.was.get(element) {
+            return Ok(*was);
+        }
+        let was = match self.before {
+            Some(before) => Some(self.space.is_there(self.view, &absolute(&self.scope.root, element), before)?),
+            None => None,
+        };
+        self.was.insert(element.to_owned(), was);
+        Ok(was)
+    }
+}

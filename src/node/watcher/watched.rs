@@ -1,0 +1,281 @@
+//! What is followed, once for all who follow it: its state as it is sent, and what commits come to.
+//!
+//! Owns who shares what. An entity has one record for all its followers on this node; a commit is worked out and encoded for it once,
+//! and its state is listed once for all who come within a short time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::space::{ElementData, Space};
+use super::tree::{Changed, ElementChange, ElementState, Scope, add, differences};
+use crate::node::Inner;
+use crate::storage::{ReadView, StateStore, StorageError};
+use crate::stream::{EventPublisher, Item, SnapshotCache};
+use crate::types::entity::{parent, relative};
+use crate::types::limits::ENTITY_STATE_BYTES_MAX;
+use crate::types::{LogIndex, StoreEpoch};
+
+/// How long a state is kept for those who come a little later.
+const STATE_TTL: Duration = Duration::from_secs(10);
+
+/// Where a stream about an entity goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntityPosition {
+    /// The lineage in which the index means something; zero before it has a name.
+    pub epoch: StoreEpoch,
+    /// Everything up to here is known.
+    pub index: LogIndex,
+}
+
+/// How a face sends changes. What it makes is shared by all who follow the same entity.
+pub trait ElementEncoder: Send + Sync + 'static {
+    /// One change; the last one of its group if there is a position to go on from.
+    fn encode(&self, change: &ElementChange, closes: Option<EntityPosition>) -> Bytes;
+
+    /// An encoded change that did not close its group, so that it does.
+    fn close(&self, encoded: Bytes, closes: EntityPosition) -> Bytes;
+}
+
+/// The state of an entity: names and encoded changes, none of which closes the group, by name.
+pub(super) type Listing = Arc<Vec<(String, Bytes)>>;
+
+/// An entity that is followed.
+pub(super) struct Watched<S: Space> {
+    /// Never used twice.
+    id: u64,
+    pub(super) space: Arc<S>,
+    pub(super) scope: Scope,
+    pub(super) encoder: Arc<dyn ElementEncoder>,
+    pub(super) states: SnapshotCache<S::Topic, Listing>,
+    pub(super) store: Arc<StateStore>,
+}
+
+/// What became of commits.
+pub(super) enum Derived<T> {
+    /// This.
+    Done(T),
+    /// The state behind them cannot be read any more: take everything up to this index together.
+    Behind(LogIndex),
+}
+
+/// More events than this are worked out on a thread that may block.
+pub(super) const INLINE_EVENTS_MAX: usize = 32;
+
+impl<S: Space> Watched<S> {
+    /// What one commit comes to, encoded; worked out by who comes first.
+    pub(super) async fn group(self: &Arc<Self>, item: &Item<S::Topic>) -> Result<Derived<Arc<[Bytes]>>, StorageError> {
+        let derived = item.commit().derived(self.id);
+        if let Some(group) = derived.get() {
+            return Ok(Derived::Done(Arc::clone(group)));
+        }
+        let mut behind = None;
+        let made = derived
+            .get_or_try_init(async || {
+                let changes = if item.len() <= INLINE_EVENTS_MAX {
+                    self.changes(std::slice::from_ref(item), item.index())
+                } else {
+                    let (this, item) = (Arc::clone(self), item.clone());
+                    let work = move || this.changes(std::slice::from_ref(&item), item.index());
+                    tokio::task::spawn_blocking(work)
+                        .await
+                        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+                };
+                match changes.map_err(Some)? {
+                    Derived::Done((changes, position)) => {
+                        let group = self.encode_group(&changes, Some(position));
+                        item.commit().add_bytes(group.iter().map(Bytes::len).sum());
+                        Ok(group)
+                    }
+                    Derived::Behind(index) => {
+                        behind = Some(index);
+                        Err(None)
+                    }
+                }
+            })
+            .await;
+        match made {
+            Ok(group) => Ok(Derived::Done(Arc::clone(group))),
+            Err(Some(error)) => Err(error),
+            Err(None) => Ok(Derived::Behind(behind.expect("invariant: set where there is no error"))),
+        }
+    }
+
+    /// What commits come to together that are all there is up to `through`, with the position behind them.
+    pub(super) fn changes(
+        &self,
+        items: &[Item<S::Topic>],
+        through: LogIndex,
+    ) -> Result<Derived<(Vec<ElementChange>, EntityPosition)>, StorageError> {
+        let db = self.store.current();
+        let view = db.view()?;
+        let compacted = view.head().compacted_index();
+        if through < compacted {
+            return Ok(Derived::Behind(compacted));
+        }
+        let first = items.first().map_or(through, Item::index);
+        let before = LogIndex(first.get().saturating_sub(1));
+        let changes = self.sum(&view, items, (before >= compacted).then_some(before), through)?;
+        Ok(Derived::Done((changes, position(&view, through))))
+    }
+
+    /// What commits come to that are all there is between two indexes; the later one can still be read.
+    pub(super) fn sum(
+        &self,
+        view: &ReadView<'_>,
+        items: &[Item<S::Topic>],
+        before: Option<LogIndex>,
+        after: LogIndex,
+    ) -> Result<Vec<ElementChange>, StorageError> {
+        let mut changed = Changed::new();
+        for item in items {
+            for event in item.events() {
+                let mut tell = |name: String, touched| add(&mut changed, &self.scope, &name, touched);
+                self.space.touched(view, item.index(), event, &mut tell)?;
+            }
+        }
+        differences(&*self.space, view, &self.scope, &changed, before, after)
+    }
+
+    /// Encodes changes; the last one closes the group if there is a position to go on from.
+    pub(super) fn encode_group(&self, changes: &[ElementChange], closes: Option<EntityPosition>) -> Arc<[Bytes]> {
+        let last = changes.len().saturating_sub(1);
+        let encode = |(number, change)| self.encoder.encode(change, closes.filter(|_| number == last));
+        changes.iter().enumerate().map(encode).collect()
+    }
+
+    /// What the entity itself is right after the command at `at`.
+    pub(super) fn itself(&self, view: &ReadView<'_>, at: LogIndex) -> Result<ElementChange, StorageError> {
+        let root = &self.scope.root;
+        let state = match self.space.read(view, root, at)? {
+            Some(data) => ElementState::Exists(data),
+            None if self.space.has_below(view, root, at)? => ElementState::Exists(ElementData::Empty),
+            None => ElementState::Missing,
+        };
+        Ok(ElementChange { element: String::new(), state })
+    }
+
+    /// Lists the state; `None` if there is too much of it.
+    pub(super) fn list(&self, view: &ReadView<'_>) -> Result<Option<Listing>, StorageError> {
+        let mut found: BTreeMap<String, Option<Bytes>> = BTreeMap::new();
+        let mut bytes = 0;
+        let scope = &self.scope;
+        let mut tell = |name: String, data: ElementData| {
+            let Some(element) = relative(&name, &scope.root) else { return true };
+            let mut above = parent(element);
+            while let Some(here) = above
+                && !found.contains_key(here)
+            {
+                if scope.shows(here) {
+                    bytes += here.len();
+                    found.insert(here.to_owned(), None);
+                }
+                above = parent(here);
+            }
+            if scope.shows(element) {
+                let encoded = match data {
+                    // What is there by itself has said so before.
+                    ElementData::Empty => None,
+                    data => {
+                        let change = ElementChange { element: element.to_owned(), state: ElementState::Exists(data) };
+                        Some(self.encoder.encode(&change, None))
+                    }
+                };
+                bytes += element.len() + encoded.as_ref().map_or(0, Bytes::len);
+                let place = found.entry(element.to_owned()).or_default();
+                *place = encoded.or(place.take());
+            }
+            bytes <= ENTITY_STATE_BYTES_MAX
+        };
+        self.space.list(view, &scope.root, scope.recursive, &mut tell)?;
+        if bytes > ENTITY_STATE_BYTES_MAX {
+            return Ok(None);
+        }
+        let complete = |(element, encoded): (String, Option<Bytes>)| {
+            let encoded = encoded.unwrap_or_else(|| {
+                let state = ElementState::Exists(ElementData::Empty);
+                self.encoder.encode(&ElementChange { element: element.clone(), state }, None)
+            });
+            (element, encoded)
+        };
+        Ok(Some(Arc::new(found.into_iter().map(complete).collect())))
+    }
+}
+
+/// An index with the lineage of the view.
+pub(super) fn position(view: &ReadView<'_>, index: LogIndex) -> EntityPosition {
+    EntityPosition { epoch: view.head().epoch.unwrap_or(StoreEpoch(0)), index }
+}
+
+/// The entities of one space that are followed, or were lately.
+pub(super) struct Registry<S: Space> {
+    space: Arc<S>,
+    entities: Mutex<HashMap<Scope, Arc<Watched<S>>>>,
+}
+
+/// Numbers the entities of all spaces.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+impl<S: Space + Default> Default for Registry<S> {
+    fn default() -> Self {
+        Self { space: Arc::default(), entities: Mutex::default() }
+    }
+}
+
+impl<S: Space> Registry<S> {
+    /// The record of an entity, new or not.
+    pub(super) fn get(
+        &self,
+        scope: Scope,
+        encoder: Arc<dyn ElementEncoder>,
+        events: &EventPublisher,
+        store: &Arc<StateStore>,
+    ) -> Arc<Watched<S>> {
+        let mut entities = self.entities.lock();
+        let new = |scope: &Scope| {
+            Arc::new(Watched {
+                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                space: Arc::clone(&self.space),
+                scope: scope.clone(),
+                encoder,
+                states: SnapshotCache::new(Arc::clone(S::feed(events)), STATE_TTL),
+                store: Arc::clone(store),
+            })
+        };
+        match entities.get(&scope) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let watched = new(&scope);
+                entities.insert(scope, Arc::clone(&watched));
+                watched
+            }
+        }
+    }
+
+    /// Lets go of old states, and of entities that nobody follows.
+    pub(super) fn sweep(&self, now: Instant) {
+        let mut gone = Vec::new();
+        self.entities.lock().retain(|_, watched| {
+            watched.states.sweep(now);
+            let keep = Arc::strong_count(watched) > 1 || !watched.states.is_empty();
+            if !keep {
+                gone.push(Arc::clone(watched));
+            }
+            keep
+        });
+        drop(gone);
+    }
+}
+
+/// Lets go of old states, for as long as the node is there.
+pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(STATE_TTL).await;
+        let Some(inner) = inner.upgrade() else { return };
+        inner.watchers.sweep(Instant::now());
+    }
+}

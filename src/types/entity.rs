@@ -1,0 +1,230 @@
+//! Names of elements: how the keys of the store, which are any bytes, become paths of text, and back.
+//!
+//! Owns the mapping. A key is split at `/`; each part becomes a segment, which is the part itself if that is text that a URL path
+//! may have. What it may not have is written behind a tilde: an empty part is `~`, so that `/app/a` is `~/app/a`; `.`, `..` and
+//! what begins with a tilde get one more in front; what is no UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key has
+//! exactly one name, every name belongs to at most one key, and what is above a key in the tree is above its name, down to the
+//! last segment that a name may have.
+//!
+//! ```text
+//! app/a    app/a          /app/a    ~/app/a          a//b    a/~/b          a/    a/~          ~a    ~~a
+//! ```
+
+use std::fmt::Write;
+
+use thiserror::Error;
+
+use super::limits::ENTITY_DEPTH_MAX;
+
+/// Why a text is no name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// Two slashes without anything between, or one at an end.
+    #[error("a part is empty; an empty part of a key is written ~, so that the key /app is at ~/app")]
+    EmptyPart,
+    /// `.` or `..`.
+    #[error("{0:?} as a part would point elsewhere; the part of a key that is so called is written ~{0}")]
+    Dots(String),
+    /// Behind a tilde comes something that no name has.
+    #[error("{0:?} is no part of a name: a part that begins with a tilde is written with one more in front")]
+    Tilde(String),
+    /// More parts than a name has.
+    #[error("more than {ENTITY_DEPTH_MAX} parts")]
+    TooDeep,
+}
+
+/// The name of a key. The last of as many segments as there may be has the rest of the key.
+pub fn name_of(key: &[u8]) -> String {
+    let mut name = String::with_capacity(key.len());
+    for (number, part) in key.splitn(ENTITY_DEPTH_MAX, |byte| *byte == b'/').enumerate() {
+        if number > 0 {
+            name.push('/');
+        }
+        push_segment(&mut name, part);
+    }
+    name
+}
+
+fn push_segment(name: &mut String, part: &[u8]) {
+    match std::str::from_utf8(part) {
+        Ok(text) if !text.contains('/') => {
+            if text.is_empty() || text == "." || text == ".." || text.starts_with('~') {
+                name.push('~');
+            }
+            name.push_str(text);
+        }
+        Ok(_) | Err(_) => {
+            name.push_str("~x");
+            for byte in part {
+                write!(name, "{byte:02x}").expect("a string takes what is written to it");
+            }
+        }
+    }
+}
+
+/// The key that a name belongs to; the empty name belongs to no key, and gives the empty one.
+///
+/// # Errors
+///
+/// Why it is no name.
+pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
+    let mut key = Vec::with_capacity(name.len());
+    if name.is_empty() {
+        return Ok(key);
+    }
+    for (number, segment) in name.split('/').enumerate() {
+        if number == ENTITY_DEPTH_MAX {
+            return Err(NameError::TooDeep);
+        }
+        if number > 0 {
+            key.push(b'/');
+        }
+        let start = key.len();
+        read_segment(segment, &mut key)?;
+        // Only the last segment that there may be has slashes, and nothing has two names.
+        let has_slash = key[start..].contains(&b'/');
+        let mut again = String::with_capacity(segment.len());
+        push_segment(&mut again, &key[start..]);
+        if again != segment || (has_slash && number + 1 != ENTITY_DEPTH_MAX) {
+            return Err(NameError::Tilde(segment.to_owned()));
+        }
+    }
+    Ok(key)
+}
+
+fn read_segment(segment: &str, key: &mut Vec<u8>) -> Result<(), NameError> {
+    let wrong = || NameError::Tilde(segment.to_owned());
+    match segment.as_bytes() {
+        [] => return Err(NameError::EmptyPart),
+        b"." | b".." => return Err(NameError::Dots(segment.to_owned())),
+        b"~" => {}
+        [b'~', b'x', hex @ ..] => {
+            let digit = |byte: u8| (byte as char).to_digit(16).ok_or_else(wrong);
+            let (pairs, rest) = hex.as_chunks::<2>();
+            if !rest.is_empty() {
+                return Err(wrong());
+            }
+            for [high, low] in pairs {
+                key.push((digit(*high)? * 16 + digit(*low)?) as u8);
+            }
+        }
+        [b'~', rest @ ..] => key.extend_from_slice(rest),
+        plain => key.extend_from_slice(plain),
+    }
+    Ok(())
+}
+
+/// `name` relative to `root`, if it is there or below; the empty root is above everything.
+pub fn relative<'a>(name: &'a str, root: &str) -> Option<&'a str> {
+    if root.is_empty() {
+        return Some(name);
+    }
+    let rest = name.strip_prefix(root)?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+}
+
+/// What is directly above; `None` above the root.
+pub fn parent(name: &str) -> Option<&str> {
+    match name.rsplit_once('/') {
+        Some((parent, _)) => Some(parent),
+        None if name.is_empty() => None,
+        None => Some(""),
+    }
+}
+
+/// `name`, which is relative to `root`, from the top.
+pub fn absolute(root: &str, name: &str) -> String {
+    match (root, name) {
+        ("", name) => name.to_owned(),
+        (root, "") => root.to_owned(),
+        (root, name) => format!("{root}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_pinned() {
+        for (key, name) in [
+            (&b"app/a"[..], "app/a"),
+            (b"/app/a", "~/app/a"),
+            (b"/", "~/~"),
+            (b"a//b", "a/~/b"),
+            (b"a/", "a/~"),
+            (b"~", "~~"),
+            (b"~x41", "~~x41"),
+            (b"./..", "~./~.."),
+            (b"a b+\xe2\x82\xac", "a b+€"),
+            (b"a/\xff\xfe", "a/~xfffe"),
+            (b"a%2Fb", "a%2Fb"),
+        ] {
+            assert_eq!(name_of(key), name);
+            assert_eq!(key_of(name).unwrap(), key, "{name}");
+        }
+        assert_eq!(key_of("").unwrap(), b"");
+        for (name, error) in [
+            ("a//b", NameError::EmptyPart),
+            ("/a", NameError::EmptyPart),
+            ("a/", NameError::EmptyPart),
+            ("a/../b", NameError::Dots("..".to_owned())),
+            (".", NameError::Dots(".".to_owned())),
+            ("~a", NameError::Tilde("~a".to_owned())),
+            ("~x", NameError::Tilde("~x".to_owned())),
+            ("~x4", NameError::Tilde("~x4".to_owned())),
+            ("~x41", NameError::Tilde("~x41".to_owned())),
+            ("~xFF", NameError::Tilde("~xFF".to_owned())),
+            ("~x612f62", NameError::Tilde("~x612f62".to_owned())),
+        ] {
+            assert_eq!(key_of(name), Err(error), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_segment_has_the_rest() {
+        let at_the_limit = vec!["a"; ENTITY_DEPTH_MAX].join("/");
+        assert_eq!(name_of(at_the_limit.as_bytes()), at_the_limit);
+        let past = format!("{at_the_limit}/a");
+        let name = name_of(past.as_bytes());
+        assert_eq!(name.split('/').count(), ENTITY_DEPTH_MAX);
+        assert!(name.ends_with("/~x612f61"), "{name}");
+        assert_eq!(key_of(&name).unwrap(), past.as_bytes());
+        assert_eq!(key_of(&past), Err(NameError::TooDeep));
+    }
+
+    #[test]
+    fn trees_have_roots_and_parents() {
+        for (name, root, wanted) in [
+            ("a/b", "", Some("a/b")),
+            ("a/b", "a", Some("b")),
+            ("a", "a", Some("")),
+            ("ab", "a", None),
+            ("b", "a", None),
+        ] {
+            assert_eq!(relative(name, root), wanted, "{name} {root}");
+            if let Some(wanted) = wanted {
+                assert_eq!(absolute(root, wanted), name);
+            }
+        }
+        assert_eq!((parent("a/b"), parent("a"), parent("")), (Some("a"), Some(""), None));
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_has_one_name(key in prop::collection::vec(prop::sample::select(b"a/~.x\xff\xc3\xa4".to_vec()), 1..40)) {
+            let name = name_of(&key);
+            prop_assert_eq!(key_of(&name).unwrap(), key);
+            prop_assert!(!name.starts_with('/') && !name.ends_with('/') && !name.contains("//"));
+        }
+
+        #[test]
+        fn no_key_has_two_names(name in "[a~x./0-9]{1,12}") {
+            if let Ok(key) = key_of(&name) {
+                prop_assert_eq!(name_of(&key), name);
+            }
+        }
+    }
+}

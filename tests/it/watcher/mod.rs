@@ -1,0 +1,10 @@
+//! Followers: the numbered cases of the spec (watcher §2) over gRPC and HTTP, on every kind of member.
+
+mod browser;
+mod cases;
+mod client;
+mod positions;
+mod property;
+mod spaces;
+mod topologies;
+mod trouble;

@@ -1,0 +1,66 @@
+//! Every case on every kind of member, over both transports: one that leads, one that follows, one whose window is too small, one
+//! that was restarted, one whose state came from a snapshot.
+
+use headwater::stream::FeedOptions;
+
+use super::cases::{self, Member};
+use super::client::BOTH;
+use super::{positions, spaces};
+use crate::cluster::{Cluster, Settings, put};
+
+async fn run_all(cluster: &Cluster, index: usize) {
+    for via in BOTH {
+        let member = Member { cluster, index, via, case: "" };
+        cases::run_all(member).await;
+        spaces::run_all(member).await;
+        // Compacts, which all see.
+        positions::run_all(member).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_on_the_leader() {
+    let cluster = Cluster::three().await;
+    run_all(&cluster, cluster.leader().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_on_a_follower() {
+    let cluster = Cluster::three().await;
+    run_all(&cluster, cluster.follower().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_on_a_member_whose_window_is_too_small() {
+    let feed = FeedOptions { window_items_max: 2, ..FeedOptions::default() };
+    let cluster = Cluster::start(Settings { feed, ..Settings::default() }).await;
+    run_all(&cluster, cluster.follower().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_on_a_restarted_member() {
+    let mut cluster = Cluster::three().await;
+    let index = cluster.leader().await;
+    for number in 0..100 {
+        cluster.kv(index).put(put(format!("before/{number}"), "x")).await.unwrap();
+    }
+    cluster.crash(index).await;
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    run_all(&cluster, index).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_on_a_member_whose_state_was_installed() {
+    let mut cluster = Cluster::start(Settings { snapshot_every: 300, keep: 50, ..Settings::default() }).await;
+    let index = cluster.follower().await;
+    let leader = cluster.leader().await;
+    cluster.crash(index).await;
+    for number in 0..1000 {
+        cluster.kv(leader).put(put(format!("before/{number}"), "x")).await.unwrap();
+    }
+    cluster.restart(index).await;
+    cluster.wait_healthy().await;
+    cluster.hashes().await;
+    run_all(&cluster, index).await;
+}

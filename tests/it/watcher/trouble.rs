@@ -1,0 +1,194 @@
+//! Followers whose member fails, stops, or is alone; and server-sent events, which exist for that.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{Request, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::Value;
+use tonic::Code;
+use tonic::body::Body;
+
+use super::cases::Member;
+use super::client::{BOTH, Follower, Via, encode, show};
+use crate::cluster::{Cluster, within};
+use crate::gateway::client::Connection;
+
+const TREE: &str = "/app?recursive=true";
+
+/// What ends a stream.
+async fn end(stream: &mut Follower) -> Code {
+    loop {
+        match stream.try_next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Code::Unavailable,
+            Err(status) => return status.code(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w50_a_follower_survives_the_leader() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    for (round, via) in BOTH.into_iter().enumerate() {
+        let other = (leader + 1 + round) % 3;
+        let member = Member { cluster: &cluster, index: other, via, case: "w50" };
+        member.fixture().await;
+        let mut there = member.follow(TREE).await;
+        there.group().await;
+        let mut at_leader = Member { index: leader, ..member }.follow(TREE).await;
+        let marker = at_leader.group().await.last().unwrap().marker.clone();
+        cluster.crash(leader).await;
+        let member = Member { cluster: &cluster, index: other, via, case: "w50" };
+        // How it ends depends on how far the member still came.
+        end(&mut at_leader).await;
+        cluster.leader().await;
+        member.put("/app/a", "after").await;
+        there.expect(&["C(a,E,after,m)"]).await;
+        member.follow_from(TREE, &marker).await.expect(&["C(a,E,after,m)"]).await;
+        cluster.restart(leader).await;
+        cluster.wait_healthy().await;
+        // A restarted member honours what it gave before.
+        let member = Member { cluster: &cluster, index: leader, via, case: "w50" };
+        member.follow_from(TREE, &marker).await.expect(&["C(a,E,after,m)"]).await;
+        member.txn(vec![member.del_tree_op("/app"), member.del_tree_op("/other")]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w51_a_member_alone_shows_nothing_old() {
+    let mut cluster = Cluster::three().await;
+    let alone = cluster.follower().await;
+    let member = Member { cluster: &cluster, index: alone, via: Via::Grpc, case: "w51" };
+    member.fixture().await;
+    let (target, url) = (member.target(TREE), cluster.client_url(alone));
+    let mut streams = Vec::new();
+    for via in BOTH {
+        let mut stream = Follower::open(&url, via, &target, b"").await.unwrap();
+        stream.group().await;
+        streams.push(stream);
+    }
+    for other in (0..3).filter(|other| *other != alone) {
+        cluster.crash(other).await;
+    }
+    for stream in &mut streams {
+        assert_eq!(end(stream).await, Code::Unavailable);
+    }
+    for via in BOTH {
+        let refused = Follower::open(&url, via, &target, b"").await.err().expect("no stream begins");
+        assert_eq!(refused.code(), Code::Unavailable);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w53_the_clients_time_is_kept() {
+    let cluster = Cluster::three().await;
+    let mut client = super::client::grpc(&cluster.client_url(0)).await;
+    let request = headwater::pb::google::watcher::v1::Request { target: "/kv/w53".into(), ..Default::default() };
+    let mut request = tonic::Request::new(request);
+    request.metadata_mut().insert("grpc-timeout", "300m".parse().unwrap());
+    let mut stream = client.watch(request).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    let ended = within("the time is over", stream.message()).await.unwrap_err();
+    assert_eq!(ended.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_member_ends_its_streams() {
+    let mut cluster = Cluster::three().await;
+    let url = cluster.client_url(0);
+    let mut streams = Vec::new();
+    for (via, target) in [(Via::Grpc, "/kv/a"), (Via::Http, "/kv/a"), (Via::Grpc, "/"), (Via::Http, "/")] {
+        let mut stream = Follower::open(&url, via, target, b"").await.unwrap();
+        stream.group().await;
+        streams.push(stream);
+    }
+    cluster.stop(0).await;
+    for stream in &mut streams {
+        assert_eq!(stream.try_next().await.unwrap_err().code(), Code::Unavailable);
+    }
+}
+
+/// Server-sent events as they come.
+struct Events {
+    _connection: Connection,
+    body: Incoming,
+    buffer: String,
+}
+
+impl Events {
+    async fn open(url: &str, target: &str, last: Option<&str>) -> Result<Self, u16> {
+        let mut connection = Connection::open(url, Version::HTTP_11).await;
+        let path = format!("/v1/watch?target={}", encode(target));
+        let mut request = Request::get(path).header("accept", "text/event-stream");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        let response = connection.send(request.body(Body::empty()).unwrap()).await;
+        if response.status() != 200 {
+            return Err(response.status().as_u16());
+        }
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        assert_eq!(response.headers()["access-control-allow-origin"], "*");
+        Ok(Self { _connection: connection, body: response.into_body(), buffer: String::new() })
+    }
+
+    /// The fields of the next block; `None` at the end.
+    async fn block(&mut self) -> Option<Vec<(String, String)>> {
+        loop {
+            if let Some((block, rest)) = self.buffer.split_once("\n\n") {
+                let field = |line: &str| {
+                    let (name, value) = line.split_once(": ").unwrap();
+                    (name.to_owned(), value.to_owned())
+                };
+                let block = block.lines().map(field).collect();
+                self.buffer = rest.to_owned();
+                return Some(block);
+            }
+            let frame = within("an event comes", self.body.frame()).await?;
+            self.buffer.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_go_on_where_they_were() {
+    let mut cluster = Cluster::three().await;
+    let member = Member { cluster: &cluster, index: 0, via: Via::Http, case: "sse" };
+    member.fixture().await;
+    let target = member.target(TREE);
+    let mut events = Events::open(&cluster.client_url(0), &target, None).await.unwrap();
+    assert_eq!(events.block().await.unwrap(), [("retry".to_owned(), "1000".to_owned())]);
+    let block = events.block().await.unwrap();
+    assert_eq!(block.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["id", "data"]);
+    let data: Value = serde_json::from_str(&block[1].1).unwrap();
+    let last = data["changes"].as_array().unwrap().last().unwrap().clone();
+    let marker = base64::engine::general_purpose::STANDARD.decode(last["resumeMarker"].as_str().unwrap()).unwrap();
+    assert_eq!(block[0].1, URL_SAFE_NO_PAD.encode(&marker));
+    cluster.stop(0).await;
+    let mut said = None;
+    while let Some(block) = events.block().await {
+        said = Some(block);
+    }
+    assert_eq!(said.unwrap()[0], ("event".to_owned(), "end".to_owned()));
+    let member = Member { cluster: &cluster, index: 1, via: Via::Http, case: "sse" };
+    member.put("/app/a", "7").await;
+    let url = cluster.client_url(1);
+    let mut events = Events::open(&url, &target, Some(&block[0].1)).await.unwrap();
+    events.block().await.unwrap();
+    let data: Value = serde_json::from_str(&events.block().await.unwrap()[1].1).unwrap();
+    let changes = data["changes"].as_array().unwrap();
+    assert_eq!((changes.len(), changes[0]["element"].as_str()), (1, Some("a")));
+    assert_eq!(Events::open(&url, &target, Some("garbage")).await.err(), Some(400));
+    let group = member.follow_from(TREE, &marker).await.group().await;
+    assert_eq!(show(&group), ["C(a,E,7,m)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w55_other_methods_are_not_allowed() {
+    let cluster = Cluster::three().await;
+    let mut connection = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+    let answer = connection.post("/v1/watch?target=%2Fkv", "").await;
+    assert_eq!((answer.status, answer.headers["allow"].to_str().unwrap()), (405, "GET"));
+}
