@@ -59,6 +59,9 @@ impl Space for LeaseSpace {
         }
         let Some(id) = id(name) else { return Ok(None) };
         let id = LeaseId(id.cast_signed());
+        if id.is_deadline() {
+            return Ok(None);
+        }
         Ok(view.lease(id)?.map(|lease| ElementData::Lease { id, ttl_seconds: lease.ttl_seconds }))
     }
 

@@ -184,12 +184,6 @@ impl Client {
         self.send_to(node, request).await
     }
 
-    /// The node that is asked next.
-    pub(crate) fn node(&mut self) -> usize {
-        let any = self.rng.random_range(0..self.lab.targets.len());
-        self.pinned.unwrap_or(any)
-    }
-
     /// Sends a request to a node and records what became of it.
     pub(crate) async fn send_to(&mut self, node: usize, request: Request) -> Outcome {
         let clock = self.lab.recorder.clock;
