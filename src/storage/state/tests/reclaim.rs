@@ -207,7 +207,7 @@ fn commit_node(bed: &Bed, index: u64, address: Option<&str>) {
     }
     let body = CatalogBody::Table(CatalogTable::Nodes);
     let (topic, op) = (CatalogTopic::Table, CatalogOp::Register);
-    txn.set_catalog_events(vec![CatalogEvent { topic, op, key: "".into(), body }]);
+    txn.tell_catalog_events(vec![CatalogEvent { topic, op, key: "".into(), body }]);
     txn.end_command();
     txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
     txn.commit().unwrap();
