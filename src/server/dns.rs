@@ -78,7 +78,7 @@ async fn serve_udp(
 ) {
     let socket = Arc::new(socket);
     let mut answering = JoinSet::new();
-    // A longer packet is cut by the system, and then is no question.
+    // Of a longer packet the system gives the beginning alone.
     let mut packet = vec![0; DNS_REQUEST_BYTES_MAX];
     let drain = loop {
         let received = tokio::select! {

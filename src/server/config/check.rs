@@ -44,7 +44,7 @@ const WATCH: WatchConfig = WatchConfig {
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
 /// Consul's.
 const DATACENTER: &str = "dc1";
-/// Consul's; nothing listens unless it is wanted, for a second node on a machine would not start.
+/// Consul's.
 const DNS_DOMAIN: &str = "consul";
 /// Consul's: three addresses fit the smallest packet whatever their names are.
 const DNS_UDP_ANSWERS: u64 = 3;
@@ -216,6 +216,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let remote_datacenters = draft.consul_remote_datacenters.unwrap_or_default();
     let remote_datacenters = remote_datacenters_of(&remote_datacenters, &datacenter, &mut found);
     let dns = DnsConfig {
+        // Nothing listens unless it is wanted, for a second node on a machine would not start.
         listen: draft.dns_listen.flatten(),
         domain: draft.dns_domain.unwrap_or_else(|| DNS_DOMAIN.to_owned()),
         ttl: draft.dns_ttl.unwrap_or(Duration::ZERO),
