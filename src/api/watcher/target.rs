@@ -101,6 +101,9 @@ impl Target {
         let known = SPACES.iter().find(|(name, _)| name == first);
         let (space_name, space) = *known.ok_or_else(|| Invalid::Space(first.clone()))?;
         let mut name = rest.join("/");
+        if rest.iter().any(String::is_empty) {
+            return Err(NameError::EmptyPart.into());
+        }
         key_of(&name)?;
         let (parts_max, is_tree) = shape(space);
         if rest.len() > parts_max {

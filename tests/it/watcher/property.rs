@@ -21,6 +21,8 @@ use crate::cluster::{Cluster, Settings, within};
 const FOLLOWERS: u64 = 16;
 const ROUNDS: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often a follower to whom nothing comes looks whether it is over.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A key of a small tree, with neighbours that sort between a key and what is below it.
 fn key(random: &mut StdRng) -> String {
@@ -88,8 +90,9 @@ async fn follow(
         let mut groups = random.random_range(1..60);
         let slow = random.random_bool(0.3);
         while groups > 0 {
-            match stream.try_next().await {
-                Ok(Some(seen)) => {
+            // Nothing may be left to come.
+            match tokio::time::timeout(LOOK, stream.try_next()).await {
+                Ok(Ok(Some(seen))) => {
                     if view.take(seen) {
                         groups -= 1;
                         if slow {
@@ -101,7 +104,8 @@ async fn follow(
                         }
                     }
                 }
-                Ok(None) | Err(_) => break,
+                Ok(Ok(None) | Err(_)) => break,
+                Err(_) => {}
             }
             if over.load(Ordering::Acquire) && !is_over {
                 break;
