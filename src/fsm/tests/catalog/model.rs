@@ -310,7 +310,7 @@ fn check_all(store: &Store, model: &Model, heard: &Heard) -> Result<(), TestCase
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn commands_do_what_the_model_does(ops in prop::collection::vec(op(), 1..40)) {
