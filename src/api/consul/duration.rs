@@ -21,8 +21,11 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     if rest == "0" {
         return Some(Duration::ZERO);
     }
+    if rest.is_empty() {
+        return None;
+    }
     let mut total_ns = 0_u128;
-    while !rest.is_empty() || total_ns == 0 && rest.len() == text.len() {
+    while !rest.is_empty() {
         let whole_len = digits(rest);
         let (whole, after) = rest.split_at(whole_len);
         let (fraction, after) = match after.strip_prefix('.') {
@@ -99,6 +102,7 @@ mod tests {
             ("0s", Some(0)),
             ("2000000µs", Some(2000)),
             ("", None),
+            ("+", None),
             ("5", None),
             ("s", None),
             (".s", None),

@@ -92,11 +92,25 @@ fn pair(text: &str) -> Result<(String, String), String> {
     if key.is_empty() { Err("the key is empty".to_owned()) } else { Ok((key.to_owned(), value.to_owned())) }
 }
 
-/// Name and address of the member that answers.
-async fn member(cluster: &Cluster) -> Result<(String, String), CliError> {
+/// The node on which something is registered.
+#[derive(Debug)]
+struct On {
+    name: String,
+    address: String,
+    /// Empty if the node was named: then it is registered as it is said, else only if it is not there yet.
+    member_id: String,
+}
+
+/// The member that answers.
+async fn member(cluster: &Cluster) -> Result<On, CliError> {
     let own = Call::get("/v1/agent/self", &[]).send(cluster).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Ok((text(&own["Config"]["NodeName"]), text(&own["Member"]["Addr"])))
+    let config = &own["Config"];
+    Ok(On {
+        name: text(&config["NodeName"]),
+        address: text(&own["Member"]["Addr"]),
+        member_id: text(&config["NodeID"]),
+    })
 }
 
 fn object(pairs: &[(String, String)]) -> Value {
@@ -104,15 +118,12 @@ fn object(pairs: &[(String, String)]) -> Value {
 }
 
 pub(crate) async fn register(args: RegisterArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
-    let (node, address, is_own) = match (&args.node, &args.node_address) {
-        (Some(node), Some(address)) => (node.clone(), address.clone(), false),
-        _ => {
-            let (node, address) = member(cluster).await?;
-            (node, address, true)
-        }
+    let on = match (&args.node, &args.node_address) {
+        (Some(name), Some(address)) => On { name: name.clone(), address: address.clone(), member_id: String::new() },
+        _ => member(cluster).await?,
     };
-    let body = body(&args, &node, &address, is_own);
-    let done = Call::put("/v1/catalog/register", &body).send(cluster).await?;
+    let done = Call::put("/v1/catalog/register", &body(&args, &on)).send(cluster).await?;
+    let node = &on.name;
     let mut out = std::io::stdout().lock();
     match (client.write_out, &args.service) {
         (WriteOut::Json, _) => print_json(&mut out, &done),
@@ -129,8 +140,12 @@ fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
 }
 
 /// What is sent: a node that is not this command's business is left as it is.
-fn body(args: &RegisterArgs, node: &str, address: &str, is_own: bool) -> Value {
-    let mut body = json!({ "Node": node, "Address": address, "SkipNodeUpdate": is_own });
+fn body(args: &RegisterArgs, on: &On) -> Value {
+    let node = &on.name;
+    let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": !on.member_id.is_empty() });
+    if !on.member_id.is_empty() {
+        body["ID"] = on.member_id.as_str().into();
+    }
     if !args.node_meta.is_empty() {
         body["NodeMeta"] = object(&args.node_meta);
     }
@@ -164,7 +179,7 @@ fn body(args: &RegisterArgs, node: &str, address: &str, is_own: bool) -> Value {
 pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let node = match &args.node {
         Some(node) => node.clone(),
-        None => member(cluster).await?.0,
+        None => member(cluster).await?.name,
     };
     let mut body = json!({ "Node": node });
     let what = match (&args.id, &args.check) {
@@ -198,6 +213,10 @@ mod tests {
         args: RegisterArgs,
     }
 
+    fn on(name: &str, address: &str, member_id: &str) -> On {
+        On { name: name.to_owned(), address: address.to_owned(), member_id: member_id.to_owned() }
+    }
+
     fn parsed(line: &str) -> RegisterArgs {
         Line::try_parse_from(line.split(' ')).unwrap().args
     }
@@ -206,9 +225,9 @@ mod tests {
     fn an_instance_goes_to_the_member_that_is_asked() {
         let args = parsed("register web --port 80 --tag a --tag b --meta v=1 --status passing --ttl 10s");
         assert_eq!(
-            body(&args, "node1", "127.0.0.1", true),
+            body(&args, &on("node1", "127.0.0.1", "id")),
             json!({
-                "Node": "node1", "Address": "127.0.0.1", "SkipNodeUpdate": true,
+                "ID": "id", "Node": "node1", "Address": "127.0.0.1", "SkipNodeUpdate": true,
                 "Service": {"Service": "web", "ID": "web", "Tags": ["a", "b"], "Meta": {"v": "1"}, "Port": 80},
                 "Check": {
                     "CheckID": "service:web", "Name": "Service 'web' check", "Status": "passing", "Output": "",
@@ -223,7 +242,7 @@ mod tests {
         let args =
             parsed("register web --id web-2 --address 10.0.0.9 --node n1 --node-address 10.0.0.1 --node-meta r=1");
         assert_eq!(
-            body(&args, "n1", "10.0.0.1", false),
+            body(&args, &on("n1", "10.0.0.1", "")),
             json!({
                 "Node": "n1", "Address": "10.0.0.1", "SkipNodeUpdate": false, "NodeMeta": {"r": "1"},
                 "Service": {"Service": "web", "ID": "web-2", "Tags": [], "Meta": {}, "Address": "10.0.0.9"},
