@@ -277,9 +277,12 @@ fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeM
     })
 }
 
-/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`.
+/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.
 fn remote_datacenters(text: &str, here: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
     let mut found = BTreeMap::new();
+    if text == "none" {
+        return Ok(found);
+    }
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (name, endpoints) = entry.split_once('=').ok_or_else(|| format!("{entry:?} has no ="))?;
         if !is_dns_label(name) || name == here {

@@ -290,8 +290,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "consul.remote-datacenters",
-        form: "NAME=HOST:PORT+…,…",
-        default: "none are known",
+        form: "NAME=HOST:PORT+…,…|none",
+        default: "none",
         help: "Other clusters, to which subscriptions that name their datacenter are forwarded",
         put: Put::Text(|d, v| d.consul_remote_datacenters = Some(v)),
     },

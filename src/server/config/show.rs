@@ -86,8 +86,11 @@ const TOLD_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.ini
 /// What only a node that joins has settings for.
 const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
 
-/// `NAME=HOST:PORT+HOST:PORT,NAME=…`
+/// `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.
 fn remote_datacenters(consul: &ConsulConfig) -> String {
+    if consul.remote_datacenters.is_empty() {
+        return "none".to_owned();
+    }
     let entries = consul.remote_datacenters.iter().map(|(name, endpoints)| format!("{name}={}", endpoints.join("+")));
     entries.collect::<Vec<_>>().join(",")
 }
@@ -123,6 +126,7 @@ mod tests {
             &[("quota.backend-bytes", "off"), ("quota.auto-disarm", "true"), ("storage.block-cache", "1000B")],
             &[("node.id", "2"), ("cluster.initial", list), ("raft.heartbeat", "55ms"), ("log.format", "json")],
             &[("dns.listen", "127.0.0.1:8600"), ("dns.ttl", "90s"), ("dns.domain", "svc.example.com")],
+            &[("consul.datacenter", "dc3"), ("consul.remote-datacenters", "dc1=a:1+b:2,dc2=c:3")],
             &[("join", "10.0.0.1:2379,http://h:1"), ("learner", "true")],
             &[("watch.progress-interval", "90s"), ("quota.backend-bytes", "1025KiB"), ("log.level", "info,h2=off")],
         ];

@@ -624,7 +624,7 @@ mod tests {
         for len in 0..11 {
             assert_eq!(decode_history(&bytes[..len]), None, "cut to {len}");
         }
-        for (place, byte) in [(0, 2), (1, 9), (2, 0)] {
+        for (place, byte) in [(0, 2), (1, 255), (2, 0)] {
             let mut wrong = bytes.clone();
             wrong[place] = byte;
             assert_eq!(decode_history(&wrong), None, "byte {place} is {byte}");

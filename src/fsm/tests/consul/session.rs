@@ -1,6 +1,7 @@
 //! Sessions: how they end, and what ends with them.
 
 use super::*;
+use crate::types::catalog::{CatalogCommand, Check, CheckStatus, Node, Registration};
 use crate::types::consul::{SessionBehavior, SessionRefusal};
 use crate::types::{LeaseRevoke, Outcome, Refusal};
 
@@ -95,7 +96,17 @@ fn a_lock_waits_for_its_delay() {
 
 #[test]
 fn sessions_are_found_by_node() {
-    let mut bed = Bed::new();
+    let node = Node { name: "other".to_owned(), address: "10.0.0.2".to_owned(), ..Node::default() };
+    let check = Check {
+        node: "other".to_owned(),
+        id: "c".to_owned(),
+        name: "c".to_owned(),
+        status: CheckStatus::Passing,
+        ..Check::default()
+    };
+    let mut registration = Registration { node, checks: vec![check], ..Registration::default() };
+    registration.complete().unwrap();
+    let mut bed = Bed::with([Command::Catalog(CatalogCommand::Register(Box::new(registration)))]);
     bed.session(session("s"));
     bed.session(Session { node: "other".to_owned(), node_checks: vec!["c".to_owned()], ..session("t") });
     let db = bed.store.current();
@@ -104,5 +115,5 @@ fn sessions_are_found_by_node() {
     assert_eq!(view.node_sessions("other").unwrap(), ["t"]);
     assert_eq!(view.check_sessions("other", "c").unwrap(), ["t"]);
     assert!(view.check_sessions("n", "c").unwrap().is_empty());
-    assert_eq!(view.session("t").unwrap().unwrap().created, LogIndex(2));
+    assert_eq!(view.session("t").unwrap().unwrap().created, LogIndex(3));
 }
