@@ -318,6 +318,19 @@ mod tests {
     }
 
     #[test]
+    fn anything_is_followed_by_its_path() {
+        for (line, is_good) in [
+            ("headwater follow /", true),
+            ("headwater follow /kv/app --recursive --from now -w json", true),
+            ("headwater follow /kv/app -r --from AcLy --markers", true),
+            ("headwater follow", false),
+            ("headwater bench follow --followers 10 --slow 1 --rate 0", true),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
+        }
+    }
+
+    #[test]
     fn client_options_go_before_or_after_the_command() {
         for line in
             ["headwater --endpoints a:1,b:2 get k -w json", "headwater get k --endpoints a:1,b:2 --write-out json"]

@@ -192,9 +192,9 @@ impl Node {
     ) -> Result<EntityWatch, EntityError> {
         let watched = registry.get(scope, encoder, &self.inner.events, &self.inner.store);
         let follower = match start {
-            EntityStart::State => self.from_state(ctx, watched, session).await?,
-            EntityStart::Now => self.from_now(watched, session)?,
-            EntityStart::After(position) => self.from_position(watched, position, session)?,
+            EntityStart::State => self.begin_with_state(ctx, watched, session).await?,
+            EntityStart::Now => self.begin_now(watched, session)?,
+            EntityStart::After(position) => self.go_on_after(watched, position, session)?,
         };
         Ok(EntityWatch { follower: Box::new(follower) })
     }
@@ -206,7 +206,11 @@ impl Node {
         EntityPosition { epoch: self.epoch().unwrap_or(StoreEpoch(0)), index }
     }
 
-    fn from_now<S: Space>(&self, watched: Arc<Watched<S>>, session: &Arc<Session>) -> Result<Follower<S>, EntityError> {
+    fn begin_now<S: Space>(
+        &self,
+        watched: Arc<Watched<S>>,
+        session: &Arc<Session>,
+    ) -> Result<Follower<S>, EntityError> {
         let at = self.reached();
         let subscription = subscribe(self, &watched, Start::After(at.index), session)?;
         let skipped = ElementChange { element: String::new(), state: ElementState::Skipped };
@@ -214,7 +218,7 @@ impl Node {
         Ok(Follower { watched, subscription, phase: Phase::First(first) })
     }
 
-    fn from_position<S: Space>(
+    fn go_on_after<S: Space>(
         &self,
         watched: Arc<Watched<S>>,
         position: EntityPosition,
@@ -236,7 +240,7 @@ impl Node {
         Ok(Follower { watched, subscription, phase: Phase::Missed { through: at.index, held: None } })
     }
 
-    async fn from_state<S: Space>(
+    async fn begin_with_state<S: Space>(
         &self,
         ctx: &RequestContext,
         watched: Arc<Watched<S>>,
