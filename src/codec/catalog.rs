@@ -514,3 +514,7 @@ fn read_event(event: pb::CatalogEvent) -> Result<RecordedEvent, CodecError> {
         body,
     })
 }
+
+#[cfg(test)]
+#[path = "catalog_tests.rs"]
+mod tests;

@@ -1,5 +1,5 @@
 //! What each command does: the one place where the rules of spec etcd §1, §3 and §7.5 and of spec
-//! consul §5.6 to §5.10 and §8.3 live. One command, one file.
+//! consul §2, §5.6 to §5.10 and §8.3 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment, hash order or thread; the
 //! lints at the top see to it. Invariant: the state after a command, and its outcome, follow from (state before, log

@@ -6,7 +6,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{Consistency, Inner, Node, NodeError, Read, RequestContext};
+use super::{Consistency, Inner, Node, NodeError, Read, RequestContext, tasks};
 use crate::types::{Alarm, AlarmKind, AlarmSet, Command, Outcome, Quota, SetAlarm};
 
 /// How often the leader looks at quota and alarms.
@@ -64,11 +64,9 @@ impl Node {
 
 /// While this node leads: makes its quota the one that counts, and takes alarms back if it is told to.
 pub(super) async fn keep_quota(inner: Weak<Inner>) {
-    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
-    if serving.wait_for(|serving| *serving).await.is_err() {
+    if !tasks::once_serving(&inner).await {
         return;
     }
-    drop(serving);
     loop {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };

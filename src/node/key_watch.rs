@@ -11,7 +11,7 @@ use crate::node::Consistency;
 use crate::storage::state::{StateReader, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
 use crate::stream::{
-    CloseReason, EventPublisher, FeedStats, Item, Kv, ListingError, Session, Start, StatePoint, Subscription,
+    CloseReason, EventPublisher, Feed, FeedStats, Item, Kv, ListingError, Session, Start, StatePoint, Subscription,
 };
 use crate::types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
@@ -31,14 +31,20 @@ pub struct WatchQuery {
 
 /// A watch on an interval of keys. Reading never waits: the session tells when there may be something.
 pub struct KeyWatch {
+    store: Arc<StateStore>,
+    feed: Arc<Feed<Kv>>,
+    session: Arc<Session>,
+    token: u64,
     subscription: Subscription<Kv>,
+    started: Revision,
+    /// The first revision that is still wanted.
     from: Revision,
 }
 
 impl KeyWatch {
     /// Begins a watch on a state and what is published of it.
     pub(crate) fn open(
-        store: &StateStore,
+        store: &Arc<StateStore>,
         events: &EventPublisher,
         query: WatchQuery,
         session: &Arc<Session>,
@@ -48,8 +54,11 @@ impl KeyWatch {
             None => Start::Now,
             Some(revision) => start_of(store, revision)?,
         };
-        let subscription = events.kv().subscribe(query.range, start, session, token)?;
-        Ok(Self { subscription, from: query.start.unwrap_or_default() })
+        let (store, feed, session) = (Arc::clone(store), Arc::clone(events.kv()), Arc::clone(session));
+        let subscription = feed.subscribe(query.range, start, &session, token)?;
+        let started = subscription.started().revision;
+        let from = query.start.unwrap_or_else(|| started.next());
+        Ok(Self { store, feed, session, token, subscription, started, from })
     }
 
     /// The next revision that touches the interval. `None` means that there is nothing now: the session gets the token when
@@ -68,17 +77,38 @@ impl KeyWatch {
     ///
     /// The reason for which the watch has ended.
     pub fn try_next_through(&mut self, limit: LogIndex) -> Result<Option<Item<Kv>>, CloseReason> {
-        while let Some(item) = self.subscription.try_next_through(limit)? {
-            if item.commit().revision().is_some_and(|revision| revision >= self.from) {
-                return Ok(Some(item));
+        loop {
+            match self.subscription.try_next_through(limit) {
+                Ok(Some(item)) => {
+                    if let Some(revision) = item.commit().revision().filter(|revision| *revision >= self.from) {
+                        self.from = revision.next();
+                        return Ok(Some(item));
+                    }
+                }
+                Ok(None) => return Ok(None),
+                // On a member that is behind the start lies in the future, and what was compacted lies before it.
+                Err(CloseReason::Compacted { revision }) if revision <= self.from => self.begin_again()?,
+                Err(reason) => return Err(reason),
             }
         }
-        Ok(None)
+    }
+
+    /// Subscribes anew from the first revision that is still wanted.
+    fn begin_again(&mut self) -> Result<(), CloseReason> {
+        let range = self.subscription.subject().clone();
+        let start = start_of(&self.store, self.from).map_err(|error| match error {
+            NodeError::Refused(Refusal::Compacted { compact_revision }) => {
+                CloseReason::Compacted { revision: compact_revision }
+            }
+            error => CloseReason::Failed(error.to_string()),
+        })?;
+        self.subscription = self.feed.subscribe(range, start, &self.session, self.token)?;
+        Ok(())
     }
 
     /// The store's revision when the watch began: without a start, later ones are what it yields.
     pub fn started(&self) -> Revision {
-        self.subscription.started().revision
+        self.started
     }
 
     /// Whether it has yielded everything up to `index`, which was asked for before ([`Node::watch_point`]).
@@ -251,8 +281,12 @@ fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Feed, FeedOptions};
-    use crate::types::CommitEvents;
+    use crate::fsm;
+    use crate::node::StateHistory;
+    use crate::storage::StateOptions;
+    use crate::storage::state::AppliedState;
+    use crate::stream::{Feed, FeedOptions, Publisher};
+    use crate::types::{Command, CommitEvents, Compact, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice};
 
     /// Changes of a key that was there before.
     fn items(count: u64) -> Vec<Item<Kv>> {
@@ -294,5 +328,80 @@ mod tests {
         // One always fits, and small ones do not end a batch.
         assert_eq!(resolve(&items, 0, |_| Ok(())).unwrap(), 1);
         assert_eq!(resolve(&items[3..], 3_000_000, look_up(10)).unwrap(), 97);
+    }
+
+    /// A store that publishes what is written to it to feeds that keep little.
+    struct Bed {
+        _dir: tempfile::TempDir,
+        store: Arc<StateStore>,
+        events: EventPublisher,
+        applied: u64,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Arc::new(StateStore::open(dir.path(), &StateOptions::default()).unwrap());
+            let options = FeedOptions { window_items_max: 2, ..FeedOptions::default() };
+            let events = EventPublisher::new(StatePoint::default(), options);
+            tokio::spawn(events.kv().wake_readers());
+            let history = StateHistory::new(Arc::clone(&store), events.kv());
+            tokio::spawn(events.kv().serve_catch_up(Arc::new(history)));
+            Self { _dir: dir, store, events, applied: 0 }
+        }
+
+        fn apply(&mut self, command: Command) {
+            self.applied += 1;
+            let index = LogIndex(self.applied);
+            let db = self.store.current();
+            let mut txn = self.store.begin(&db).unwrap();
+            fsm::apply(&mut txn, Term(1), index, &Proposal { unix_ms: 0, command }, false).unwrap();
+            txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+            let committed = txn.commit().unwrap();
+            self.events.publish(committed.events);
+        }
+
+        /// Revision 2 is the first that a put makes.
+        fn put_through(&mut self, revision: i64) {
+            while self.store.current().head().revision < Revision(revision) {
+                let value = ValueChoice::Set("v".into());
+                let lease = LeaseChoice::Set(LeaseId::NONE);
+                self.apply(Command::Put(Put { key: "k".into(), value, lease, prev_kv: false }));
+            }
+        }
+    }
+
+    /// Every revision that there is to read by now.
+    async fn read(watch: &mut KeyWatch, session: &Session, bed: &Bed) -> Result<Vec<i64>, CloseReason> {
+        let mut revisions = Vec::new();
+        loop {
+            while let Some(item) = watch.try_next()? {
+                revisions.push(item.commit().revision().unwrap().get());
+            }
+            if watch.is_through(LogIndex(bed.applied)) {
+                return Ok(revisions);
+            }
+            session.raised().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_compacted_before_the_start_of_a_watch_does_not_end_it() {
+        let mut bed = Bed::new();
+        let session = Session::new();
+        // A client that was told all up to 29 elsewhere comes to a member that is behind, and reads nothing for a while.
+        let query = WatchQuery { range: KeyRange::all(), start: Some(Revision(30)) };
+        let mut watch = KeyWatch::open(&bed.store, &bed.events, query, &session, 0).unwrap();
+        bed.put_through(20);
+        bed.apply(Command::Compact(Compact { revision: Revision(15) }));
+        assert_eq!(read(&mut watch, &session, &bed).await, Ok(vec![]));
+        bed.put_through(33);
+        bed.apply(Command::Compact(Compact { revision: Revision(30) }));
+        assert_eq!(read(&mut watch, &session, &bed).await, Ok(vec![30, 31, 32, 33]));
+        // What it has not read yet is something else.
+        bed.put_through(40);
+        bed.apply(Command::Compact(Compact { revision: Revision(38) }));
+        let ended = read(&mut watch, &session, &bed).await;
+        assert_eq!(ended, Err(CloseReason::Compacted { revision: Revision(38) }));
     }
 }

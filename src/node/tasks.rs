@@ -29,13 +29,18 @@ pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) 
     }
 }
 
+/// Waits until the node serves; `false` if it stops before.
+pub(super) async fn once_serving(inner: &Weak<Inner>) -> bool {
+    // Whoever waits must not keep the node from stopping.
+    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return false };
+    serving.wait_for(|serving| *serving).await.is_ok()
+}
+
 /// The leader of a store without a lineage gives it one; of several proposals the first counts.
 pub(super) async fn name_epoch(inner: Weak<Inner>) {
-    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
-    if serving.wait_for(|serving| *serving).await.is_err() {
+    if !once_serving(&inner).await {
         return;
     }
-    drop(serving);
     loop {
         let Some(inner) = inner.upgrade() else { return };
         if inner.store.current().head().epoch.is_some() {

@@ -12,6 +12,7 @@ use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::watch_client::WatchClient;
 use headwater::pb::mvccpb;
+use headwater::pb::pbresource::resource_service_client::ResourceServiceClient;
 use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
@@ -22,8 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// A connection to a node that is cut off or frozen must be given up in time.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 const INDETERMINATE: &str = "headwater-indeterminate";
-const INDEX: &str = "headwater-index";
-const MIN_INDEX: &str = "headwater-min-index";
+pub(crate) const INDEX: &str = "headwater-index";
+pub(crate) const MIN_INDEX: &str = "headwater-min-index";
 
 /// A node that can be asked; cheap to clone, connects when it is first needed.
 #[derive(Clone)]
@@ -72,6 +73,10 @@ impl Target {
         *self.inner.channel.lock() = None;
     }
 
+    pub(crate) async fn resources(&self) -> Result<ResourceServiceClient<Channel>, String> {
+        Ok(ResourceServiceClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
+    }
+
     pub(crate) async fn maintenance(&self) -> Result<MaintenanceClient<Channel>, String> {
         Ok(MaintenanceClient::new(self.channel().await?))
     }
@@ -105,12 +110,12 @@ impl Target {
 }
 
 /// Whether the connection, not the server, made this status.
-fn is_broken(status: &Status) -> bool {
+pub(crate) fn is_broken(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
 /// What a status means for the request (README, "When something goes wrong"; ARCHITECTURE.md §3).
-fn judge(status: &Status) -> Outcome {
+pub(crate) fn judge(status: &Status) -> Outcome {
     let text = match std::error::Error::source(status) {
         Some(source) => innermost(source),
         None => format!("{} ({:?})", status.message(), status.code()),
@@ -197,7 +202,7 @@ async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<
     }
 }
 
-fn with_deadline<T>(message: T, timeout: Duration) -> tonic::Request<T> {
+pub(crate) fn with_deadline<T>(message: T, timeout: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(timeout);
     request

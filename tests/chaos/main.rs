@@ -16,6 +16,7 @@ mod history;
 mod patience;
 mod raft_log;
 mod report;
+mod resource;
 mod rig;
 mod run;
 mod timeline;

@@ -7,14 +7,16 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use serde::Serialize;
 
 use crate::args::Plan;
 use crate::check::crash::Life;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
-use crate::check::{Finding, Findings, crash, durable, elle, lease, linear, lock, raft, replay, set, watch};
+use crate::check::{Finding, Findings, crash, durable, elle, lease, linear, lock, owners, raft, replay, set, watch};
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::Entry;
+use crate::resource::{Deed, Found};
 use crate::rig::Mark;
 use crate::timeline;
 
@@ -57,6 +59,9 @@ pub(crate) struct Evidence<'a> {
     pub until: i64,
     pub sets: Vec<(usize, BTreeSet<String>)>,
     pub leases: BTreeSet<i64>,
+    /// What was done to resources, and what each member has of them.
+    pub deeds: Vec<Deed>,
+    pub resources: Vec<(usize, Vec<Found>)>,
     /// What each member's disk holds of the Raft log.
     pub raft_logs: Vec<(usize, Vec<Entry>)>,
     pub lives: Vec<Life>,
@@ -114,6 +119,7 @@ impl Evidence<'_> {
                 _ => lease::check(records, &log, &heard, &self.leases),
             },
             lock::check(&log),
+            owners::check(&self.deeds, &self.resources),
             crash::check(&self.lives),
             self.usage_check(),
             outage::check(records, &self.windows),
@@ -202,18 +208,23 @@ impl Evidence<'_> {
     fn keep(&self, all: &[Findings], text: &str) -> anyhow::Result<()> {
         let dir = &self.plan.dir;
         write_file(dir, "report.txt", format!("seed {}\n{}\n{text}", self.plan.seed, self.plan.again).as_bytes())?;
-        let mut lines = Vec::new();
-        for watcher in self.watchers.iter().chain(&self.pasts) {
-            serde_json::to_writer(&mut lines, watcher)?;
-            lines.write_all(b"\n")?;
-        }
-        write_file(dir, "watchers.jsonl", &lines)?;
+        write_file(dir, "watchers.jsonl", &json_lines(self.watchers.iter().chain(&self.pasts))?)?;
+        write_file(dir, "resources.jsonl", &json_lines(&self.deeds)?)?;
         let picture =
             timeline::picture(&self.records, &self.marks, &self.windows, &self.usage, self.plan.nodes, self.ends);
         write_file(dir, "timeline.html", timeline::page(&self.plan.again, &picture, all, text).as_bytes())?;
         println!("timeline {}", dir.join("timeline.html").display());
         Ok(())
     }
+}
+
+fn json_lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for value in values {
+        serde_json::to_writer(&mut lines, &value)?;
+        lines.write_all(b"\n")?;
+    }
+    Ok(lines)
 }
 
 fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<()> {

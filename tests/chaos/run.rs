@@ -25,9 +25,10 @@ use crate::history::{Clock, Freshness, Outcome, Recorder, Request, WatchLog};
 use crate::patience::{Patience, within};
 use crate::raft_log::{self, Entry};
 use crate::report::{Evidence, Usage, Verdict};
+use crate::resource::{self, Found};
 use crate::rig::net::Kind as Network;
 use crate::rig::{PATIENCE, Rig, RigOptions, tool};
-use crate::work::{Client, Control, Lab, watch};
+use crate::work::{Client, Control, Lab, REQUEST_TIMEOUT, watch};
 
 /// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
 const WARM_UP: Duration = Duration::from_secs(6);
@@ -151,6 +152,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         pace: pace(plan.duration),
         watchers: watch::Watchers::default(),
         values: Arc::default(),
+        deeds: Arc::default(),
     };
     watch::start_collectors(&lab);
     let mut clients = JoinSet::new();
@@ -200,6 +202,8 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         until: settled.until,
         sets: settled.sets,
         leases: settled.leases,
+        deeds: lab.deeds.snapshot(),
+        resources: settled.resources,
         raft_logs: settled.raft_logs,
         lives: rig.lives(),
         windows: struck.windows,
@@ -308,6 +312,7 @@ struct Settled {
     pasts: Vec<WatchLog>,
     sets: Vec<(usize, BTreeSet<String>)>,
     leases: BTreeSet<i64>,
+    resources: Vec<(usize, Vec<Found>)>,
     raft_logs: Vec<(usize, Vec<Entry>)>,
 }
 
@@ -347,10 +352,44 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     for (node, target) in lab.targets.iter().enumerate() {
         settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, patience).await);
     }
+    match resources(lab).await {
+        Ok(found) => settled.resources = found,
+        Err(why) => findings.add(Finding::new("resources could not be listed", why)),
+    }
     if let Err(error) = equal_hashes(rig, settled.until).await {
         findings.add(Finding::new("the members differ", format!("{error:#}")));
     }
     settled
+}
+
+/// What each member has of resources once no owner is missing, or for as long as reaping may take.
+async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<Found>)>, String> {
+    if lab.deeds.snapshot().is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut patience = Patience::new(SETTLE_MAX);
+    let index = loop {
+        let is_over = patience.is_over();
+        match resource::all(&lab.targets[0], 0, REQUEST_TIMEOUT).await {
+            Ok((index, found)) => {
+                let lives: BTreeSet<&resource::Life> = found.iter().map(|found| &found.life).collect();
+                let has_owner = |found: &Found| found.owner.as_ref().is_none_or(|owner| lives.contains(owner));
+                if is_over || found.iter().all(has_owner) {
+                    break index;
+                }
+            }
+            Err(why) if is_over => return Err(why),
+            Err(_) => {}
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let mut members = Vec::new();
+    for (node, target) in lab.targets.iter().enumerate() {
+        let (_, found) =
+            resource::all(target, index, SETTLE_MAX).await.map_err(|why| format!("node {}: {why}", node + 1))?;
+        members.push((node, found));
+    }
+    Ok(members)
 }
 
 /// Ends every node and reads what it has on its disk.

@@ -13,6 +13,9 @@ use rand::{Rng, SeedableRng};
 use super::world::{Control, Phase, World};
 use super::{ms, us};
 use crate::fsm;
+use crate::types::catalog::{
+    CatalogCommand, Check, CheckStatus, Deregistered, Deregistration, Node, Registration, Service,
+};
 use crate::types::{
     Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseAttach,
     LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Put, RangeQuery, Revision, Txn, TxnOp, ValueChoice,
@@ -103,7 +106,7 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
         let range = if rng.random() { KeyRange::One(key) } else { KeyRange::prefix(key) };
         DeleteRange { range, prev_kv: rng.random() }
     };
-    match rng.random_range(0..20) {
+    match rng.random_range(0..24) {
         0..=7 => Command::Put(put(rng)),
         8..=9 => Command::DeleteRange(delete(rng)),
         10..=13 => {
@@ -121,6 +124,7 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
         }
         14..=15 => Command::LeaseGrant(LeaseGrant { id: lease(rng), ttl_seconds: 60 }),
         16 => Command::LeaseRevoke(LeaseRevoke { id: lease(rng) }),
+        20..=23 => Command::Catalog(catalog_command(rng)),
         17..=18 => Command::LeaseAttach(LeaseAttach { id: lease(rng), key: key(rng) }),
         _ => {
             let known = world.ops.lock().iter().rev().find_map(|op| Some(op.acknowledged()?.revision.get()));
@@ -128,6 +132,26 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
             Command::Compact(Compact { revision: Revision(revision) })
         }
     }
+}
+
+/// Registers or deregisters one of a few instances, whose checks come and fail.
+fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
+    let node = format!("n{}", rng.random_range(1..=2));
+    let name = ["web", "api"].choose(rng).unwrap().to_string();
+    if rng.random_range(0..3) == 0 {
+        let what = if rng.random() { Deregistered::Node } else { Deregistered::Service(name) };
+        return CatalogCommand::Deregister(Box::new(Deregistration { node, what, guard: None }));
+    }
+    let status = *CheckStatus::ALL.choose(rng).unwrap();
+    let check = Check { id: "alive".to_owned(), service_id: name.clone(), status, ..Check::default() };
+    let mut registration = Registration {
+        node: Node { name: node, address: format!("10.0.0.{}", rng.random_range(1..=2)), ..Node::default() },
+        service: rng.random::<bool>().then(|| Service { name, ..Service::default() }),
+        checks: vec![check],
+        ..Registration::default()
+    };
+    registration.complete().expect("invariant: it may be proposed");
+    CatalogCommand::Register(Box::new(registration))
 }
 
 /// Writes; whom to ask next, if that is known.

@@ -227,10 +227,8 @@ mod tests {
         .unwrap();
         let session = &create.session;
         assert!(!create.default_check && create.node_required);
-        assert_eq!(
-            (&session.node_checks[..], &session.service_checks[..]),
-            (&["a".into(), "b".into()][..], &["c".into()][..])
-        );
+        assert_eq!(session.node_checks, ["a", "b"]);
+        assert_eq!(session.service_checks, ["c"]);
         assert_eq!((session.ttl_ms, session.ttl.as_str(), session.lock_delay_ms), (10_000, "10s", 60_000));
         assert!(!created(&json!({"NodeChecks": []})).unwrap().default_check);
     }

@@ -10,22 +10,13 @@ use super::request::Path;
 use crate::node::{KnownType, Node, NodeError, RequestContext, TypeMap};
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::schema::TypeSchema;
-use crate::types::resource::{ResourceType, Scope, Type, builtin_types};
+use crate::types::resource::{Scope, Type, builtin_registrations};
 
 /// What reads and writes the data of the types that are always there.
 static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
-    let compiled = builtin_types().map(|(type_, scope, message)| {
-        let registration = ResourceType {
-            type_: type_.clone(),
-            scope,
-            message: message.to_owned(),
-            descriptor_set: PUBLIC_DESCRIPTORS.into(),
-            defaults_json: String::new(),
-            rules: Vec::new(),
-            dont_map_http: false,
-            description: String::new(),
-        };
-        (type_, TypeSchema::compile(&registration).expect("types that were compiled in"))
+    let compiled = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| {
+        let schema = TypeSchema::compile(&registration).expect("types that were compiled in");
+        (registration.type_, schema)
     });
     compiled.into()
 });

@@ -27,6 +27,7 @@ use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
+use resource::ResourceListArgs;
 use subscribe::SubscribeArgs;
 use watch::{WatchArgs, WatchLatencyArgs};
 use workload::{Keys, Kind, Workload};
@@ -55,6 +56,8 @@ enum WorkloadArgs {
     Mixed(LoadArgs),
     /// Read and write typed resources, --rw-ratio reads for each write; registers the type bench.v1.Item
     Resource(LoadArgs),
+    /// List many resources as one view, and let many connections begin to watch them at once
+    ResourceList(ResourceListArgs),
     /// Grant leases and keep leases alive, --keep-alives for each grant
     Lease(LeaseArgs),
     /// Let very many leases run out together: are they gone in time, and how fast are puts meanwhile?
@@ -139,6 +142,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
     let (kind, load) = match args.workload {
         WorkloadArgs::Lease(args) => return lease::run(args, endpoints, client),
         WorkloadArgs::LeaseExpiry(args) => return lease::expiry(args, endpoints, client),
+        WorkloadArgs::ResourceList(args) => return resource::list(args, endpoints, client),
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
         WorkloadArgs::Subscribe(args) => return subscribe::run(args, endpoints, client),

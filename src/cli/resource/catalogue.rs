@@ -10,7 +10,7 @@ use crate::cli::error::CliError;
 use crate::controller::wire;
 use crate::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource};
 use crate::schema::{SchemaError, TypeSchema, struct_to_json};
-use crate::types::resource::{ResourceType, Rule, Scope, Type, builtin_types};
+use crate::types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
 
 /// Resources that one answer brings, count: a cluster may have more types than one message should hold.
 pub(super) const PAGE_SIZE: usize = 500;
@@ -51,19 +51,7 @@ pub(super) struct Catalogue {
 impl Catalogue {
     /// What every cluster has.
     pub(super) fn builtin() -> Self {
-        let types = builtin_types().map(|(type_, scope, message)| {
-            let registration = ResourceType {
-                type_,
-                scope,
-                message: message.to_owned(),
-                descriptor_set: PUBLIC_DESCRIPTORS.into(),
-                defaults_json: String::new(),
-                rules: Vec::new(),
-                dont_map_http: false,
-                description: "always there".to_owned(),
-            };
-            KnownType::new(registration, true)
-        });
+        let types = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| KnownType::new(registration, true));
         Self { types: types.into() }
     }
 

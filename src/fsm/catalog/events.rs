@@ -51,7 +51,7 @@ type Marks = BTreeMap<Bytes, Mark>;
 
 /// Writes rows, query indexes and events.
 pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -> Result<(), StorageError> {
-    let mut marks = mark(txn, &changes)?;
+    let marks = mark(txn, &changes)?;
     let names = names(txn, &changes)?;
     let nodes = nodes(&changes);
     let tables = tables(&changes);
@@ -61,7 +61,7 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -
     put(txn, changes.checks);
     put(txn, changes.gateways);
 
-    let mut events = emit(txn, &mut marks)?;
+    let mut events = emit(txn, marks)?;
     for (name, was_in_use) in names {
         let op = match (was_in_use, txn.is_name_in_use(&name)?) {
             (false, true) => CatalogOp::Register,
@@ -178,15 +178,24 @@ fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>,
     Ok(names)
 }
 
+/// An instance that is there after the command, and whom to tell of it.
+struct Arrival {
+    /// The subject of its service, if that must hear of it.
+    service: Option<String>,
+    /// Subjects in the mesh.
+    mesh: Vec<String>,
+}
+
 /// The emission pass (spec: consul §2.3). Looks at the state after the command.
-fn emit(txn: &WriteTxn<'_>, marks: &mut Marks) -> Result<Vec<CatalogEvent>, StorageError> {
+fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageError> {
     let mut events = Vec::new();
     let mut add = |topic, op, key: &str, instance: &Arc<CheckServiceNode>| {
         let body = CatalogBody::Instance(Arc::clone(instance));
         events.push(CatalogEvent { topic, op, key: key.into(), body });
     };
+    let (mut keys, mut arrivals) = (Vec::new(), Vec::new());
     for (key, mark) in marks {
-        let after = txn.row::<Service>(key)?.map(|stored| stored.row);
+        let after = txn.row::<Service>(&key)?.map(|stored| stored.row);
         let name_after = after.as_ref().map(|service| canonical(&service.name));
         let left = mark.before.as_ref().filter(|before| name_after.as_ref() != Some(&canonical(&before.name)));
         let mesh_after = match &after {
@@ -207,14 +216,19 @@ fn emit(txn: &WriteTxn<'_>, marks: &mut Marks) -> Result<Vec<CatalogEvent>, Stor
                 add(CatalogTopic::ServiceHealthConnect, CatalogOp::Deregister, name, &gone);
             }
         }
-        let mesh_comes = mesh_after.iter().filter(|name| mark.is_concerned || mark.mesh_changed.contains(*name));
-        let mesh_comes: Vec<&String> = mesh_comes.collect();
-        let Some(name) = name_after.filter(|_| mark.is_concerned || !mesh_comes.is_empty()) else { continue };
-        let instance = txn.with_node_and_checks(std::slice::from_ref(key))?.remove(0);
-        if mark.is_concerned {
-            add(CatalogTopic::ServiceHealth, CatalogOp::Register, &name, &instance);
+        let comes = |name: &String| mark.is_concerned || mark.mesh_changed.contains(name);
+        let mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
+        let service = name_after.filter(|_| mark.is_concerned);
+        if service.is_some() || !mesh.is_empty() {
+            keys.push(key);
+            arrivals.push(Arrival { service, mesh });
         }
-        for name in mesh_comes {
+    }
+    for (arrival, instance) in arrivals.iter().zip(txn.with_node_and_checks(&keys)?) {
+        if let Some(name) = &arrival.service {
+            add(CatalogTopic::ServiceHealth, CatalogOp::Register, name, &instance);
+        }
+        for name in &arrival.mesh {
             add(CatalogTopic::ServiceHealthConnect, CatalogOp::Register, name, &instance);
         }
     }

@@ -5,10 +5,14 @@ use crate::fsm::stop::Stop;
 use crate::storage::state::CatalogRow;
 use crate::types::catalog::{TerminatingGateway, canonical};
 
-pub(super) fn set(desk: &mut Desk<'_, '_>, gateway: &TerminatingGateway) -> Result<(), Stop> {
-    Ok(desk.gateways.set(desk.txn, gateway.key(), Some(gateway.clone()))?)
-}
+impl Desk<'_, '_> {
+    /// Writes what is configured for a gateway.
+    pub(in crate::fsm) fn set_gateway(&mut self, gateway: &TerminatingGateway) -> Result<(), Stop> {
+        Ok(self.gateways.set(self.txn, gateway.key(), Some(gateway.clone()))?)
+    }
 
-pub(super) fn delete(desk: &mut Desk<'_, '_>, name: &str) -> Result<(), Stop> {
-    Ok(desk.gateways.set(desk.txn, canonical(name).into(), None)?)
+    /// Removes what is configured for a gateway, if anything is.
+    pub(in crate::fsm) fn delete_gateway(&mut self, name: &str) -> Result<(), Stop> {
+        Ok(self.gateways.set(self.txn, canonical(name).into(), None)?)
+    }
 }

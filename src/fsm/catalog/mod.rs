@@ -25,8 +25,8 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCo
     match command {
         CatalogCommand::Register(registration) => register::run(&mut desk, registration)?,
         CatalogCommand::Deregister(deregistration) => deregister::run(&mut desk, deregistration)?,
-        CatalogCommand::SetGateway(gateway) => gateway::set(&mut desk, gateway)?,
-        CatalogCommand::DeleteGateway(name) => gateway::delete(&mut desk, name)?,
+        CatalogCommand::SetGateway(gateway) => desk.set_gateway(gateway)?,
+        CatalogCommand::DeleteGateway(name) => desk.delete_gateway(name)?,
     }
     Ok(desk.finish()?)
 }

@@ -57,10 +57,10 @@ pub(super) fn as_stored(
     Ok(match row {
         TxnRow::Node(row) => stored.node(&row.name)?.value.map(|row| TxnRow::Node(Box::new(Arc::unwrap_or_clone(row)))),
         TxnRow::Service(row) => {
-            stored.service(&row.node, &row.id)?.map(|row| TxnRow::Service(Box::new(Arc::unwrap_or_clone(row.row))))
+            stored.service(&row.node, &row.id)?.map(|it| TxnRow::Service(Box::new(Arc::unwrap_or_clone(it.row))))
         }
         TxnRow::Check(row) => {
-            stored.check(&row.node, &row.id)?.map(|row| TxnRow::Check(Box::new(Arc::unwrap_or_clone(row.row))))
+            stored.check(&row.node, &row.id)?.map(|it| TxnRow::Check(Box::new(Arc::unwrap_or_clone(it.row))))
         }
     })
 }

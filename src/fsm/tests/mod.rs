@@ -2,6 +2,7 @@
 
 mod alarm;
 mod bed;
+mod catalog;
 mod compact;
 mod consul;
 mod cursor;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::bed::*;
+use super::catalog;
 use crate::types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease, LeaseAttach,
     LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Put,
@@ -25,6 +26,7 @@ pub(crate) struct Model {
     pub(super) now: State,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) clock_ms: u64,
+    catalog: catalog::model::Model,
     index: u64,
     /// Of the entry that is being applied.
     term: Term,
@@ -40,6 +42,7 @@ impl Model {
             now: State::new(),
             leases: BTreeMap::new(),
             clock_ms: 0,
+            catalog: Default::default(),
             index: 0,
             term: Term(1),
             past: BTreeMap::from([(1, State::new())]),
@@ -71,7 +74,8 @@ impl Model {
             Command::LeaseAttach(attach) => self.attach(&mut next, attach),
             Command::LeaseTxn(request) => self.lease_txn(&mut next, request).map(Outcome::Txn),
             Command::SetAlarm(_) | Command::SetQuota(_) => unreachable!("never made here: `alarm` has their tables"),
-            Command::Resource(_) | Command::Catalog(_) | Command::Consul(_) => {
+            Command::Catalog(command) => Ok(self.catalog.apply(command)),
+            Command::Resource(_) | Command::Consul(_) => {
                 unreachable!("never made here: they have models of their own")
             }
         };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use tokio::sync::Notify;
 
-use crate::node::{Inner, Node, NodeError, RequestContext};
+use crate::node::{Inner, Node, NodeError, RequestContext, tasks};
 use crate::raft::Consensus;
 use crate::storage::state::tombstone_owner;
 use crate::types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
@@ -45,11 +45,9 @@ impl ReaperBell {
 }
 
 pub(in crate::node) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<ReaperBell>) {
-    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
-    if serving.wait_for(|serving| *serving).await.is_err() {
+    if !tasks::once_serving(&inner).await {
         return;
     }
-    drop(serving);
     loop {
         let done = {
             let Some(inner) = inner.upgrade() else { return };

@@ -5,7 +5,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use crate::node::{Consistency, Inner, Node, RequestContext};
+use crate::node::{Consistency, Inner, Node, RequestContext, tasks};
 use crate::types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Type};
 
 use super::error::ResourceError;
@@ -16,11 +16,9 @@ const RETRY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(in crate::node) async fn keep_tenancy(inner: Weak<Inner>) {
-    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return };
-    if serving.wait_for(|serving| *serving).await.is_err() {
+    if !tasks::once_serving(&inner).await {
         return;
     }
-    drop(serving);
     loop {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };

@@ -472,12 +472,13 @@ mod tests {
     #[test]
     fn what_a_deadline_is_about_reads_back() {
         let (node, check) = ("n\0".to_owned(), "c:1".to_owned());
-        for (about, bytes) in [
-            (Deadline::Session("s".to_owned()), &b"\x01s\0\x01"[..]),
+        let cases: [(Deadline, &[u8]); 4] = [
+            (Deadline::Session("s".to_owned()), b"\x01s\0\x01"),
             (Deadline::TtlCheck { node: node.clone(), check: check.clone() }, b"\x02n\0\xff\0\x01c:1\0\x01"),
             (Deadline::CriticalService { node, check }, b"\x03n\0\xff\0\x01c:1\0\x01"),
             (Deadline::LockDelay(Bytes::from_static(b"\0\x01\0")), b"\x04\0\xff\x01\0\xff\0\x01"),
-        ] {
+        ];
+        for (about, bytes) in cases {
             assert_eq!(about_deadline(&about), bytes, "{about:?}");
             assert_eq!(parse_about_deadline(bytes), Some(about));
         }

@@ -22,7 +22,7 @@ pub use command::{
     ResourceRefusal, ResourceWrite, ResourceWriteStatus,
 };
 pub use names::{DEFAULT_UNIT, NameProblem, WILDCARD, check_group, check_group_version, check_kind, check_name};
-pub use registration::{ResourceType, Rule, Scope, TypeName, builtin_scope, builtin_types};
+pub use registration::{ResourceType, Rule, Scope, TypeName, builtin_registrations, builtin_scope, builtin_types};
 pub use selector::{Selector, resource_key};
 pub use ulid::{is_ulid, ulid_text};
 

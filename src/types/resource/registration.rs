@@ -102,6 +102,20 @@ pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
     ]
 }
 
+/// The types that are always there, as registrations; `descriptors` is the encoded `FileDescriptorSet` of their messages.
+pub fn builtin_registrations(descriptors: &'static [u8]) -> [ResourceType; 4] {
+    builtin_types().map(|(type_, scope, message)| ResourceType {
+        type_,
+        scope,
+        message: message.to_owned(),
+        descriptor_set: Bytes::from_static(descriptors),
+        defaults_json: String::new(),
+        rules: Vec::new(),
+        dont_map_http: false,
+        description: "always there".to_owned(),
+    })
+}
+
 /// The scope of a type that is always there.
 pub fn builtin_scope(type_: &Type) -> Option<Scope> {
     let (group, version, kind) = (type_.group.as_str(), type_.group_version.as_str(), type_.kind.as_str());

@@ -11,6 +11,7 @@ pub(crate) mod linear;
 pub(crate) mod lock;
 pub(crate) mod model;
 pub(crate) mod outage;
+pub(crate) mod owners;
 pub(crate) mod raft;
 pub(crate) mod replay;
 pub(crate) mod set;

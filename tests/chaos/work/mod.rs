@@ -9,6 +9,7 @@ pub(crate) mod lease;
 pub(crate) mod lock;
 pub(crate) mod probe;
 pub(crate) mod register;
+pub(crate) mod resource;
 pub(crate) mod set;
 pub(crate) mod watch;
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Target;
 use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
+use crate::resource::Ledger;
 
 /// How long a client waits for an answer: long enough for an election, short enough that a node that hangs costs little.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,6 +52,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         name: "follower",
         help: "reads from any node, serializable or with a least index",
         start: follower::start,
+    },
+    Workload {
+        name: "resource",
+        help: "typed resources with owners, which are deleted and made again",
+        start: resource::start,
     },
 ];
 
@@ -79,6 +86,8 @@ pub(crate) struct Lab {
     pub watchers: watch::Watchers,
     /// How many values were made: none is made twice.
     pub values: Arc<AtomicU64>,
+    /// What was done to resources, which have no revision and so are no part of the other history.
+    pub deeds: Arc<Ledger>,
 }
 
 impl Lab {
@@ -158,9 +167,14 @@ impl Client {
 
     /// Sends a request to this client's node and records what became of it.
     pub(crate) async fn send(&mut self, request: Request) -> Outcome {
-        let any = self.rng.random_range(0..self.lab.targets.len());
-        let node = self.pinned.unwrap_or(any);
+        let node = self.node();
         self.send_to(node, request).await
+    }
+
+    /// The node that is asked next.
+    pub(crate) fn node(&mut self) -> usize {
+        let any = self.rng.random_range(0..self.lab.targets.len());
+        self.pinned.unwrap_or(any)
     }
 
     /// Sends a request to a node and records what became of it.

@@ -84,8 +84,8 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let too_large = [&largest[..], b"x"].concat();
     let long_path = format!("kv/{}", "p".repeat(2049));
     let before = get(&cluster, 0, "kv/?recurse").await.body;
-    for (method, path, body, status, text) in [
-        ("GET", "kv/", &b""[..], 400, "Missing key name"),
+    let cases: &[(&str, &str, &[u8], u16, &str)] = &[
+        ("GET", "kv/", b"", 400, "Missing key name"),
         ("GET", "kv", b"", 400, "Missing key name"),
         ("PUT", "kv/", b"v", 400, "Missing key name"),
         ("DELETE", "kv/", b"", 400, "Missing key name"),
@@ -109,7 +109,8 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ("PUT", "session/create", br#"{"NodeChecks":["no-such-check"]}"#, 500, "Missing check registration"),
         ("PUT", "session/renew/no-such-session", b"", 404, "not found"),
         ("GET", "session/info/", b"", 400, "Missing session"),
-    ] {
+    ];
+    for &(method, path, body, status, text) in cases {
         let answer = call(&cluster, 0, method, path, body.to_vec()).await;
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
         assert!(answer.text().contains(text), "{method} {path}: {}", answer.text());

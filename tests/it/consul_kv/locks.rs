@@ -100,7 +100,7 @@ async fn a_lock_outlives_the_leader_and_ends_with_its_session() {
     let entry = get(&cluster, leader, "kv/lock").await.json()[0].clone();
     assert_eq!((entry.get("Session"), &entry["LockIndex"]), (None, &json!(1)));
     assert_eq!(put(&cluster, leader, &format!("kv/lock?acquire={rival}"), "rival").await, json!(false), "lock delay");
-    pass(&clock, 4).await;
+    pass(&clock, 3).await;
     assert_eq!(put(&cluster, leader, &format!("kv/lock?acquire={rival}"), "rival").await, json!(false), "lock delay");
     wait_until("the lock delay ends", async || {
         pass(&clock, 1).await;

@@ -10,3 +10,4 @@ mod payload;
 mod random;
 mod resume;
 mod topologies;
+mod wait;

@@ -45,7 +45,7 @@ fn deregister(what: Deregistered) -> Command {
 impl Bed {
     fn check(&self, id: &str) -> Option<Check> {
         let db = self.store.current();
-        db.view().unwrap().check("n", id).unwrap().map(|check| Check::clone(&check))
+        db.view().unwrap().check("n", id).unwrap().map(|check| Check::clone(&check.row))
     }
 
     /// Applies what must be accepted.

@@ -9,7 +9,7 @@ mod txn;
 use bytes::Bytes;
 
 use super::bed::*;
-use crate::storage::state::{ConsulReader, StateReader, consul_entries, consul_tree, sessions};
+use crate::storage::state::{ConsulReader, consul_entries, consul_tree, sessions};
 use crate::types::consul::{
     ConsulCommand, ConsulOutcome, Deadline, KvEntry, KvOp, KvVerb, Session, SessionCreate, TxnOp as ConsulTxnOp,
 };

@@ -1,8 +1,9 @@
 //! Space below the compaction point goes, and nobody notices.
 
 use super::bed::*;
-use crate::storage::state::{NEWEST, StateDb, StateReader};
-use crate::types::{LogIndex, Revision};
+use crate::storage::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader};
+use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic, Node};
+use crate::types::{LogIndex, Revision, Term};
 
 /// Everything in `history` and `versions`, one line an entry.
 fn dump(db: &StateDb) -> Vec<String> {
@@ -189,4 +190,45 @@ fn it_runs_beside_the_writer() {
     let want: Vec<_> = (0..10).map(|key| format!("k{key}={}", if key == 0 { 600 } else { 590 + key })).collect();
     assert_eq!(bed.pairs(NEWEST), want);
     assert_eq!(bed.pairs(LogIndex(300)).len(), 10);
+}
+
+/// Writes a node of the catalog, or removes it, and says so to subscribers, as the command at `index`.
+fn commit_node(bed: &Bed, index: u64, address: Option<&str>) {
+    let db = bed.store.current();
+    let mut txn = bed.store.begin(&db).unwrap();
+    txn.begin_command(LogIndex(index), 0);
+    let before = txn.row::<Node>(b"n").unwrap();
+    match address {
+        Some(address) => {
+            let node = Node { name: "n".to_owned(), address: address.to_owned(), ..Node::default() };
+            txn.put_row(node, before.as_ref());
+        }
+        None => txn.delete_row(&before.unwrap()),
+    }
+    let body = CatalogBody::Table(CatalogTable::Nodes);
+    let (topic, op) = (CatalogTopic::Table, CatalogOp::Register);
+    txn.tell_catalog_events(vec![CatalogEvent { topic, op, key: "".into(), body }]);
+    txn.end_command();
+    txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
+    txn.commit().unwrap();
+}
+
+#[test]
+fn rows_of_the_catalog_go_with_what_was_said_of_them() {
+    let bed = Bed::new();
+    commit_node(&bed, 1, Some("a"));
+    commit_node(&bed, 2, Some("b"));
+    bed.commit(3, &[("key", Some("3"))]);
+    commit_node(&bed, 4, Some("c"));
+    bed.compact(5, 4);
+    let db = bed.store.current();
+    reclaim(&db, 1);
+    // Of what lies below the point, the row that was live there is left, and no event.
+    let history = |db: &StateDb| dump(db).into_iter().filter(|line| line.starts_with('h')).collect::<Vec<_>>();
+    assert_eq!(history(&db), ["h 2.1", "h 3.0", "h 3.1", "h 4.0", "h 4.1", "h 4.2"]);
+    commit_node(&bed, 6, None);
+    bed.commit(7, &[("key", Some("7"))]);
+    bed.compact(8, 8);
+    reclaim(&db, 2);
+    assert_eq!(history(&db), ["h 7.0", "h 7.1"], "nothing of the catalog is left");
 }

@@ -1,5 +1,7 @@
 //! The type of the resources that `headwater bench resource` writes: one message with one field, which has the value.
 
+mod list;
+
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type as FieldType};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
@@ -9,6 +11,8 @@ use crate::cli::error::CliError;
 use crate::pb::headwater_v1::{ResourceType, resource_type::Scope};
 use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
 use crate::pb::pbresource::{Id, Resource, Tenancy, Type, WriteRequest};
+
+pub(super) use list::{ResourceListArgs, run as list};
 
 const MESSAGE: &str = "headwater.bench.Item";
 const TYPE_URL: &str = "type.googleapis.com/headwater.bench.Item";

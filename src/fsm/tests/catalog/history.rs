@@ -1,0 +1,62 @@
+//! What history says of events is what was published.
+
+use super::*;
+use crate::fsm::tests::bed::compact;
+
+/// What catch-up would tell from the first command on, or from the compaction point.
+pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
+    store.view(|view| {
+        let from = view.head().compacted_index();
+        let mut found = Vec::new();
+        view.history(from, |command| {
+            let events = view.catalog_events(&command).unwrap();
+            if !events.is_empty() {
+                found.push((command.index, events));
+            }
+            true
+        })
+        .unwrap();
+        found
+    })
+}
+
+/// History tells what was published, and telling it again from the beginning ends with what is there.
+pub(super) fn assert_replays(store: &Store, name: &str) {
+    let told: Vec<_> = store.told.iter().filter(|(_, events)| !events.is_empty()).cloned().collect();
+    assert_eq!(recorded(store), told, "{name}");
+}
+
+#[test]
+fn events_are_read_again_as_they_were_published() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.register(checks("n1", [check("alive", ""), check("ping", "web")])).unwrap();
+    store.register(on("n1", Service { port: 80, ..typical("web") })).unwrap();
+    store.register(checks("n1", [Check { output: "slow".to_owned(), ..check("ping", "web") }])).unwrap();
+    store.deregister("n1", Deregistered::Node).unwrap();
+    assert_replays(&store, "a life");
+    let events = recorded(&store);
+    let CatalogBody::Instance(instance) = &events[1].1[0].body else { panic!("{events:?}") };
+    assert_eq!((instance.service.port, instance.checks[1].output.as_str()), (0, ""), "as of the command");
+}
+
+#[test]
+fn events_outlive_what_is_compacted_before_them() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.register(on("n1", Service { port: 80, ..typical("web") })).unwrap();
+    // The point is a revision of the key-value face: the catalog's commands have none.
+    store.bed.apply(crate::fsm::tests::bed::put("k", "v"));
+    store.bed.apply(compact(2));
+    let point = store.view(|view| view.head().compacted_index());
+    assert_eq!(point, LogIndex(3));
+    store.register(checks("n1", [check("alive", "")])).unwrap();
+    store.deregister("n1", Deregistered::Service("web".to_owned())).unwrap();
+    let before = recorded(&store);
+    assert_eq!(before.len(), 2);
+    store.bed.reclaim(1);
+    assert_eq!(recorded(&store), before);
+    let told: Vec<_> =
+        store.told.iter().filter(|(index, events)| *index > point && !events.is_empty()).cloned().collect();
+    assert_eq!(before, told);
+}

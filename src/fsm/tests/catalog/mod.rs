@@ -1,0 +1,204 @@
+//! Commands about the catalog, applied without anything around them.
+//!
+//! An event reads `H/web + n1/web1 [c1]`: its topic (`H`ealth, `C`onnect, `L`ist, `N`ode, `T`able) and subject, `+` for a registration
+//! and `-` for a deregistration, then what it is about: node and instance, with the checks that came with it.
+
+mod history;
+pub(crate) mod model;
+mod rules;
+mod table;
+
+use std::sync::Arc;
+
+use super::bed::Bed;
+use crate::fsm::catalog::{Desk, Finished};
+use crate::fsm::stop::{Stop, settle};
+use crate::storage::ReadView;
+use crate::storage::state::{AppliedState, CatalogReader, Committed};
+use crate::types::catalog::{
+    CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogOp, CatalogRefusal, CatalogTopic, Check,
+    CheckServiceNode, CheckStatus, Deregistered, Deregistration, LinkedService, Node, Registration, Service,
+    ServiceConnect, ServiceKind, TerminatingGateway,
+};
+use crate::types::{Command, LogIndex, Outcome, Refusal, Term};
+
+/// What a command came to, with its events.
+type Done = Result<Vec<String>, CatalogRefusal>;
+
+/// A catalog.
+pub(super) struct Store {
+    pub(super) bed: Bed,
+    /// Everything that was applied.
+    log: Vec<Command>,
+    /// What every command meant.
+    told: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
+}
+
+impl Store {
+    pub(super) fn new() -> Self {
+        Self { bed: Bed::new(), log: Vec::new(), told: Vec::new() }
+    }
+
+    /// Applies a command, which must be complete, and returns what it came to with its events.
+    pub(super) fn run(&mut self, command: CatalogCommand) -> Result<(CatalogDone, Vec<CatalogEvent>), CatalogRefusal> {
+        self.log.push(Command::Catalog(command.clone()));
+        let (mut outcomes, committed) = self.bed.apply_all([Command::Catalog(command)], true);
+        let events = self.hear(&committed);
+        match outcomes.pop() {
+            Some(Outcome::Catalog(done)) => {
+                assert_eq!(done.changed, !events.is_empty(), "whatever changes is told");
+                Ok((done, events))
+            }
+            Some(Outcome::Refused(Refusal::Catalog(refusal))) => {
+                assert_eq!(events, [], "what is refused changes nothing");
+                Err(refusal)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn hear(&mut self, committed: &Committed) -> Vec<CatalogEvent> {
+        let told: Vec<_> = committed.events.iter().map(|commit| (commit.index, Arc::clone(&commit.catalog))).collect();
+        let events = told.iter().flat_map(|(_, events)| events.iter().cloned()).collect();
+        self.told.extend(told);
+        events
+    }
+
+    /// Does several things in one command, as a transaction does.
+    fn desk(&mut self, work: impl FnOnce(&mut Desk<'_, '_>) -> Result<(), Stop>) -> (Finished, Vec<CatalogEvent>) {
+        let db = self.bed.store.current();
+        let mut txn = self.bed.store.begin(&db).unwrap();
+        let index = LogIndex(self.bed.next);
+        txn.begin_command(index, 1);
+        let mut desk = Desk::new(&mut txn, index);
+        settle(work(&mut desk)).unwrap().unwrap();
+        let finished = desk.finish().unwrap();
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+        self.bed.next += 1;
+        let committed = txn.commit().unwrap();
+        (finished, self.hear(&committed))
+    }
+
+    pub(super) fn register(&mut self, mut registration: Registration) -> Done {
+        registration.complete().expect("a registration that may be proposed");
+        self.run(CatalogCommand::Register(Box::new(registration))).map(|(_, events)| told(&events))
+    }
+
+    pub(super) fn deregister(&mut self, node: &str, what: Deregistered) -> Done {
+        let deregistration = Deregistration { node: node.to_owned(), what, guard: None };
+        self.run(CatalogCommand::Deregister(Box::new(deregistration))).map(|(_, events)| told(&events))
+    }
+
+    fn link(&mut self, name: &str, services: &[&str]) -> Done {
+        let command = CatalogCommand::SetGateway(Box::new(gateway(name, services)));
+        self.run(command).map(|(_, events)| told(&events))
+    }
+
+    pub(super) fn view<T>(&self, read: impl FnOnce(&ReadView<'_>) -> T) -> T {
+        read(&self.bed.store.current().view().unwrap())
+    }
+
+    fn instances(&self, service: &str) -> Vec<String> {
+        self.view(|view| view.instances(service).unwrap().value.iter().map(|instance| show(instance)).collect())
+    }
+
+    fn connect(&self, service: &str) -> Vec<String> {
+        self.view(|view| view.connect_instances(service).unwrap().value.iter().map(|found| show(found)).collect())
+    }
+}
+
+/// Events of health and names, in order.
+fn told(events: &[CatalogEvent]) -> Vec<String> {
+    let is_told = |event: &&CatalogEvent| match event.topic {
+        CatalogTopic::ServiceHealth | CatalogTopic::ServiceHealthConnect | CatalogTopic::ServiceList => true,
+        CatalogTopic::Node | CatalogTopic::Table => false,
+    };
+    events.iter().filter(is_told).map(show_event).collect()
+}
+
+fn show_event(event: &CatalogEvent) -> String {
+    let topic = match event.topic {
+        CatalogTopic::ServiceHealth => "H",
+        CatalogTopic::ServiceHealthConnect => "C",
+        CatalogTopic::ServiceList => "L",
+        CatalogTopic::Node => "N",
+        CatalogTopic::Table => "T",
+    };
+    let op = if event.op == CatalogOp::Register { '+' } else { '-' };
+    let body = match &event.body {
+        CatalogBody::Instance(instance) => format!(" {}", show(instance)),
+        CatalogBody::Table(table) => format!(" {table:?}"),
+        CatalogBody::Name(_) | CatalogBody::Node(_) => String::new(),
+    };
+    format!("{topic}/{} {op}{body}", event.key)
+}
+
+fn show(instance: &CheckServiceNode) -> String {
+    let mut shown = format!("{}/{}", instance.node.name, instance.service.id);
+    if !instance.checks.is_empty() {
+        let checks: Vec<&str> = instance.checks.iter().map(|check| check.id.as_str()).collect();
+        shown.push_str(&format!(" [{}]", checks.join(" ")));
+    }
+    shown
+}
+
+pub(super) fn node(name: &str) -> Registration {
+    let node = Node { name: name.to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() };
+    Registration { node, ..Registration::default() }
+}
+
+/// The node with this id, which is made longer to a UUID.
+fn node_with_id(name: &str, id: u8) -> Registration {
+    let mut registration = node(name);
+    registration.node.id = format!("00000000-0000-0000-0000-0000000000{id:02x}");
+    registration
+}
+
+pub(super) fn typical(name: &str) -> Service {
+    Service { name: name.to_owned(), id: name.to_owned(), ..Service::default() }
+}
+
+fn native(name: &str) -> Service {
+    Service { connect: ServiceConnect { native: true, ..ServiceConnect::default() }, ..typical(name) }
+}
+
+fn sidecar(name: &str, destination: &str) -> Service {
+    let mut service = Service { kind: ServiceKind::ConnectProxy, ..typical(name) };
+    service.proxy.destination_service_name = destination.to_owned();
+    service
+}
+
+fn gateway_instance(name: &str) -> Service {
+    Service { kind: ServiceKind::TerminatingGateway, ..typical(name) }
+}
+
+/// A service under an id that is not its name.
+fn with_id(id: &str, service: Service) -> Service {
+    Service { id: id.to_owned(), ..service }
+}
+
+pub(super) fn on(node_name: &str, service: Service) -> Registration {
+    Registration { service: Some(service), ..node(node_name) }
+}
+
+/// A check that passes; of the node if `service` is empty.
+pub(super) fn check(id: &str, service: &str) -> Check {
+    Check { id: id.to_owned(), service_id: service.to_owned(), status: CheckStatus::Passing, ..Check::default() }
+}
+
+/// Checks on a node, and nothing else.
+pub(super) fn checks(node_name: &str, checks: impl IntoIterator<Item = Check>) -> Registration {
+    let mut registration = Registration { checks: checks.into_iter().collect(), ..node(node_name) };
+    registration.skip_node_update = true;
+    registration
+}
+
+fn gateway(name: &str, services: &[&str]) -> TerminatingGateway {
+    let link = |name: &&str| LinkedService { name: (*name).to_owned(), ..LinkedService::default() };
+    TerminatingGateway {
+        name: name.to_owned(),
+        services: services.iter().map(link).collect(),
+        ..TerminatingGateway::default()
+    }
+}

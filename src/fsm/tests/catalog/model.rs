@@ -1,0 +1,380 @@
+//! Random registrations against a plain model: what is stored, what the secondary indexes say, what the events tell, and how the
+//! query indexes move.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fsm::tests::bed::{Bed, compact, put};
+use crate::types::catalog::canonical;
+
+const NODES: [&str; 3] = ["a", "b", "B"];
+const NAMES: [&str; 4] = ["web", "Web", "api", "gw"];
+const IDS: [&str; 2] = ["s1", "s2"];
+const CHECKS: [&str; 2] = ["c1", "c2"];
+
+/// What is done.
+#[derive(Clone, Debug)]
+enum Op {
+    Register { node: usize, id: u8, port: i32, service: Option<Service>, checks: Vec<Check>, skip: bool },
+    Deregister { node: usize, what: Deregistered },
+    Link { services: Vec<&'static str> },
+    Unlink,
+    Compact,
+}
+
+fn name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(NAMES.to_vec())
+}
+
+fn service() -> impl Strategy<Value = Service> {
+    let id = prop::sample::select(IDS.to_vec());
+    let of_kind = prop_oneof![
+        4 => name().prop_map(typical),
+        1 => name().prop_map(native),
+        2 => (name(), name()).prop_map(|(name, destination)| sidecar(name, destination)),
+        2 => Just(gateway_instance("gw")),
+    ];
+    (id, of_kind, 0..2i32).prop_map(|(id, service, port)| Service { port, ..with_id(id, service) })
+}
+
+fn some_check() -> impl Strategy<Value = Check> {
+    let id = prop::sample::select(CHECKS.to_vec());
+    let service = prop::sample::select(vec!["", IDS[0], IDS[1]]);
+    let status = prop::sample::select(CheckStatus::ALL.to_vec());
+    (id, service, status).prop_map(|(id, service, status)| Check { status, ..check(id, service) })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let node = 0..NODES.len();
+    let what = prop_oneof![
+        1 => Just(Deregistered::Node),
+        3 => prop::sample::select(IDS.to_vec()).prop_map(|id| Deregistered::Service(id.to_owned())),
+        2 => prop::sample::select(CHECKS.to_vec()).prop_map(|id| Deregistered::Check(id.to_owned())),
+    ];
+    let checks = prop::collection::vec(some_check(), 0..2);
+    let register = (node.clone(), 0..3u8, 0..2i32, prop::option::of(service()), checks, any::<bool>());
+    prop_oneof![
+        12 => register.prop_map(|(node, id, port, service, checks, skip)| {
+            Op::Register { node, id, port, service, checks, skip }
+        }),
+        5 => (node, what).prop_map(|(node, what)| Op::Deregister { node, what }),
+        2 => prop::collection::btree_set(prop::sample::select(vec!["web", "api"]), 0..3)
+            .prop_map(|services| Op::Link { services: services.into_iter().collect() }),
+        1 => Just(Op::Unlink),
+        1 => Just(Op::Compact),
+    ]
+}
+
+/// What is there: rows without log indexes, by canonical names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Model {
+    nodes: BTreeMap<String, Node>,
+    services: BTreeMap<(String, String), Service>,
+    checks: BTreeMap<(String, String), Check>,
+    /// Services that a gateway stands for, by the gateway.
+    links: BTreeMap<String, Vec<String>>,
+}
+
+impl Model {
+    /// Does what a command does, as the specification reads. Nobody is refused a name here, for no node says that it is alive;
+    /// and guards are for tests of their own.
+    pub(crate) fn apply(&mut self, command: &CatalogCommand) -> Outcome {
+        let mut after = self.clone();
+        match command {
+            CatalogCommand::Register(registration) => {
+                if !after.try_register(registration) {
+                    return Outcome::Refused(Refusal::Catalog(CatalogRefusal::MissingService));
+                }
+            }
+            CatalogCommand::Deregister(deregistration) => after.deregister(&deregistration.node, &deregistration.what),
+            CatalogCommand::SetGateway(gateway) => {
+                let names = gateway.services.iter().map(|link| link.name.clone()).collect();
+                after.links.insert(canonical(&gateway.name), names);
+            }
+            CatalogCommand::DeleteGateway(name) => drop(after.links.remove(&canonical(name))),
+        }
+        let changed = after != *self;
+        *self = after;
+        Outcome::Catalog(CatalogDone { changed })
+    }
+
+    fn try_register(&mut self, registration: &Registration) -> bool {
+        let key = canonical(&registration.node.name);
+        let named = self.nodes.get(&key).cloned();
+        if named.is_none() || !registration.skip_node_update {
+            let mut node = registration.node.clone();
+            if let Some(named) = named {
+                if node.id.is_empty() {
+                    node.id = named.id;
+                }
+                node.name = named.name;
+            }
+            let old = self.nodes.iter().find(|(name, old)| !node.id.is_empty() && old.id == node.id && **name != key);
+            let old = old.map(|(name, _)| name.clone());
+            let shown = node.name.clone();
+            self.nodes.insert(key.clone(), node);
+            if let Some(old) = old {
+                let move_to = |(node, id): (String, String)| (if node == old { key.clone() } else { node }, id);
+                let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    std::mem::take(&mut self.services).into_iter().partition(|((node, _), _)| *node == old);
+                self.services = kept;
+                for (place, service) in moved {
+                    self.services.entry(move_to(place)).or_insert(Service { node: shown.clone(), ..service });
+                }
+                let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    std::mem::take(&mut self.checks).into_iter().partition(|((node, _), _)| *node == old);
+                self.checks = kept;
+                for (place, check) in moved {
+                    let copied = self.copy(&key, Check { node: shown.clone(), ..check });
+                    let copied = copied.expect("its instance came along");
+                    self.checks.entry(move_to(place)).or_insert(copied);
+                }
+                self.nodes.remove(&old);
+            }
+        }
+        let shown = self.nodes[&key].name.clone();
+        if let Some(service) = &registration.service {
+            let service = Service { node: shown.clone(), ..service.clone() };
+            self.services.insert((key.clone(), service.id.clone()), service);
+        }
+        for check in &registration.checks {
+            let check = Check { node: shown.clone(), ..check.clone() };
+            let Some(check) = self.copy(&key, check) else { return false };
+            self.checks.insert((key.clone(), check.id.clone()), check);
+        }
+        true
+    }
+
+    fn copy(&self, node: &str, check: Check) -> Option<Check> {
+        if check.service_id.is_empty() {
+            return Some(Check { service_name: String::new(), service_tags: Vec::new(), ..check });
+        }
+        let service = self.services.get(&(node.to_owned(), check.service_id.clone()))?;
+        Some(Check { service_name: service.name.clone(), service_tags: service.tags.clone(), ..check })
+    }
+
+    fn deregister(&mut self, node: &str, what: &Deregistered) {
+        let node = canonical(node);
+        match what {
+            Deregistered::Node => {
+                self.nodes.remove(&node);
+                self.services.retain(|(on, _), _| *on != node);
+                self.checks.retain(|(on, _), _| *on != node);
+            }
+            Deregistered::Service(id) => {
+                self.services.remove(&(node.clone(), id.clone()));
+                self.checks.retain(|(on, _), check| *on != node || check.service_id != *id);
+            }
+            Deregistered::Check(id) => {
+                self.checks.remove(&(node, id.clone()));
+            }
+        }
+    }
+
+    /// An instance with its node and checks, as it is shown, with all that rows say.
+    fn instance(&self, (node, id): &(String, String)) -> String {
+        let service = &self.services[&(node.clone(), id.clone())];
+        let of = |wanted: &str| {
+            let checks = self.checks.iter().filter(|((on, _), check)| on == node && check.service_id == wanted);
+            checks.map(|(_, check)| check.clone()).collect::<Vec<_>>()
+        };
+        let checks = [of(""), of(id)].concat();
+        text(&self.nodes[node], service, &checks)
+    }
+
+    fn health(&self, service: &str) -> Vec<String> {
+        let named = self.services.iter().filter(|(_, row)| canonical(&row.name) == canonical(service));
+        named.map(|(place, _)| self.instance(place)).collect()
+    }
+
+    fn connect(&self, service: &str) -> Vec<String> {
+        let stands_for = |row: &Service| match row.kind {
+            ServiceKind::ConnectProxy => canonical(&row.proxy.destination_service_name) == service,
+            ServiceKind::TerminatingGateway => {
+                self.links.get(&canonical(&row.name)).is_some_and(|links| links.iter().any(|link| link == service))
+            }
+            _ => row.connect.native && canonical(&row.name) == service,
+        };
+        let found = self.services.iter().filter(|(_, row)| stands_for(row));
+        found.map(|(place, _)| self.instance(place)).collect()
+    }
+}
+
+/// All that rows say, without when they were written.
+fn text(node: &Node, service: &Service, checks: &[Check]) -> String {
+    let node = Node { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..node.clone() };
+    let service = Service { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..service.clone() };
+    let checks: Vec<Check> = checks
+        .iter()
+        .map(|check| Check { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..check.clone() })
+        .collect();
+    format!("{node:?} {service:?} {checks:?}")
+}
+
+fn text_of(instance: &CheckServiceNode) -> String {
+    let checks: Vec<Check> = instance.checks.iter().map(|check| check.as_ref().clone()).collect();
+    text(&instance.node, &instance.service, &checks)
+}
+
+/// What a subscriber of everything has heard: by topic, subject and instance.
+#[derive(Default)]
+struct Heard {
+    instances: BTreeMap<(CatalogTopic, String), BTreeMap<(String, String), String>>,
+    names: BTreeSet<String>,
+}
+
+impl Heard {
+    fn hear(&mut self, event: &CatalogEvent) {
+        match &event.body {
+            CatalogBody::Instance(instance) => {
+                let place = (canonical(&instance.node.name), instance.service.id.clone());
+                let subject = self.instances.entry((event.topic, event.key.to_string())).or_default();
+                match event.op {
+                    CatalogOp::Register => drop(subject.insert(place, text_of(instance))),
+                    CatalogOp::Deregister => {
+                        assert!(subject.remove(&place).is_some(), "what goes was there: {event:?}");
+                        assert_eq!((instance.checks.len(), instance.node.address.as_str()), (0, ""));
+                    }
+                }
+            }
+            CatalogBody::Name(name) => {
+                let is_news = match event.op {
+                    CatalogOp::Register => self.names.insert(name.to_string()),
+                    CatalogOp::Deregister => self.names.remove(name.as_ref()),
+                };
+                assert!(is_news, "a name comes once and goes once: {event:?}");
+            }
+            CatalogBody::Node(_) | CatalogBody::Table(_) => {}
+        }
+    }
+
+    fn subject(&self, topic: CatalogTopic, key: &str) -> Vec<String> {
+        self.instances.get(&(topic, key.to_owned())).map(|found| found.values().cloned().collect()).unwrap_or_default()
+    }
+}
+
+/// Answers of health queries, each with its index.
+fn answers(store: &Store) -> BTreeMap<(CatalogTopic, &'static str), (LogIndex, Vec<String>)> {
+    store.view(|view| {
+        let mut answers = BTreeMap::new();
+        for name in ["web", "api", "gw"] {
+            let texts = |found: &[Arc<CheckServiceNode>]| found.iter().map(|found| text_of(found)).collect::<Vec<_>>();
+            let health = view.instances(name).unwrap();
+            answers.insert((CatalogTopic::ServiceHealth, name), (health.index, texts(&health.value)));
+            let connect = view.connect_instances(name).unwrap();
+            answers.insert((CatalogTopic::ServiceHealthConnect, name), (connect.index, texts(&connect.value)));
+        }
+        answers
+    })
+}
+
+fn check_all(store: &Store, model: &Model, heard: &Heard) -> Result<(), TestCaseError> {
+    for ((topic, name), (_, found)) in answers(store) {
+        let wanted = match topic {
+            CatalogTopic::ServiceHealth => model.health(name),
+            _ => model.connect(name),
+        };
+        prop_assert_eq!(&found, &wanted, "{:?} {}", topic, name);
+        prop_assert_eq!(heard.subject(topic, name), wanted, "heard of {:?} {}", topic, name);
+    }
+    let names: BTreeSet<String> = model.services.values().map(|row| row.name.clone()).collect();
+    prop_assert_eq!(&heard.names, &names);
+    store.view(|view| {
+        let found: BTreeSet<String> = view.service_names().unwrap().value.into_iter().map(|found| found.name).collect();
+        prop_assert_eq!(&found, &names);
+        let nodes = view.nodes().unwrap().value;
+        prop_assert_eq!(nodes.len(), model.nodes.len());
+        for name in NODES {
+            let key = canonical(name);
+            let services = view.services_of_node(name).unwrap().value;
+            let wanted = model.services.keys().filter(|(node, _)| *node == key).map(|(_, id)| id.as_str());
+            prop_assert!(services.iter().map(|row| row.id.as_str()).eq(wanted));
+            let checks = view.checks_of_node(name).unwrap().value;
+            let found: BTreeSet<&str> = checks.iter().map(|row| row.id.as_str()).collect();
+            let wanted = model.checks.keys().filter(|(node, _)| *node == key).map(|(_, id)| id.as_str());
+            prop_assert_eq!(found, wanted.collect::<BTreeSet<_>>());
+            if let Some(node) = model.nodes.get(&key).filter(|node| !node.id.is_empty()) {
+                let by_id = view.node_by_id(&node.id).unwrap().map(|stored| stored.row.name.clone());
+                prop_assert_eq!(by_id.as_ref(), Some(&node.name));
+            }
+        }
+        for status in CheckStatus::ALL {
+            let found = view.checks_in_state(Some(status)).unwrap().value.len();
+            prop_assert_eq!(found, model.checks.values().filter(|check| check.status == status).count());
+        }
+        prop_assert_eq!(view.all_instances().unwrap().value.len(), model.services.len());
+        Ok(())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn commands_do_what_the_model_does(ops in prop::collection::vec(op(), 1..40)) {
+        let mut store = Store::new();
+        let (mut model, mut heard) = (Model::default(), Heard::default());
+        let mut revision = 1;
+        let mut compacted = LogIndex::ZERO;
+        for op in ops {
+            let (before, told) = (answers(&store), store.told.len());
+            let command = match op {
+                Op::Register { node: at, id, port, service, checks, skip } => {
+                    let mut registration = if id == 0 { node(NODES[at]) } else { node_with_id(NODES[at], id) };
+                    registration.node.address = format!("10.0.0.{port}");
+                    (registration.service, registration.checks, registration.skip_node_update) = (service, checks, skip);
+                    registration.complete().unwrap();
+                    CatalogCommand::Register(Box::new(registration))
+                }
+                Op::Deregister { node, what } => {
+                    let deregistration = Deregistration { node: NODES[node].to_owned(), what, guard: None };
+                    CatalogCommand::Deregister(Box::new(deregistration))
+                }
+                Op::Link { services } => CatalogCommand::SetGateway(Box::new(gateway("gw", &services))),
+                Op::Unlink => CatalogCommand::DeleteGateway("GW".to_owned()),
+                Op::Compact => {
+                    for command in [put("k", "v"), compact(revision + 1)] {
+                        store.log.push(command.clone());
+                        store.bed.apply(command);
+                    }
+                    revision += 1;
+                    compacted = LogIndex(store.bed.next - 2);
+                    store.bed.reclaim(3);
+                    continue;
+                }
+            };
+            let wanted = model.apply(&command);
+            let done = match store.run(command) {
+                Ok((done, _)) => Outcome::Catalog(done),
+                Err(refusal) => Outcome::Refused(Refusal::Catalog(refusal)),
+            };
+            prop_assert_eq!(done, wanted);
+            for (_, events) in &store.told[told..] {
+                events.iter().for_each(|event| heard.hear(event));
+            }
+            check_all(&store, &model, &heard)?;
+            for (query, (index, answer)) in answers(&store) {
+                let (index_before, answer_before) = &before[&query];
+                prop_assert!(index >= *index_before, "an index never goes back: {:?}", query);
+                prop_assert!(answer == *answer_before || index > *index_before, "a new answer has a new index: {:?}", query);
+            }
+        }
+        // Whether commands are committed one by one or together makes no difference, nor whether somebody wants to know.
+        let mut together = Bed::new();
+        together.apply_all(store.log.clone(), false);
+        prop_assert_eq!(together.hash(), store.bed.hash());
+        // Whoever catches up hears the same.
+        let told: Vec<_> =
+            store.told.iter().filter(|(index, events)| *index > compacted && !events.is_empty()).cloned().collect();
+        prop_assert_eq!(history::recorded(&store), told);
+        // What was counted when it came is counted when it goes.
+        for name in NODES {
+            store.deregister(name, Deregistered::Node).unwrap();
+        }
+        store.run(CatalogCommand::DeleteGateway("gw".to_owned())).unwrap();
+        let live_bytes = store.view(|view| view.head().live_bytes);
+        prop_assert_eq!(live_bytes, if revision > 1 { 2 } else { 0 });
+    }
+}

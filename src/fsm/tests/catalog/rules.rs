@@ -1,0 +1,304 @@
+//! Who a node is, what is copied into checks, what is refused, which indexes move (spec: consul §2.6, §2.7).
+
+use super::*;
+use crate::fsm::tests::bed::quota;
+use crate::types::catalog::{CatalogMark, CheckGuard, Proxy};
+
+fn with_status(status: CheckStatus, check: Check) -> Check {
+    Check { status, ..check }
+}
+
+#[test]
+fn equal_writes_change_nothing_and_move_no_index() {
+    let mut store = Store::new();
+    let mut full = on("n1", typical("web"));
+    full.checks = vec![check("alive", ""), check("ping", "web")];
+    let first = store.register(full.clone()).unwrap();
+    assert_eq!(first, ["H/web + n1/web [alive ping]", "L/web +"]);
+    let index = || LogIndex(1);
+    for registration in [full.clone(), on("n1", typical("web")), checks("N1", [check("ping", "web")])] {
+        assert_eq!(store.register(registration), Ok(Vec::new()));
+    }
+    store.view(|view| {
+        assert_eq!(view.instances("WEB").unwrap().index, index());
+        assert_eq!(view.nodes().unwrap().index, index());
+        let node = view.node("N1").unwrap().value.unwrap();
+        assert_eq!((node.created, node.modified), (index(), index()));
+    });
+}
+
+#[test]
+fn every_member_of_a_row_counts() {
+    let base = typical("web");
+    let changed: Vec<Service> = vec![
+        Service { tags: vec!["a".to_owned()], ..base.clone() },
+        Service { address: "10.1.1.1".to_owned(), ..base.clone() },
+        Service { tagged_addresses: [("lan".to_owned(), Default::default())].into(), ..base.clone() },
+        Service { meta: [("k".to_owned(), "v".to_owned())].into(), ..base.clone() },
+        Service { port: 1, ..base.clone() },
+        Service { socket_path: "/s".to_owned(), ..base.clone() },
+        Service { weights: crate::types::catalog::Weights { passing: 2, warning: 1 }, ..base.clone() },
+        Service { enable_tag_override: true, ..base.clone() },
+        Service { proxy: Proxy { more_json: "{}".to_owned(), ..Proxy::default() }, ..base.clone() },
+        Service { connect: ServiceConnect { more_json: "{}".to_owned(), ..Default::default() }, ..base.clone() },
+        Service { locality: Some(Default::default()), ..base.clone() },
+    ];
+    for service in changed {
+        let mut store = Store::new();
+        store.register(on("n1", base.clone())).unwrap();
+        assert_eq!(store.register(on("n1", service.clone())).unwrap(), ["H/web + n1/web"], "{service:?}");
+        let stored = store.view(|view| view.service("n1", "web").unwrap().unwrap());
+        assert_eq!((stored.row.created, stored.row.modified), (LogIndex(1), LogIndex(2)));
+        assert_eq!(store.register(on("n1", service)), Ok(Vec::new()));
+    }
+    let tags = |tags: &[&str]| Service { tags: tags.iter().map(|&tag| tag.to_owned()).collect(), ..typical("web") };
+    let mut store = Store::new();
+    store.register(on("n1", tags(&["a", "b"]))).unwrap();
+    assert_eq!(store.register(on("n1", tags(&["b", "a"]))).unwrap(), ["H/web + n1/web"], "the order of tags counts");
+}
+
+#[test]
+fn names_are_found_in_any_case_and_keep_that_of_their_first_registration() {
+    let mut store = Store::new();
+    store.register(on("Node-1", typical("Web"))).unwrap();
+    store.register(on("NODE-1", typical("db"))).unwrap();
+    assert_eq!(store.instances("wEB"), ["Node-1/Web"]);
+    let names = store.view(|view| view.nodes().unwrap().value.iter().map(|node| node.name.clone()).collect::<Vec<_>>());
+    assert_eq!(names, ["Node-1"]);
+    assert_eq!(store.view(|view| view.services_of_node("node-1").unwrap().value.len()), 2);
+    // Ids of instances are taken as they are.
+    store.register(on("node-1", with_id("DB", typical("db")))).unwrap();
+    assert_eq!(store.instances("db"), ["Node-1/DB", "Node-1/db"]);
+}
+
+#[test]
+fn a_check_copies_its_service_when_it_is_written() {
+    let mut store = Store::new();
+    store.register(on("n1", Service { tags: vec!["v1".to_owned()], ..typical("web") })).unwrap();
+    store.register(checks("n1", [Check { service_name: "lie".to_owned(), ..check("ping", "web") }])).unwrap();
+    let copied = |store: &Store| {
+        store.view(|view| {
+            let check = view.check("n1", "ping").unwrap().unwrap().row;
+            (check.service_name.clone(), check.service_tags.join(","))
+        })
+    };
+    assert_eq!(copied(&store), ("web".to_owned(), "v1".to_owned()));
+    store.register(on("n1", Service { tags: vec!["v2".to_owned()], ..typical("web") })).unwrap();
+    assert_eq!(copied(&store).1, "v1", "until it is written again");
+    assert_eq!(store.register(checks("n1", [check("ping", "web")])).unwrap(), ["H/web + n1/web [ping]"]);
+    assert_eq!(copied(&store).1, "v2");
+}
+
+#[test]
+fn what_cannot_be_registered_is_refused_and_leaves_nothing_behind() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    let mut other = on("n1", typical("db"));
+    other.checks = vec![Check { node: "n2".to_owned(), ..check("c", "") }];
+    assert_eq!(store.register(other), Err(CatalogRefusal::CheckOfOtherNode));
+    let mut missing = on("n2", typical("db"));
+    missing.checks = vec![check("c", "nothing")];
+    assert_eq!(store.register(missing), Err(CatalogRefusal::MissingService));
+    let stale = Registration {
+        guard: Some(CheckGuard { check_id: "c".to_owned(), modified: LogIndex(1) }),
+        ..on("n1", typical("db"))
+    };
+    assert_eq!(store.register(stale), Err(CatalogRefusal::Stale));
+    assert_eq!(store.view(|view| view.service_names().unwrap().value.len()), 1);
+    assert_eq!(store.view(|view| view.nodes().unwrap().value.len()), 1);
+    let (finished, events) = store.desk(|desk| {
+        assert!(desk.set_service(Service { node: "n9".to_owned(), ..typical("db") }).is_err(), "missing node");
+        assert!(desk.set_check(Check { node: "n9".to_owned(), ..check("c", "") }).is_err(), "missing node");
+        Ok(())
+    });
+    assert_eq!((finished, events), (Finished::default(), Vec::new()));
+}
+
+#[test]
+fn a_decision_about_a_check_holds_only_for_what_it_was_based_on() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.register(checks("n1", [check("ttl", "web")])).unwrap();
+    let expire = |modified| Registration {
+        guard: Some(CheckGuard { check_id: "ttl".to_owned(), modified: LogIndex(modified) }),
+        ..checks("n1", [with_status(CheckStatus::Critical, check("ttl", "web"))])
+    };
+    assert_eq!(store.register(expire(1)), Err(CatalogRefusal::Stale));
+    assert_eq!(store.register(expire(2)).unwrap(), ["H/web + n1/web [ttl]"]);
+    let reap = |modified| {
+        CatalogCommand::Deregister(Box::new(Deregistration {
+            node: "n1".to_owned(),
+            what: Deregistered::Service("web".to_owned()),
+            guard: Some(CheckGuard { check_id: "ttl".to_owned(), modified: LogIndex(modified) }),
+        }))
+    };
+    assert_eq!(store.run(reap(2)), Err(CatalogRefusal::Stale));
+    let (done, _) = store.run(reap(4)).unwrap();
+    assert!(done.changed);
+}
+
+#[test]
+fn a_node_is_who_its_id_says() {
+    let mut store = Store::new();
+    store.register(Registration { service: Some(typical("web")), ..node_with_id("n1", 1) }).unwrap();
+    // Without an id a registration means whoever has the name, and does not take the id away.
+    assert_eq!(store.register(node("n1")), Ok(Vec::new()));
+    let id_of =
+        |store: &Store, name: &str| store.view(|view| view.node(name).unwrap().value.map(|node| node.id.clone()));
+    let first = node_with_id("n1", 1).node.id;
+    assert_eq!(id_of(&store, "n1"), Some(first.clone()));
+    // Nobody says that the owner of the name is alive: it may be taken.
+    assert_eq!(store.register(node_with_id("N1", 2)).unwrap(), ["H/web + n1/web"]);
+    assert_eq!(id_of(&store, "n1"), Some(node_with_id("n1", 2).node.id));
+    assert_eq!(store.view(|view| view.node_by_id(&first).unwrap().map(|stored| stored.row)), None);
+    // Somebody says so.
+    store.register(checks("n1", [check("serfHealth", "")])).unwrap();
+    assert_eq!(store.register(node_with_id("N1", 1)), Err(CatalogRefusal::NodeNameReserved));
+    assert_eq!(store.register(node_with_id("n1", 2)), Ok(Vec::new()));
+    // Not any more.
+    store.register(checks("n1", [with_status(CheckStatus::Critical, check("serfHealth", ""))])).unwrap();
+    store.register(node_with_id("n1", 1)).unwrap();
+    assert_eq!(id_of(&store, "n1"), Some(first));
+    // A node without an id gives its name to one that has a new id.
+    store.register(on("n2", typical("db"))).unwrap();
+    assert_eq!(store.register(node_with_id("n2", 7)).unwrap(), ["H/db + n2/db"]);
+}
+
+#[test]
+fn a_renamed_node_takes_everything_along() {
+    let mut store = Store::new();
+    store.register(Registration { service: Some(sidecar("p", "web")), ..node_with_id("n1", 1) }).unwrap();
+    store.register(checks("n1", [check("alive", ""), check("ping", "p")])).unwrap();
+    let mut renamed = node_with_id("n2", 1);
+    renamed.service = Some(Service { port: 9, ..sidecar("p", "web") });
+    let events = store.register(renamed).unwrap();
+    assert_eq!(events, ["H/p - n1/p", "C/web - n1/p", "H/p + n2/p [alive ping]", "C/web + n2/p [alive ping]"]);
+    store.view(|view| {
+        assert_eq!(view.node("n1").unwrap().value, None);
+        assert_eq!(view.checks_of_node("n1").unwrap().value, []);
+        assert_eq!(view.service("n2", "p").unwrap().unwrap().row.port, 9, "what the registration says counts");
+        assert_eq!(view.checks_in_state(None).unwrap().value.len(), 2);
+    });
+    assert_eq!(store.connect("web"), ["n2/p [alive ping]"]);
+}
+
+#[test]
+fn checks_that_are_not_named_go_if_that_is_asked_for() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.register(checks("n1", [check("a", "web"), check("b", "web"), check("alive", "")])).unwrap();
+    let replace = Registration {
+        replace_checks: true,
+        checks: vec![check("b", "web"), check("c", "web")],
+        ..on("n1", typical("web"))
+    };
+    assert_eq!(store.register(replace).unwrap(), ["H/web + n1/web [alive b c]"]);
+}
+
+#[test]
+fn a_command_tells_which_checks_failed_and_which_nodes_went() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.register(checks("n1", [check("a", "web"), check("b", "")])).unwrap();
+    let pairs = |finished: Finished| (finished.failed_checks, finished.removed_nodes);
+    let set = |check: Check| move |desk: &mut Desk<'_, '_>| desk.set_check(Check { node: "n1".to_owned(), ..check });
+    let failing = with_status(CheckStatus::Critical, check("a", "web"));
+    let (finished, _) = store.desk(set(with_status(CheckStatus::Warning, check("a", "web"))));
+    assert_eq!(pairs(finished), (vec![], vec![]));
+    let (finished, _) = store.desk(set(failing.clone()));
+    assert_eq!(pairs(finished), (vec![("n1".to_owned(), "a".to_owned())], vec![]));
+    let (finished, _) = store.desk(set(Check { output: "still".to_owned(), ..failing }));
+    assert_eq!(pairs(finished), (vec![], vec![]));
+    let (finished, _) = store.desk(|desk| desk.delete_node("n1"));
+    let gone = vec![("n1".to_owned(), "a".to_owned()), ("n1".to_owned(), "b".to_owned())];
+    assert_eq!(pairs(finished), (gone, vec!["n1".to_owned()]));
+}
+
+#[test]
+fn an_index_moves_with_what_it_is_about_and_with_nothing_else() {
+    let mut store = Store::new();
+    let web = |store: &Store| store.view(|view| view.instances("web").unwrap().index.get());
+    let mesh = |store: &Store| store.view(|view| view.connect_instances("web").unwrap().index.get());
+    let node = |store: &Store, name: &str| store.view(|view| view.node(name).unwrap().index.get());
+    assert_eq!((web(&store), mesh(&store), node(&store, "n1")), (0, 0, 0));
+    store.register(on("n1", typical("web"))).unwrap(); // 1
+    assert_eq!((web(&store), mesh(&store), node(&store, "n1")), (1, 0, 1));
+    store.register(on("n2", typical("other"))).unwrap(); // 2
+    store.register(on("n1", typical("other"))).unwrap(); // 3
+    assert_eq!((web(&store), mesh(&store), node(&store, "n1")), (1, 0, 3), "somebody else's");
+    store.register(checks("n1", [check("ping", "web")])).unwrap(); // 4
+    assert_eq!((web(&store), node(&store, "n1"), node(&store, "n2")), (4, 4, 2));
+    store.register(checks("n1", [check("alive", "")])).unwrap(); // 5
+    assert_eq!(web(&store), 5);
+    store.register(on("n3", sidecar("proxy", "web"))).unwrap(); // 6
+    assert_eq!((web(&store), mesh(&store)), (5, 6));
+    store.deregister("n3", Deregistered::Node).unwrap(); // 7
+    assert_eq!((web(&store), mesh(&store), node(&store, "n3")), (5, 7, 7));
+    store.deregister("n1", Deregistered::Service("web".to_owned())).unwrap(); // 8
+    assert_eq!((web(&store), mesh(&store)), (8, 7));
+    store.register(on("n3", sidecar("proxy", "web"))).unwrap(); // 9
+    store.register(on("n1", typical("web"))).unwrap(); // 10
+    assert_eq!((web(&store), mesh(&store)), (10, 9), "an index never goes back");
+    let gone = store.view(|view| view.catalog_mark(&CatalogMark::ServiceGone).unwrap());
+    assert_eq!(gone, LogIndex(8));
+    assert_eq!(store.view(|view| view.instances("nobody").unwrap().index), gone);
+    assert_eq!(store.view(|view| view.head().revision.get()), 1, "the key-value face has not moved");
+}
+
+#[test]
+fn nodes_and_tables_are_told_of_as_well() {
+    let mut store = Store::new();
+    let mut full = on("n1", typical("web"));
+    full.checks = vec![check("ping", "web")];
+    let all = |registration: Registration, store: &mut Store| {
+        let mut registration = registration;
+        registration.complete().unwrap();
+        let (_, events) = store.run(CatalogCommand::Register(Box::new(registration))).unwrap();
+        events.iter().map(show_event).filter(|event| event.starts_with(['N', 'T'])).collect::<Vec<_>>()
+    };
+    assert_eq!(all(full, &mut store), ["N/n1 +", "T/ + Nodes", "T/ + Services", "T/ + Checks"]);
+    assert_eq!(all(checks("n1", [check("a", "")]), &mut store), ["N/n1 +", "T/ + Checks"]);
+    let (_, events) = store.run(CatalogCommand::SetGateway(Box::new(gateway("gw", &["a"])))).unwrap();
+    assert_eq!(events.iter().map(show_event).collect::<Vec<_>>(), ["T/ + Config"]);
+    let (_, events) = store
+        .run(CatalogCommand::Deregister(Box::new(Deregistration { node: "N1".to_owned(), ..Default::default() })))
+        .unwrap();
+    let events: Vec<String> = events.iter().map(show_event).filter(|event| event.starts_with(['N', 'T'])).collect();
+    assert_eq!(events, ["N/n1 -", "T/ + Nodes", "T/ + Services", "T/ + Checks"]);
+}
+
+#[test]
+fn names_of_services_come_with_the_tags_of_all_instances() {
+    let mut store = Store::new();
+    let tagged = |tags: &[&str]| Service { tags: tags.iter().map(|&tag| tag.to_owned()).collect(), ..typical("web") };
+    store.register(on("n1", tagged(&["b", "a"]))).unwrap();
+    store.register(on("n2", tagged(&["c", "a"]))).unwrap();
+    store.register(on("n2", typical("web\u{0}x"))).unwrap();
+    let names = |store: &Store| {
+        store.view(|view| {
+            let names = view.service_names().unwrap().value;
+            names.into_iter().map(|found| (found.name, found.tags.into_iter().collect::<String>())).collect::<Vec<_>>()
+        })
+    };
+    let both = [("web".to_owned(), "abc".to_owned()), ("web\u{0}x".to_owned(), String::new())];
+    assert_eq!(names(&store), both);
+    store.deregister("n2", Deregistered::Service("web".to_owned())).unwrap();
+    assert_eq!(names(&store)[0].1, "ab");
+    store.deregister("n1", Deregistered::Node).unwrap();
+    assert_eq!(names(&store), [("web\u{0}x".to_owned(), String::new())]);
+    assert_eq!(store.view(|view| view.gateways().unwrap().value.len()), 0);
+}
+
+#[test]
+fn a_full_store_takes_no_registration_but_lets_go() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.bed.apply(quota(Some(1)));
+    let registration = on("n1", typical("db"));
+    let refused = store.bed.apply(Command::Catalog(CatalogCommand::Register(Box::new(registration))));
+    assert_eq!(refused, Outcome::Refused(Refusal::NoSpace));
+    let refused = store.bed.apply(Command::Catalog(CatalogCommand::SetGateway(Box::new(gateway("gw", &["a"])))));
+    assert_eq!(refused, Outcome::Refused(Refusal::NoSpace));
+    assert_eq!(store.deregister("n1", Deregistered::Node).unwrap(), ["H/web - n1/web", "L/web -"]);
+    assert_eq!(store.view(|view| view.head().live_bytes), 0);
+}

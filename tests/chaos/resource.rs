@@ -1,0 +1,222 @@
+//! What clients did to typed resources, and what the members have of them in the end.
+//!
+//! Resources have versions (log indexes) and no revisions, so they are recorded apart from the history of keys. The same rule
+//! holds: a request without a certain answer is `Unknown`, and a name of which that is true is never used again.
+
+use std::time::Duration;
+
+use headwater::pb::headwater_v1::{ResourceType, resource_type::Scope};
+use headwater::pb::pbresource::{self as pb, Id, Resource, Tenancy, Type};
+use parking_lot::Mutex;
+use prost::Message;
+use serde::Serialize;
+use tonic::Status;
+
+use crate::client::{INDEX, MIN_INDEX, Target, is_broken, judge, with_deadline};
+use crate::history::{Clock, Micros, Outcome};
+
+/// Where the value of a resource is: the type has no data.
+const VALUE: &str = "value";
+const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
+
+/// One life of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Life {
+    pub name: String,
+    pub uid: String,
+}
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Act {
+    /// Creates it, or replaces it whatever is there.
+    Write {
+        name: String,
+        owner: Option<Life>,
+        value: String,
+    },
+    Delete(Life),
+}
+
+impl Act {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Write { name, .. } | Self::Delete(Life { name, .. }) => name,
+        }
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Became {
+    Written {
+        uid: String,
+        version: u64,
+    },
+    Deleted,
+    /// Certainly not carried out, and never will be.
+    Failed(String),
+    /// It may have been carried out, or may be yet.
+    Unknown(String),
+}
+
+/// One request of one client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Deed {
+    pub process: u64,
+    pub node: usize,
+    pub call: Micros,
+    pub done: Micros,
+    pub act: Act,
+    pub became: Became,
+}
+
+/// A resource as a member has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Found {
+    pub life: Life,
+    pub owner: Option<Life>,
+    pub value: String,
+    pub version: u64,
+}
+
+/// Collects deeds.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger(Mutex<Vec<Deed>>);
+
+impl Ledger {
+    pub(crate) fn keep(&self, deed: Deed) {
+        self.0.lock().push(deed);
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<Deed> {
+        self.0.lock().clone()
+    }
+}
+
+/// Sends a request once, and tells what became of it and when.
+pub(crate) async fn carry_out(target: &Target, clock: Clock, process: u64, act: Act, timeout: Duration) -> Deed {
+    let call = clock.now();
+    let became = match tokio::time::timeout(timeout, send(target, &act, timeout)).await {
+        Ok(became) => became,
+        Err(_) => Became::Unknown("no answer in time".to_owned()),
+    };
+    Deed { process, node: target.node, call, done: clock.now(), act, became }
+}
+
+async fn send(target: &Target, act: &Act, timeout: Duration) -> Became {
+    let mut client = match target.resources().await {
+        Ok(client) => client,
+        Err(why) => return Became::Failed(why),
+    };
+    let sent = match act {
+        Act::Write { name, owner, value } => {
+            let resource = Resource {
+                id: Some(id(name, "")),
+                owner: owner.as_ref().map(|owner| id(&owner.name, &owner.uid)),
+                metadata: [(VALUE.to_owned(), value.clone())].into(),
+                ..Resource::default()
+            };
+            let written = client.write(with_deadline(pb::WriteRequest { resource: Some(resource) }, timeout)).await;
+            written
+                .map(|written| found(written.into_inner().resource.unwrap_or_default()))
+                .map(|found| Became::Written { uid: found.life.uid, version: found.version })
+        }
+        Act::Delete(life) => {
+            let request = pb::DeleteRequest { id: Some(id(&life.name, &life.uid)), version: String::new() };
+            client.delete(with_deadline(request, timeout)).await.map(|_| Became::Deleted)
+        }
+    };
+    sent.unwrap_or_else(|status| {
+        if is_broken(&status) {
+            target.forget();
+        }
+        match judge(&status) {
+            Outcome::Failed(why) => Became::Failed(why),
+            Outcome::Ok(_) => unreachable!("invariant: a status is no answer"),
+            Outcome::Unknown(why) => Became::Unknown(why),
+        }
+    })
+}
+
+/// Registers the type; once is enough, more often does no harm.
+///
+/// # Errors
+///
+/// Why it is not certain that it is registered.
+pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), String> {
+    let Type { group, group_version, kind } = type_();
+    let scope = Scope::Cluster.into();
+    let data = ResourceType { group, group_version, kind, scope, ..ResourceType::default() };
+    let registers =
+        Type { group: "headwater".to_owned(), group_version: "v1".to_owned(), kind: "ResourceType".to_owned() };
+    let resource = Resource {
+        id: Some(Id { name: "chaos-v1-item".to_owned(), r#type: Some(registers), ..Id::default() }),
+        data: Some(prost_types::Any { type_url: REGISTERS.to_owned(), value: data.encode_to_vec() }),
+        ..Resource::default()
+    };
+    let mut client = target.resources().await?;
+    let written = client.write(with_deadline(pb::WriteRequest { resource: Some(resource) }, timeout));
+    match tokio::time::timeout(timeout, written).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(status)) => {
+            if is_broken(&status) {
+                target.forget();
+            }
+            Err(status.message().to_owned())
+        }
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+/// Every resource that a member has at or past a log index, in order, with the index that it was read at.
+///
+/// # Errors
+///
+/// Why there is no answer.
+pub(crate) async fn all(target: &Target, at_least: u64, timeout: Duration) -> Result<(u64, Vec<Found>), String> {
+    let mut client = target.resources().await?;
+    let request =
+        pb::ListRequest { r#type: Some(type_()), tenancy: Some(Tenancy::default()), name_prefix: String::new() };
+    let mut request = with_deadline(request, timeout);
+    if at_least > 0 {
+        request.metadata_mut().insert(MIN_INDEX, at_least.into());
+    } else {
+        request.metadata_mut().insert("x-consul-consistency-mode", "consistent".parse().expect("a legal value"));
+    }
+    let answered = match client.list(request).await {
+        Ok(answered) => answered,
+        Err(status) => {
+            if is_broken(&status) {
+                target.forget();
+            }
+            return Err(told(&status));
+        }
+    };
+    let index = answered.metadata().get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let mut all: Vec<Found> = answered.into_inner().resources.into_iter().map(found).collect();
+    all.sort();
+    Ok((index, all))
+}
+
+fn told(status: &Status) -> String {
+    format!("{} ({:?})", status.message(), status.code())
+}
+
+fn type_() -> Type {
+    Type { group: "chaos".to_owned(), group_version: "v1".to_owned(), kind: "Item".to_owned() }
+}
+
+fn id(name: &str, uid: &str) -> Id {
+    Id { uid: uid.to_owned(), name: name.to_owned(), r#type: Some(type_()), tenancy: Some(Tenancy::default()) }
+}
+
+fn found(mut resource: Resource) -> Found {
+    let life = |id: Id| Life { name: id.name, uid: id.uid };
+    Found {
+        life: life(resource.id.unwrap_or_default()),
+        owner: resource.owner.map(life),
+        value: resource.metadata.remove(VALUE).unwrap_or_default(),
+        version: resource.version.parse().unwrap_or(0),
+    }
+}
