@@ -146,10 +146,16 @@ def fresh(endpoint, path):
 
 def change(endpoint, path):
     state = load(path)
-    register(endpoint, "n2", 2, "warning")
-    deregister(endpoint, "n3", 3)
-    register(endpoint, "n4", 4)
-    state["missed"] = ["register n2/web-2 warning", "deregister n3/web-3", "register n4/web-4 passing"]
+    health = "warning" if state["view"]["n2/web-2"] != "warning" else "critical"
+    newest = max(int(key.rsplit("-", 1)[1]) for key in state["view"])
+    register(endpoint, "n2", 2, health)
+    deregister(endpoint, f"n{newest}", newest)
+    register(endpoint, f"n{newest + 1}", newest + 1)
+    state["missed"] = [
+        f"register n2/web-2 {health}",
+        f"deregister n{newest}/web-{newest}",
+        f"register n{newest + 1}/web-{newest + 1} passing",
+    ]
     with open(path, "w", encoding="utf-8") as file:
         json.dump(state, file)
 
