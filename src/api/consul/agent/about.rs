@@ -1,5 +1,6 @@
 //! Who this agent is and which members there are.
 
+use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 
@@ -37,12 +38,14 @@ async fn members(call: &Call) -> Result<Vec<Member>, Refusal> {
     Ok(call.node().members(&call.context()?, Consistency::Serializable).await?.value)
 }
 
-/// The host under which clients reach this member.
+/// The host under which clients reach this member. The others are told soon after it has started for the first time.
 pub(super) async fn own_address(call: &Call) -> Result<String, Refusal> {
     let own = call.node().identity().node_id;
     let members = members(call).await?;
-    let own = members.iter().find(|member| member.id == own);
-    Ok(own.map(host_and_port).map_or_else(|| "127.0.0.1".to_owned(), |(host, _)| host))
+    let host = members.iter().find(|member| member.id == own).map(|member| host_and_port(member).0);
+    host.filter(|host| !host.is_empty()).ok_or_else(|| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the cluster does not know this member's address yet, try again")
+    })
 }
 
 fn host_and_port(member: &Member) -> (String, u16) {
