@@ -99,7 +99,7 @@ pub async fn start(
     let log_store = LogStore::new(log)?;
     let told = Told { lineage: Lineage::new(options.origin), ..Told::default() };
     let state_machine = StateMachine::new(
-        store,
+        store.clone(),
         log_store.durable(),
         applied_tx,
         publisher,
@@ -125,6 +125,7 @@ pub async fn start(
         lanes: ProposeLanes::default(),
         local,
         applied,
+        store,
         incoming_dir: options.incoming_dir.clone(),
         snapshot_slot: tokio::sync::Mutex::new(()),
         leader_silence_max: options.timing.election_max * 2,

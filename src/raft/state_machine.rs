@@ -225,13 +225,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFiles) -> Result<(), io::Error> {
         let store = self.store.clone();
-        let path = snapshot.path().to_owned();
         let installed = off_thread(move || {
-            store.install(&path)?;
+            snapshot.install(&store)?;
             Ok::<_, crate::storage::StorageError>(store)
         });
         let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
-        drop(snapshot);
         let (applied, _) = read_applied(&store)?;
         read_members(&store, &self.told.members)?;
         self.snapshots.floor.fetch_max(applied.as_ref().map_or(0, |id| id.index), Ordering::AcqRel);

@@ -11,6 +11,7 @@
 //! ```
 
 use std::any::Any;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,9 +49,20 @@ pub struct PreparedState {
 }
 
 impl PreparedState {
+    /// Where its files are.
+    pub fn path(&self) -> PathBuf {
+        self.db.as_ref().expect("invariant: taken only when it is consumed").path().to_owned()
+    }
+
     /// The head of the snapshot.
     pub fn head(&self) -> StateHead {
         self.db.as_ref().expect("invariant: taken only when it is consumed").head()
+    }
+}
+
+impl fmt::Debug for PreparedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PreparedState").field(&self.name).finish()
     }
 }
 
