@@ -14,12 +14,14 @@ mod faults;
 mod invariants;
 mod member;
 mod net;
+mod runtime;
 mod watchers;
 mod world;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+pub(crate) use runtime::TestRuntime;
 pub(crate) use world::{Control, Options, Report, run};
 
 thread_local! {

@@ -91,6 +91,7 @@ async fn run(
             answer(answers, Answer::ReceivedBytes(received_bytes)).await?;
         }
         blocking(move || writer.finish()).await?;
+        fail_point!(SnapshotFileReceived);
     }
     blocking({
         let dir = dir.clone();
@@ -98,6 +99,7 @@ async fn run(
     })
     .await?;
 
+    fail_point!(SnapshotReceived);
 
     // Opened before consensus hears of it: what it then waits for is a rename. A slow installation, with leaders that change
     // meanwhile, is what ends openraft's task (spec: reliability §3.7, defect A); and what cannot be opened is refused here,
@@ -108,6 +110,7 @@ async fn run(
     if held != meta.last_log_id {
         return Err(Status::data_loss(format!("the snapshot holds {held:?}, announced was {:?}", meta.last_log_id)));
     }
+    fail_point!(InstallOpened);
     let snapshot = Snapshot { meta, snapshot: SnapshotFiles::ready(prepared) };
     let response = consensus
         .raft()
@@ -215,6 +218,7 @@ impl FileWriter {
         self.crc = crc32c::crc32c_append(self.crc, &chunk.data);
         self.written_bytes += chunk.data.len() as u64;
         self.any = true;
+        fail_point!(SnapshotChunkReceived);
         Ok(())
     }
 

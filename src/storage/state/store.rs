@@ -191,7 +191,9 @@ impl StateStore {
             format!("{PREFIX}{newest}")
         };
         let path = self.dir.join(&name);
+        fail_point!(InstallRename);
         files::rename(dir, &path)?;
+        fail_point!(InstallRenamed);
         match StateDb::open(&path, false, &self.tuning, Arc::clone(&self.health)) {
             Ok(db) => Ok(PreparedState { db: Some(Arc::new(db)), name }),
             Err(error) => {
@@ -222,7 +224,9 @@ impl StateStore {
                 detail: format!("the snapshot ends at {new:?}, before what is applied, {old:?}"),
             });
         }
+        fail_point!(InstallSwitch);
         files::replace(&self.dir, CURRENT, format!("{}\n", prepared.name).as_bytes())?;
+        fail_point!(InstallSwitched);
         let db = prepared.db.take().expect("invariant: taken only here and on drop");
         let old = std::mem::replace(&mut *current, db);
         drop(current);
