@@ -15,6 +15,7 @@ mod invariants;
 mod member;
 mod net;
 mod runtime;
+mod soak;
 mod watchers;
 mod world;
 
