@@ -23,6 +23,7 @@ use super::network::{Lineage, Peers};
 use super::propose_lane::ProposeLanes;
 use super::roster::AppliedMembers;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
+use crate::storage::StateStore;
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
 /// How long the answer to a forwarded write waits for this member to apply it. Far longer than that takes, and far shorter
@@ -98,6 +99,7 @@ pub(super) struct Inner {
     pub(super) lanes: ProposeLanes,
     pub(super) local: Queue,
     pub(super) applied: watch::Receiver<LogIndex>,
+    pub(super) store: Arc<StateStore>,
     pub(super) incoming_dir: PathBuf,
     pub(super) snapshot_slot: tokio::sync::Mutex<()>,
     pub(super) leader_silence_max: Duration,
@@ -175,6 +177,10 @@ impl Consensus {
     /// This member.
     pub fn node_id(&self) -> NodeId {
         self.inner.me
+    }
+
+    pub(crate) fn store(&self) -> &Arc<StateStore> {
+        &self.inner.store
     }
 
     pub(crate) fn incoming_dir(&self) -> &Path {

@@ -181,6 +181,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         let last = last_log_id.as_ref().map(|id| id.index);
         completed(|done| self.log.truncate_after(last.map(LogIndex), done)).await?;
+        fail_point!(LogTruncated);
         // Only now: appends complete in order, so none of those that are cut off can report after this. Whatever is
         // appended there later reports again.
         self.durable.send_modify(|index| *index = (*index).min(last.unwrap_or(0)));
@@ -188,6 +189,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
+        fail_point!(LogPurge);
         self.durable.send_modify(|index| *index = (*index).max(upto.index));
         // Later changes are never durable without it, and nothing else depends on it: no reason to wait for the disk.
         self.log.purge(id_to_record(&upto), |_| {});

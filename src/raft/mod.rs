@@ -21,6 +21,7 @@ mod roster;
 mod snapshot;
 mod start;
 mod state_machine;
+mod stuck;
 mod transfer;
 mod types;
 
@@ -40,8 +41,10 @@ pub use types::MemberInfo;
 pub(crate) mod parts {
     pub(crate) use super::start::{ConsensusOptions, config as raft_config};
     pub(crate) use super::state_machine::{StateMachine, Told};
+    pub(crate) use super::stuck::StuckApply;
     pub(crate) use super::types::{
-        Command, Entry, EntryPayload, LogId, MemberInfo, Raft, Runtime, Snapshot, TypeConfig, Vote, term_of,
+        Command, Entry, EntryPayload, LogId, MemberInfo, Membership, Raft, Runtime, Snapshot, SnapshotMeta,
+        StoredMembership, TypeConfig, Vote, log_id, term_of,
     };
 }
 

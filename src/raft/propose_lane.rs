@@ -95,6 +95,7 @@ async fn stream(
             unsent.0.0.settle(Vec::new(), &WriteError::NotLeader(None));
             break;
         }
+        fail_point!(FollowerForward);
         if outgoing.send(request).await.is_err() {
             break;
         }

@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::storage::{PreparedState, StateStore, StorageError};
+
 /// A snapshot on disk: a checkpoint that this node made, or a complete and verified copy that it received.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotFiles {
@@ -12,27 +16,58 @@ pub(crate) struct SnapshotFiles {
 #[derive(Debug)]
 struct OwnedDir {
     path: PathBuf,
+    /// The state that was opened from it and lies beside the current one. It has the directory then.
+    ready: Mutex<Option<PreparedState>>,
+    is_state: bool,
 }
 
 impl SnapshotFiles {
     /// Takes over `path`: the directory is removed with the last handle, if it is still there by then (an installed
     /// snapshot has been moved away).
     pub(crate) fn adopt(path: PathBuf) -> Self {
-        Self { dir: Arc::new(OwnedDir { path }) }
+        Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(None), is_state: false }) }
+    }
+
+    /// Takes over a state that lies ready, so that installing it is one rename. It is removed with the last handle, unless
+    /// it was installed.
+    pub(crate) fn ready(state: PreparedState) -> Self {
+        let path = state.path();
+        Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(Some(state)), is_state: true }) }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.dir.path
+    }
+
+    /// Makes it the state. Blocks; for no longer than a rename takes, if it lies ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`StateStore::prepare`] and [`StateStore::install_prepared`].
+    pub(crate) fn install(&self, store: &StateStore) -> Result<(), StorageError> {
+        let ready = self.dir.ready.lock().take();
+        match ready {
+            Some(state) => store.install_prepared(state),
+            None => store.install(self.path()),
+        }
     }
 }
 
 impl Drop for OwnedDir {
     fn drop(&mut self) {
         let path = std::mem::take(&mut self.path);
+        let ready = self.ready.get_mut().take();
+        if self.is_state && ready.is_none() {
+            return;
+        }
+        let away = move || match ready {
+            Some(state) => drop(state),
+            None => remove(&path),
+        };
         // Files that nobody else holds are freed here, which takes its time: not on a thread that serves requests.
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || remove(&path))),
-            Err(_) => remove(&path),
+            Ok(runtime) => drop(runtime.spawn_blocking(away)),
+            Err(_) => away(),
         }
     }
 }
@@ -42,5 +77,45 @@ fn remove(path: &Path) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!(path = %path.display(), %error, "could not remove a snapshot directory"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::storage::StateOptions;
+
+    fn files(dir: &Path) -> BTreeSet<String> {
+        let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    // What was opened while consensus waited for its installation let openraft panic when leaders changed meanwhile.
+    #[test]
+    fn what_lies_ready_is_installed_by_a_rename_or_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, incoming) = (dir.path().join("state"), dir.path().join("incoming"));
+        let store = StateStore::open(&state, &StateOptions::default()).unwrap();
+        let before = files(&state);
+
+        store.current().checkpoint(&incoming).unwrap();
+        let refused = SnapshotFiles::ready(store.prepare(&incoming).unwrap());
+        assert!(refused.path().starts_with(&state) && refused.path().exists() && !incoming.exists());
+        drop(refused);
+        assert_eq!(files(&state), before, "nobody installed it");
+
+        store.current().checkpoint(&incoming).unwrap();
+        let installed = SnapshotFiles::ready(store.prepare(&incoming).unwrap());
+        // The files are not touched any more: not even damage would be noticed here.
+        let path = installed.path().to_owned();
+        let there = files(&path);
+        installed.install(&store).unwrap();
+        assert_eq!(files(&path), there);
+        drop(installed);
+        let current = std::fs::read_to_string(state.join("CURRENT")).unwrap();
+        assert_eq!(path.file_name().unwrap().to_str().unwrap(), current.trim_end(), "it is the state");
+        assert!(path.exists(), "and it stays");
     }
 }

@@ -17,6 +17,7 @@ use super::log_store::LogStore;
 use super::network::{Lineage, PeerService, Peers, stranger};
 use super::propose_lane::ProposeLanes;
 use super::state_machine::{StateMachine, Told};
+use super::stuck;
 use super::types::{MemberInfo, Raft};
 use crate::pb::peer::peer_server::PeerServer;
 use crate::storage::log::LogDb;
@@ -99,7 +100,7 @@ pub async fn start(
     let log_store = LogStore::new(log)?;
     let told = Told { lineage: Lineage::new(options.origin), ..Told::default() };
     let state_machine = StateMachine::new(
-        store,
+        store.clone(),
         log_store.durable(),
         applied_tx,
         publisher,
@@ -125,6 +126,7 @@ pub async fn start(
         lanes: ProposeLanes::default(),
         local,
         applied,
+        store,
         incoming_dir: options.incoming_dir.clone(),
         snapshot_slot: tokio::sync::Mutex::new(()),
         leader_silence_max: options.timing.election_max * 2,
@@ -150,7 +152,7 @@ pub async fn start(
     tokio::spawn(consensus.clone().watch_for_removal());
     let limits = ByteLimits { snapshot_every: options.snapshot_every_bytes, keep: options.keep_bytes };
     tokio::spawn(log_keeper::run(consensus.clone(), applied_bytes, limits));
-    tokio::spawn(nudge_stuck_apply(consensus.clone(), options.timing.heartbeat));
+    tokio::spawn(stuck::nudge(consensus.clone(), options.timing.heartbeat));
     Ok(consensus)
 }
 
@@ -190,24 +192,6 @@ pub(crate) fn config(options: &ConsensusOptions) -> openraft::Config {
         // A leader that can send but not hear must notice (openraft #2080).
         quorum_loss_probe_interval: Some(2 * millis(timing.election_max)),
         ..openraft::Config::default()
-    }
-}
-
-/// After a snapshot that ends inside the follower's own log, openraft leaves applied behind committed until the next
-/// entry arrives (spec: reliability §3.7, defect B). A member that sees this asks for a blank entry.
-async fn nudge_stuck_apply(consensus: Consensus, heartbeat: Duration) {
-    let mut before = None;
-    while !consensus.has_ended() {
-        // A clock, not a race: the condition is "no progress within several heartbeats".
-        tokio::time::sleep(heartbeat * 10).await;
-        let points = consensus.log_points();
-        let stuck = (points.applied < points.committed && points.committed <= points.last)
-            .then_some((points.applied, points.committed));
-        if stuck.is_some() && stuck == before {
-            tracing::warn!(applied = %points.applied, committed = %points.committed, "apply is stuck, asking for a blank entry");
-            drop(consensus.propose(vec![bytes::Bytes::new()]).await);
-        }
-        before = stuck;
     }
 }
 

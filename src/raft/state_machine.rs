@@ -132,6 +132,7 @@ impl StateMachine {
                 }
             }
             EntryPayload::Membership(members) => {
+                fail_point!(MembershipApply);
                 let stored = StoredMembership::new(Some(id), members);
                 // Subscribers are told what is different from the one before, which may not be committed yet.
                 let before = pending.iter().rev().find_map(|entry| entry.membership.as_ref()).map(|(stored, _)| stored);
@@ -157,6 +158,7 @@ impl StateMachine {
         let Some(last) = pending.last().map(|entry| LogIndex(entry.index)) else { return Ok(()) };
         let epoch = txn.head().epoch;
         let committed = txn.commit().map_err(io_error)?;
+        fail_point!(StateCommitted);
         if !self.told.lineage.has_epoch() {
             self.told.lineage.learn(epoch);
         }
@@ -167,6 +169,7 @@ impl StateMachine {
         if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {
             self.told.members.set(members, highest);
         }
+        fail_point!(StatePublished);
         // After that, so that whoever waited for an index finds its events published, too.
         self.applied.send_replace(last);
         for entry in pending.drain(..) {
@@ -236,13 +239,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFiles) -> Result<(), io::Error> {
         let store = self.store.clone();
-        let path = snapshot.path().to_owned();
         let installed = off_thread(move || {
-            store.install(&path)?;
+            snapshot.install(&store)?;
             Ok::<_, crate::storage::StorageError>(store)
         });
         let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
-        drop(snapshot);
         let (applied, _) = read_applied(&store)?;
         read_members(&store, &self.told.members)?;
         self.snapshots.floor.fetch_max(applied.as_ref().map_or(0, |id| id.index), Ordering::AcqRel);
@@ -256,6 +257,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let head = store.current().head();
         self.told.lineage.learn(head.epoch);
         self.publisher.reset(StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch });
+        fail_point!(InstallPublished);
         // In the order of `finish`.
         self.applied.send_replace(head.applied_index());
         Ok(())
@@ -316,6 +318,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             Ok::<_, io::Error>(Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) })
         });
         let snapshot = built.await.map_err(io::Error::other)??;
+        fail_point!(SnapshotBuilt);
         // A build that took long may be older than what was installed meanwhile, and then leads nowhere.
         let index = snapshot.meta.last_log_id.as_ref().map_or(0, |id| id.index);
         if self.dirs.floor.fetch_max(index, Ordering::AcqRel) <= index {

@@ -10,7 +10,7 @@ use crate::types::Applied;
 type Runtime = openraft::TokioRuntime;
 /// The simulation needs elections that come at the same time again.
 #[cfg(test)]
-pub(crate) type Runtime = openraft::rt::deterministic_rng::DeterministicRng<openraft::TokioRuntime>;
+pub(crate) type Runtime = crate::sim::TestRuntime;
 
 openraft::declare_raft_types!(
     /// The instantiation of openraft.

@@ -10,4 +10,4 @@ pub mod stamp;
 pub mod state;
 
 pub use error::StorageError;
-pub use state::{AppliedState, ReadView, StateDb, StateOptions, StateReader, StateStore, WriteTxn};
+pub use state::{AppliedState, PreparedState, ReadView, StateDb, StateOptions, StateReader, StateStore, WriteTxn};

@@ -151,7 +151,9 @@ pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, hist
             if request.answer.is_closed() {
                 continue;
             }
+            fail_point!(CatchUpRead);
             let scanned = history.read(request.after, limits).await.map(Arc::new);
+            fail_point!(CatchUpAnswer);
             let Some(feed) = feed.upgrade() else { return };
             let catch_up = &feed.catch_up;
             catch_up.scans.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Clusters of real nodes in this process: real storage in temporary directories, real sockets on loopback.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub struct Settings {
     pub quota: QuotaOptions,
     /// The name of the datacenter.
     pub datacenter: &'static str,
+    /// The clocks of consensus.
+    pub timing: Timing,
 }
 
 impl Default for Settings {
@@ -51,6 +53,11 @@ impl Default for Settings {
             feed: FeedOptions::default(),
             quota: QuotaOptions::default(),
             datacenter: "dc1",
+            timing: Timing {
+                heartbeat: Duration::from_millis(100),
+                election_min: Duration::from_millis(500),
+                election_max: Duration::from_millis(1000),
+            },
         }
     }
 }
@@ -58,12 +65,19 @@ impl Default for Settings {
 /// Where clients and peers of one member connect.
 type Listeners = (TcpListener, TcpListener);
 
+/// Where the members' data is.
+enum Root {
+    Temporary(TempDir),
+    /// It outlives the process.
+    Kept(PathBuf),
+}
+
 /// A cluster; members are numbered from 0.
 pub struct Cluster {
     settings: Settings,
     lease_clock: LeaseClock,
     cluster_id: ClusterId,
-    root: TempDir,
+    root: Root,
     addresses: Vec<(SocketAddr, SocketAddr)>,
     /// The members that joined later, by number, with whether they are learners.
     joined: BTreeMap<usize, bool>,
@@ -112,19 +126,45 @@ impl Cluster {
         cluster
     }
 
+    /// Starts a cluster on what an earlier process left in `root`, if there was one, at the same addresses: of `host`, an
+    /// address of loopback that nobody else uses, with ports from 2379 on.
+    #[allow(dead_code, reason = "for `tests/crash`")]
+    pub async fn start_again(settings: Settings, lease_clock: LeaseClock, root: PathBuf, host: IpAddr) -> Self {
+        let ports = (0..settings.members as u16).map(|member| (2379 + 2 * member, 2380 + 2 * member));
+        let addresses = ports.map(|(client, peer)| (SocketAddr::new(host, client), SocketAddr::new(host, peer)));
+        let (mut cluster, listeners) = Self::prepare_at(settings, lease_clock, Root::Kept(root), addresses).await;
+        // All at once: none of them comes up without another.
+        cluster.instances.extend((0..settings.members).map(|_| None));
+        let starting =
+            listeners.into_iter().enumerate().map(|(member, (client, peer))| cluster.instance(member, client, peer));
+        let instances = futures::future::join_all(starting).await;
+        cluster.instances = instances.into_iter().map(Some).collect();
+        cluster.wait_healthy().await;
+        cluster
+    }
+
     async fn prepare(settings: Settings, lease_clock: LeaseClock) -> (Self, Vec<Listeners>) {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let root = Root::Temporary(tempfile::tempdir().unwrap());
+        Self::prepare_at(settings, lease_clock, root, (0..settings.members).map(|_| (any, any))).await
+    }
+
+    async fn prepare_at(
+        settings: Settings,
+        lease_clock: LeaseClock,
+        root: Root,
+        wanted: impl Iterator<Item = (SocketAddr, SocketAddr)>,
+    ) -> (Self, Vec<Listeners>) {
         // `RUST_LOG=headwater=debug` shows what the members do.
         let _already = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
             .try_init()
             .is_err();
-        let root = tempfile::tempdir().unwrap();
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        for _ in 0..settings.members {
-            let client = bind("127.0.0.1:0".parse().unwrap()).await;
-            let peer = bind("127.0.0.1:0".parse().unwrap()).await;
+        for (client, peer) in wanted {
+            let (client, peer) = (bind(client).await, bind(peer).await);
             addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
             listeners.push((client, peer));
         }
@@ -231,11 +271,7 @@ impl Cluster {
             remote_datacenters: self.remote_datacenters.clone(),
             initial_members,
             data_dir: self.data_dir(index),
-            timing: Timing {
-                heartbeat: Duration::from_millis(100),
-                election_min: Duration::from_millis(500),
-                election_max: Duration::from_millis(1000),
-            },
+            timing: self.settings.timing,
             snapshot_every_entries: self.settings.snapshot_every,
             snapshot_every_bytes: 64 << 20,
             keep_entries: self.settings.keep,
@@ -304,7 +340,11 @@ impl Cluster {
 
     /// Where a member keeps its data.
     pub fn data_dir(&self, index: usize) -> PathBuf {
-        self.root.path().join(format!("node{}", index + 1))
+        let root = match &self.root {
+            Root::Temporary(dir) => dir.path(),
+            Root::Kept(dir) => dir,
+        };
+        root.join(format!("node{}", index + 1))
     }
 
     /// The running member.

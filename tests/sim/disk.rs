@@ -185,7 +185,9 @@ impl SimLog {
         if state.process != self.process {
             return Err(off());
         }
-        if state.live.entries.get(&committed.index).is_some_and(|entry| entry.log_id == *committed) {
+        // What is saved goes back now and then: what waits behind an installation is older than what it brought.
+        let is_new = committed.index > state.noted;
+        if is_new && state.live.entries.get(&committed.index).is_some_and(|entry| entry.log_id == *committed) {
             for (_, entry) in state.live.entries.range(state.noted + 1..=committed.index) {
                 self.disk.committed.note(self.disk.member, entry);
             }

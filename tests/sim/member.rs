@@ -71,6 +71,30 @@ pub(super) fn first_members(count: u64) -> BTreeMap<u64, MemberInfo> {
     (1..=count).map(|id| (id, MemberInfo { name: format!("m{id}"), ..MemberInfo::default() })).collect()
 }
 
+/// Options of a member whose files are in `root`.
+pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
+    ConsensusOptions {
+        cluster_id: ClusterId(1),
+        node_id: NodeId(id),
+        initial_members: BTreeMap::new(),
+        timing: Timing { heartbeat: ms(50), election_min: ms(150), election_max: ms(300) },
+        snapshot_every_entries: SNAPSHOT_ENTRIES,
+        snapshot_every_bytes: u64::MAX,
+        keep_entries: KEPT_ENTRIES,
+        keep_bytes: u64::MAX,
+        snapshot_dir: root.join("snapshots"),
+        incoming_dir: root.join("incoming"),
+        rejoining: root.join("REJOINING"),
+        removed: root.join("REMOVED"),
+        origin: 0,
+    }
+}
+
+/// A state that takes little memory.
+pub(super) fn small_state() -> StateOptions {
+    StateOptions { block_cache_bytes: 1 << 20, memtable_bytes: 1 << 20, key_cache_bytes: 1 << 14, open_files_max: 64 }
+}
+
 impl Machine {
     pub(super) fn new(id: u64, root: PathBuf, disk: Arc<Disk>, loses_events: bool) -> Self {
         Self { id, disk, root, starts: AtomicU64::new(0), loses_events }
@@ -80,34 +104,10 @@ impl Machine {
         self.root.join(format!("state-{start}"))
     }
 
-    fn options(&self) -> ConsensusOptions {
-        ConsensusOptions {
-            cluster_id: ClusterId(1),
-            node_id: NodeId(self.id),
-            initial_members: BTreeMap::new(),
-            timing: Timing { heartbeat: ms(50), election_min: ms(150), election_max: ms(300) },
-            snapshot_every_entries: SNAPSHOT_ENTRIES,
-            snapshot_every_bytes: u64::MAX,
-            keep_entries: KEPT_ENTRIES,
-            keep_bytes: u64::MAX,
-            snapshot_dir: self.root.join("snapshots"),
-            incoming_dir: self.root.join("incoming"),
-            rejoining: self.root.join("REJOINING"),
-            removed: self.root.join("REMOVED"),
-            origin: 0,
-        }
-    }
-
     /// Starts a process on what is there.
     pub(super) async fn start(&self, net: &Net) -> Member {
         let start = self.starts.load(Ordering::Relaxed);
-        let options = StateOptions {
-            block_cache_bytes: 1 << 20,
-            memtable_bytes: 1 << 20,
-            key_cache_bytes: 1 << 14,
-            open_files_max: 64,
-        };
-        let store = Arc::new(StateStore::open(&self.state_dir(start), &options).unwrap());
+        let store = Arc::new(StateStore::open(&self.state_dir(start), &small_state()).unwrap());
         let head = store.current().head();
         let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
         // Small, so that readers fall behind.
@@ -121,7 +121,7 @@ impl Machine {
         let outlet = Arc::new(Outlet { events: events.clone(), dice });
         let log = self.disk.open();
         let (applied_tx, applied) = watch::channel(head.applied_index());
-        let options = self.options();
+        let options = options(self.id, &self.root);
         let snapshots = options.snapshot_dir.clone();
         let machine =
             StateMachine::new(store.clone(), log.durable(), applied_tx, outlet, snapshots, Told::default()).unwrap();
@@ -152,7 +152,7 @@ impl Machine {
 }
 
 /// Copies a folder in which RocksDB may be removing files that it needs no more, as it is at one time.
-fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     loop {
         let before = listing(from);
         let copied = copy_files(from, to);

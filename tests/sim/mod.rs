@@ -14,12 +14,15 @@ mod faults;
 mod invariants;
 mod member;
 mod net;
+mod runtime;
+mod soak;
 mod watchers;
 mod world;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+pub(crate) use runtime::TestRuntime;
 pub(crate) use world::{Control, Options, Report, run};
 
 thread_local! {

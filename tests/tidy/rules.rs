@@ -20,6 +20,7 @@ const fn layer(module: &'static str, may_import: &'static [&'static str]) -> Lay
 
 /// From the bottom up.
 pub(crate) const LAYERS: &[Layer] = &[
+    layer("fail_points", &[]),
     layer("types", &[]),
     layer("pb", &[]),
     layer("schema", &["types"]),

@@ -256,6 +256,7 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
+            fail_point!(LeaseExpire);
             let propose = |end: LeaseExpire| async move { (end, quorum.propose(Command::LeaseExpire(end)).await) };
             under_way.extend(expired.into_iter().map(propose));
             continue;

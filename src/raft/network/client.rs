@@ -210,7 +210,11 @@ impl PeerClient {
         // go of the log, and a stuck connection must not hold it.
         let (session, session_ended) = tokio::sync::oneshot::channel::<()>();
         let requests = futures::stream::iter([first]).chain(input);
-        let outgoing = requests.map(|request| convert::append_to_pb(&request)).take_until(session_ended);
+        let requests = requests.map(|request| {
+            fail_point!(LeaderSend);
+            convert::append_to_pb(&request)
+        });
+        let outgoing = requests.take_until(session_ended);
         let call = grpc.append_stream(self.route.request(outgoing));
         // Opening the stream is bounded; the answers are not: a slow disk is no reason to send everything again, and a
         // dead peer is noticed by the connection's keep-alive.

@@ -118,6 +118,7 @@ impl Peer for PeerService {
         let consensus = self.consensus.clone();
         let answers = self.consensus.raft().stream_append(appends).map(move |item| match item {
             Ok(result) => {
+                fail_point!(FollowerAnswer);
                 note_contact(&consensus, &result);
                 Ok(convert::append_result_to_pb(&result))
             }

@@ -1,4 +1,4 @@
-//! Receives a snapshot beside the live state, verifies every chunk and every file, makes all of it durable, and only
+//! Receives a snapshot beside the live state, verifies every chunk and every file, makes all of it durable, opens it, and only
 //! then hands it to openraft, whose install is a rename.
 //!
 //! What a broken attempt left behind is kept: files that match the next offer are not sent again.
@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
@@ -19,7 +20,7 @@ use crate::pb::peer::snapshot_answer::Answer;
 use crate::pb::peer::snapshot_message::Message;
 use crate::raft::consensus::Consensus;
 use crate::raft::snapshot::SnapshotFiles;
-use crate::raft::types::{Snapshot, SnapshotMeta};
+use crate::raft::types::{Snapshot, SnapshotMeta, log_id};
 use crate::raft::{convert, membership};
 use crate::types::NodeId;
 
@@ -90,6 +91,7 @@ async fn run(
             answer(answers, Answer::ReceivedBytes(received_bytes)).await?;
         }
         blocking(move || writer.finish()).await?;
+        fail_point!(SnapshotFileReceived);
     }
     blocking({
         let dir = dir.clone();
@@ -97,7 +99,19 @@ async fn run(
     })
     .await?;
 
-    let snapshot = Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) };
+    fail_point!(SnapshotReceived);
+
+    // Opened before consensus hears of it: what it then waits for is a rename. A slow installation, with leaders that change
+    // meanwhile, is what ends openraft's task (spec: reliability §3.7, defect A); and what cannot be opened is refused here,
+    // where it is no reason for this member to end.
+    let store = Arc::clone(consensus.store());
+    let prepared = blocking(move || store.prepare(&dir).map_err(std::io::Error::other)).await?;
+    let held = prepared.head().applied.map(|(term, index)| log_id(term.get(), index.get()));
+    if held != meta.last_log_id {
+        return Err(Status::data_loss(format!("the snapshot holds {held:?}, announced was {:?}", meta.last_log_id)));
+    }
+    fail_point!(InstallOpened);
+    let snapshot = Snapshot { meta, snapshot: SnapshotFiles::ready(prepared) };
     let response = consensus
         .raft()
         .install_full_snapshot(vote, snapshot)
@@ -204,6 +218,7 @@ impl FileWriter {
         self.crc = crc32c::crc32c_append(self.crc, &chunk.data);
         self.written_bytes += chunk.data.len() as u64;
         self.any = true;
+        fail_point!(SnapshotChunkReceived);
         Ok(())
     }
 

@@ -57,6 +57,7 @@ pub(super) async fn send(
         Answer::Installed(vote) => return Ok(SnapshotResponse::new(convert::vote_from_pb(vote))),
         Answer::ReceivedBytes(_) => return Err(protocol("progress before the list of missing files")),
     };
+    fail_point!(SnapshotOffered);
     tracing::info!(to = %route.to, files = files.len(), missing = missing.len(), bytes_total, "sending snapshot");
 
     let dir = snapshot.snapshot.path().to_owned();
@@ -171,6 +172,7 @@ fn read_chunks(
             if outgoing.blocking_send(message(pb::snapshot_message::Message::Chunk(chunk))).is_err() {
                 return Ok(());
             }
+            fail_point!(SnapshotChunkSent);
             offset += read as u64;
             if offset >= described.size_bytes {
                 break;

@@ -138,7 +138,10 @@ impl Writer {
                         batch.put_cf(entries, entry_key(record.index.get()), &self.scratch);
                     }
                 }
-                Change::Truncate(from) => batch.delete_range_cf(entries, entry_key(*from), entry_key(u64::MAX)),
+                Change::Truncate(from) => {
+                    fail_point!(LogTruncate);
+                    batch.delete_range_cf(entries, entry_key(*from), entry_key(u64::MAX));
+                }
                 Change::Purge(id) => purged = Some(*id),
                 Change::Vote(saved) => vote = Some(*saved),
             }
@@ -164,6 +167,7 @@ impl Writer {
         }
         self.commit(batch, taken.entries)?;
         if let Some(purged) = purged {
+            fail_point!(LogPurged);
             // Only now that the purge is durable may the space go.
             self.reclaimer.reclaim(purged.index.get());
         }
@@ -182,12 +186,15 @@ impl Writer {
         if entries > 0 {
             metrics.batch_entries.observe(entries as f64);
         }
+        fail_point!(LogWrite);
         let started = Instant::now();
         self.shared.db.write_opt(batch, &self.write)?;
+        fail_point!(LogSynced);
         if !self.shared.options.unsafe_no_fsync {
             metrics.fsync_seconds.observe(started.elapsed().as_secs_f64());
             self.mark.set(self.batch)?;
         }
+        fail_point!(LogMarked);
         Ok(())
     }
 

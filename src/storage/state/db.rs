@@ -275,6 +275,7 @@ impl StateDb {
         self.health.check()?;
         let checkpoint = Checkpoint::new(&self.db)?;
         self.health.watch(checkpoint.create_checkpoint(to))?;
+        fail_point!(SnapshotCheckpoint);
         let applied = read_checkpoint(to)?;
         files::sync_tree(to)?;
         if let Some(parent) = to.parent() {

@@ -62,7 +62,9 @@ impl StateDb {
         state.next = walk.run(state.next, limit.max(1))?;
         let (visited, removed) = (walk.visited, walk.removed);
         batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
+        fail_point!(StateReclaim);
         self.health.watch(self.db.write_opt(batch, &write_options()))?;
+        fail_point!(StateReclaimed);
         Ok(ReclaimProgress { target, visited, removed, done: state.next.0 > target })
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 use std::any::Any;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,9 +49,20 @@ pub struct PreparedState {
 }
 
 impl PreparedState {
+    /// Where its files are.
+    pub fn path(&self) -> PathBuf {
+        self.db.as_ref().expect("invariant: taken only when it is consumed").path().to_owned()
+    }
+
     /// The head of the snapshot.
     pub fn head(&self) -> StateHead {
         self.db.as_ref().expect("invariant: taken only when it is consumed").head()
+    }
+}
+
+impl fmt::Debug for PreparedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PreparedState").field(&self.name).finish()
     }
 }
 
@@ -179,7 +191,9 @@ impl StateStore {
             format!("{PREFIX}{newest}")
         };
         let path = self.dir.join(&name);
+        fail_point!(InstallRename);
         files::rename(dir, &path)?;
+        fail_point!(InstallRenamed);
         match StateDb::open(&path, false, &self.tuning, Arc::clone(&self.health)) {
             Ok(db) => Ok(PreparedState { db: Some(Arc::new(db)), name }),
             Err(error) => {
@@ -210,7 +224,9 @@ impl StateStore {
                 detail: format!("the snapshot ends at {new:?}, before what is applied, {old:?}"),
             });
         }
+        fail_point!(InstallSwitch);
         files::replace(&self.dir, CURRENT, format!("{}\n", prepared.name).as_bytes())?;
+        fail_point!(InstallSwitched);
         let db = prepared.db.take().expect("invariant: taken only here and on drop");
         let old = std::mem::replace(&mut *current, db);
         drop(current);

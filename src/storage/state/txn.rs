@@ -368,6 +368,7 @@ impl<'db> WriteTxn<'db> {
         let _committing = db.committing.lock();
         self.stage();
         let batch = std::mem::take(&mut self.batch);
+        fail_point!(StateCommit);
         self.db.health.watch(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
         let changes = std::mem::take(&mut self.overlay.changes);

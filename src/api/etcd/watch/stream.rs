@@ -117,6 +117,7 @@ impl WatchStream {
     async fn next(&mut self) -> Result<Option<Frame>, Status> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
+                fail_point!(WatchSend);
                 return Ok(Some(frame));
             }
             // A stream of events must not keep a cancel or another request waiting.

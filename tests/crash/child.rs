@@ -1,0 +1,127 @@
+//! The process that ends: a cluster of three on what the process before left, clients, and one fail point.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use headwater::node::LeaseClock;
+use headwater::raft::{Consensus, Timing};
+
+use super::cluster::{Cluster, Settings};
+use super::load::{self, Part};
+use super::{Action, CHILD_MAX, Case, SAYS, Since, verify};
+use crate::fail_points::Point;
+
+/// Where the members' data is.
+pub(super) const DIR: &str = "HEADWATER_CRASH_DIR";
+/// Their address.
+pub(super) const HOST: &str = "HEADWATER_CRASH_HOST";
+/// `POINT ACTION HIT SINCE`.
+pub(super) const CASE: &str = "HEADWATER_CRASH_CASE";
+
+/// A point has made somebody panic: the next consensus that ends, ends for it.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Tells the parent something, in one write.
+pub(super) fn say(what: std::fmt::Arguments<'_>) {
+    println!("{SAYS}{what}");
+}
+
+fn abort() -> ! {
+    say(format_args!("abort"));
+    std::process::abort()
+}
+
+fn read_case(text: &str) -> Case {
+    let mut words = text.split(' ');
+    let mut word = || words.next().expect("four words");
+    let name = word();
+    let point = *Point::ALL.iter().find(|point| point.name() == name).expect("a point");
+    let action = if word() == "Abort" { Action::Abort } else { Action::Panic };
+    let hit = word().parse().expect("a number");
+    let since = if word() == "Start" { Since::Start } else { Since::Load };
+    Case { point, action, hit, since }
+}
+
+/// Makes the point do what the case says, once.
+fn arm(case: Case) {
+    let hits = AtomicU32::new(0);
+    let act = move || {
+        if hits.fetch_add(1, Ordering::SeqCst) + 1 != case.hit {
+            return;
+        }
+        match case.action {
+            Action::Abort => abort(),
+            Action::Panic => {
+                PANICKED.store(true, Ordering::SeqCst);
+                panic!("here the process of the test should end");
+            }
+        }
+    };
+    fail::cfg_callback(case.point.name(), act).expect("a point can be given something to do");
+}
+
+/// Ends the process when consensus ends because somebody has panicked, as the server does.
+pub(super) fn follow_end(consensus: Consensus) {
+    tokio::spawn(async move {
+        let why = consensus.ended().await;
+        if PANICKED.load(Ordering::SeqCst) {
+            say(format_args!("consensus ended: {why}"));
+            abort();
+        }
+    });
+}
+
+fn settings() -> Settings {
+    Settings {
+        snapshot_every: 100,
+        keep: 30,
+        timing: Timing {
+            heartbeat: Duration::from_millis(50),
+            election_min: Duration::from_millis(200),
+            election_max: Duration::from_millis(400),
+        },
+        ..Settings::default()
+    }
+}
+
+/// Plays the part of the child; as an ordinary test it does nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn plays_its_part() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let host: IpAddr = std::env::var(HOST).unwrap().parse().unwrap();
+    let case = std::env::var(CASE).ok().map(|text| read_case(&text));
+    tokio::time::timeout(CHILD_MAX, live(dir.into(), host, case)).await.expect("the point is come to in time");
+    say(format_args!("end"));
+}
+
+async fn live(dir: PathBuf, host: IpAddr, case: Option<Case>) {
+    if let Some(case) = case.filter(|case| case.since == Since::Start) {
+        arm(case);
+    }
+    let (clock, hand) = LeaseClock::by_hand();
+    let mut cluster = Cluster::start_again(settings(), clock, dir, host).await;
+    for member in 0..3 {
+        follow_end(cluster.node(member).consensus().clone());
+    }
+    let counts = verify::check(&cluster).await;
+    if let Some(case) = case.filter(|case| case.since == Since::Load) {
+        arm(case);
+    }
+    let mut load = load::start(&cluster, counts, hand);
+    match case {
+        Some(case) => {
+            let part = load::play(&mut cluster, Part::of(case.point));
+            tokio::select! {
+                () = part => unreachable!("a part goes on until the point is come to"),
+                ended = load.join_next() => panic!("a client has ended: {ended:?}"),
+            }
+        }
+        None => {
+            super::cluster::wait_until("it takes writes", async || load::WRITES.load(Ordering::SeqCst) > 30).await;
+            load.shutdown().await;
+            let _counts = verify::check(&cluster).await;
+        }
+    }
+}

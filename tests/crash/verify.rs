@@ -1,0 +1,113 @@
+//! What a process finds: everything that a counter says, on every member, and told by every member's history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+
+use super::CLIENTS;
+use super::child::say;
+use super::cluster::{Cluster, get, get_local, wait_until, within};
+use super::load::{KEPT, counter, element};
+use super::watch::{self, Stream};
+
+/// Revisions whose history is kept to be looked at.
+const LEFT: i64 = 40;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Says how far each client has counted, and returns it. Fails if anything is missing, or there that should not be.
+pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
+    forget_announced_members(cluster).await;
+    let mut counts = [0; CLIENTS];
+    for (client, count) in counts.iter_mut().enumerate() {
+        let found = within("a read", cluster.kv(0).range(get(counter(client)))).await.unwrap().into_inner().kvs;
+        *count = found.first().map_or(0, |kv| text(&kv.value).parse().unwrap());
+        say(format_args!("found {client} {count}"));
+    }
+    let hashes = cluster.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "members differ: {hashes:?}");
+    let from = oldest(cluster).await;
+    for member in 0..3 {
+        elements(cluster, member, &counts).await;
+        leases(cluster, member).await;
+        history(cluster, member, from, &counts).await;
+    }
+    say(format_args!("verified"));
+    counts
+}
+
+/// What a process before announced and did not remove.
+async fn forget_announced_members(cluster: &Cluster) {
+    wait_until("nobody is a member who never was one", async || {
+        let leader = cluster.leader().await;
+        let mut members = cluster.members(leader);
+        let Ok(listed) = members.member_list(pb::MemberListRequest::default()).await else { return false };
+        let extra = listed.into_inner().members.into_iter().filter(|member| member.is_learner);
+        let mut is_tidy = true;
+        for member in extra {
+            is_tidy = false;
+            // Looked at again either way.
+            let _removed = members.member_remove(pb::MemberRemoveRequest { id: member.id }).await.is_ok();
+        }
+        is_tidy
+    })
+    .await;
+}
+
+/// Each client's elements are the last ones up to its counter: transactions are there as a whole.
+async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) {
+    let request = pb::RangeRequest { range_end: "set0".into(), keys_only: true, ..get_local("set/") };
+    let found = cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
+    let found: BTreeSet<String> = found.iter().map(|kv| text(&kv.key)).collect();
+    let last = |client: usize, count: u64| (count.saturating_sub(KEPT) + 1..=count).map(move |at| element(client, at));
+    let wanted = counts.iter().enumerate().flat_map(|(client, count)| last(client, *count)).collect();
+    let differ: Vec<_> = found.symmetric_difference(&wanted).collect();
+    assert!(differ.is_empty(), "member {member}, with counters at {counts:?}: {differ:?}");
+}
+
+/// No key has outlived its lease.
+async fn leases(cluster: &Cluster, member: usize) {
+    let mut client = LeaseClient::connect(cluster.client_url(member)).await.unwrap();
+    // In this order: nobody grants leases now, and some may still be ending.
+    let listed = client.lease_leases(pb::LeaseLeasesRequest {}).await.unwrap().into_inner().leases;
+    let listed: BTreeSet<i64> = listed.iter().map(|lease| lease.id).collect();
+    let request = pb::RangeRequest { range_end: "lease0".into(), ..get("lease/") };
+    let keys = cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
+    for kv in keys {
+        assert!(listed.contains(&kv.lease), "member {member}: {} is left of lease {}", text(&kv.key), kv.lease);
+    }
+}
+
+/// Compacts, and returns the oldest revision that is left.
+async fn oldest(cluster: &Cluster) -> i64 {
+    let mut kv = cluster.kv(0);
+    let now = kv.range(get("x")).await.unwrap().into_inner().header.map_or(0, |header| header.revision);
+    let oldest = (now - LEFT).max(1);
+    // Refused only if the process before has done just that.
+    let _done = kv.compact(pb::CompactionRequest { revision: oldest, ..Default::default() }).await.is_err();
+    oldest
+}
+
+/// A watch of the past has every count once, in order, up to the last one.
+async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLIENTS]) {
+    let mut stream = Stream::open(&cluster.client_url(member)).await.unwrap();
+    stream.create(pb::WatchCreateRequest { start_revision: from, ..watch::prefix("counter/") }).await;
+    let (responses, _) = stream.until_progress().await;
+    let mut told: BTreeMap<usize, u64> = BTreeMap::new();
+    for response in &responses {
+        assert!(!response.canceled, "member {member}: {response:?}");
+        for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
+            let client: usize = text(&kv.key).rsplit('/').next().unwrap().parse().unwrap();
+            let count: u64 = text(&kv.value).parse().unwrap();
+            let before = told.insert(client, count);
+            assert!(before.is_none_or(|before| before + 1 == count), "member {member}: {count} after {before:?}");
+        }
+    }
+    assert!(from == 1 || !told.is_empty(), "member {member} tells nothing since {from}");
+    for (client, last) in told {
+        assert_eq!(last, counts[client], "member {member} tells another end of client {client}");
+    }
+}

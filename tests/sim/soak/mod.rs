@@ -1,0 +1,338 @@
+//! openraft under the load that breaks it: snapshots that are installed while leaders change (spec: reliability §3.7).
+//!
+//! One real node: openraft with our state machine and the simulated disk, which flushes up to 50 ms late; applying takes up to
+//! 20 ms. Its leaders are played by the test (`leaders`): they send entries, heartbeats and snapshots, late, twice, and out of
+//! order, and change at every fiftieth step. In the end the node must come to what a straight replay comes to. If openraft
+//! panics, that is the end of the process: the node starts again from its disks, and the same must hold.
+//!
+//! `scripts/sim --soak N` lives more such lives. The pinned version's known defects are tested here by name.
+
+mod leaders;
+mod node;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use openraft::raft::AppendEntriesResponse;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use self::leaders::Leaders;
+use self::node::{Host, Install, Node, contents};
+use super::world::spawn;
+use super::{ms, us, variable};
+use crate::raft::parts::{Runtime, StuckApply};
+use crate::types::LogIndex;
+
+/// How long a life is, simulated milliseconds.
+const LIFE_MS: u64 = 10_000;
+/// Pause between two steps of the leaders, simulated microseconds at most.
+const STEP_US_MAX: u64 = 8_000;
+/// How late a message is, simulated microseconds at most.
+const DELAY_US_MAX: u64 = 30_000;
+/// Entries in one message.
+const APPEND_ENTRIES_MAX: u64 = 20;
+/// How far back entries are sent again.
+const AGAIN_ENTRIES: u64 = 60;
+/// Heartbeats after which a node that is healed has applied everything.
+const HEARTBEATS_MAX: usize = 400;
+
+/// What came of some lives.
+#[derive(Debug, Default)]
+struct Report {
+    lives: u64,
+    /// Lives in which openraft panicked, and how often in all.
+    broken: u64,
+    panics: u64,
+    /// Lives at whose end applying was stuck until there was a new entry.
+    stuck: u64,
+    entries: u64,
+    leaders: u64,
+    snapshots: u64,
+}
+
+impl Report {
+    fn add(&mut self, other: &Self) {
+        self.lives += other.lives;
+        self.broken += other.broken;
+        self.panics += other.panics;
+        self.stuck += other.stuck;
+        self.entries += other.entries;
+        self.leaders += other.leaders;
+        self.snapshots += other.snapshots;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lives, broken, panics, stuck, entries, leaders, snapshots } = self;
+        write!(
+            f,
+            "{lives} lives: {broken} of them with {panics} panics of openraft, {stuck} stuck in the end until there was a new \
+             entry; {entries} entries, {leaders} leaders, {snapshots} snapshots sent"
+        )
+    }
+}
+
+/// Messages on their way, and whether the node has ended.
+#[derive(Clone, Default)]
+struct Sent {
+    ended: Arc<AtomicBool>,
+    snapshots: Arc<AtomicU64>,
+}
+
+impl Sent {
+    fn note<T, E>(&self, answer: &Result<T, E>) {
+        if answer.is_err() {
+            self.ended.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+}
+
+/// One life of the node.
+struct Life {
+    rng: SmallRng,
+    host: Host,
+    node: Arc<Node>,
+    leaders: Leaders,
+    sent: Sent,
+    report: Report,
+}
+
+impl Life {
+    /// When a message arrives; and again, if it does so twice.
+    fn arrivals(&mut self) -> Vec<u64> {
+        let count = if self.rng.random_range(0..10) == 0 { 2 } else { 1 };
+        (0..count).map(|_| self.rng.random_range(0..DELAY_US_MAX)).collect()
+    }
+
+    fn send_append(&mut self, first: u64, count: u64) {
+        let request = self.leaders.append(first, count);
+        for delay_us in self.arrivals() {
+            let (node, sent, request) = (Arc::clone(&self.node), self.sent.clone(), request.clone());
+            spawn(async move {
+                tokio::time::sleep(us(delay_us)).await;
+                sent.note(&node.raft.append_entries(request).await);
+            });
+        }
+    }
+
+    async fn send_snapshot(&mut self) {
+        let (vote, snapshot) = (self.leaders.vote(), self.leaders.snapshot().await);
+        for delay_us in self.arrivals() {
+            let (node, sent, snapshot) = (Arc::clone(&self.node), self.sent.clone(), snapshot.clone());
+            spawn(async move {
+                tokio::time::sleep(us(delay_us)).await;
+                sent.snapshots.fetch_add(1, Ordering::Relaxed);
+                let received = node.receive(&snapshot);
+                sent.note(&node.raft.install_full_snapshot(vote, received).await);
+            });
+        }
+    }
+
+    /// What leaders do next.
+    async fn step(&mut self) {
+        tokio::time::sleep(us(self.rng.random_range(0..STEP_US_MAX))).await;
+        if self.rng.random_range(0..100) < 2 {
+            self.leaders.change();
+        }
+        if self.rng.random_range(0..100) < 60 {
+            let count = self.rng.random_range(1..=APPEND_ENTRIES_MAX);
+            self.leaders.write(count);
+        }
+        if self.rng.random_range(0..100) < 50 {
+            let upto = self.rng.random_range(self.leaders.committed()..=self.leaders.last());
+            self.leaders.commit(upto);
+        }
+        let (next, committed) = (self.node.next(), self.node.points().local);
+        let next = match self.rng.random_range(0..10) {
+            0..=6 => next,
+            7..=8 => next.saturating_sub(self.rng.random_range(0..AGAIN_ENTRIES)),
+            _ => committed + 1,
+        };
+        match self.rng.random_range(0..100) {
+            0..=2 => self.send_snapshot().await,
+            3..=25 => self.send_append(next.min(self.leaders.last()), 0),
+            _ => self.send_append(next.min(self.leaders.last()), 2 * APPEND_ENTRIES_MAX),
+        }
+    }
+
+    /// If the node has ended it comes back as a process does.
+    async fn revive(&mut self) {
+        if !self.sent.has_ended() {
+            return;
+        }
+        self.report.panics += 1;
+        let next = Arc::new(self.restarted().await);
+        self.node = next;
+    }
+
+    async fn restarted(&mut self) -> Node {
+        // Messages on their way are for the process that is gone.
+        self.sent = Sent { ended: Arc::default(), snapshots: Arc::clone(&self.sent.snapshots) };
+        self.host.end(Arc::clone(&self.node)).await;
+        self.host.start().await
+    }
+
+    /// Everything gets there. Whether the node has applied all of it by itself.
+    async fn heal(&mut self) -> bool {
+        let (mut stuck, mut has_all) = (StuckApply::default(), false);
+        for heartbeat in 1..=HEARTBEATS_MAX {
+            self.revive().await;
+            let points = self.node.points();
+            if points.applied == self.leaders.last() {
+                return true;
+            }
+            let (first, count) = match has_all {
+                // Heartbeats, until it has to begin anew.
+                true => (self.leaders.last() + 1, 0),
+                // From what is surely the same.
+                false => (points.local + 1, u64::MAX),
+            };
+            let answer = self.node.raft.append_entries(self.leaders.append(first, count)).await;
+            has_all = matches!(answer, Ok(AppendEntriesResponse::Success));
+            self.sent.note(&answer);
+            tokio::time::sleep(ms(50)).await;
+            let (applied, committed) = (LogIndex(points.applied), LogIndex(points.committed));
+            if heartbeat % 10 == 0 && stuck.look(applied, committed, LogIndex(self.node.next() - 1)) {
+                return false;
+            }
+        }
+        let (node, leaders) = (self.node.points(), self.leaders.last());
+        panic!("after everything has healed the node is at {node:?} of {leaders}");
+    }
+}
+
+/// A node without anything, and its first leader.
+async fn born(seed: u64, install: Install, dir: &Path) -> Life {
+    let root = dir.join("node");
+    std::fs::create_dir_all(&root).unwrap();
+    let host = Host::new(seed, root, install);
+    let node = Arc::new(host.start().await);
+    let report = Report { lives: 1, ..Report::default() };
+    let rng = SmallRng::seed_from_u64(seed);
+    Life { rng, host, node, leaders: Leaders::new(seed, dir), sent: Sent::default(), report }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+async fn live(seed: u64, life_ms: u64, install: Install) -> Report {
+    let dir = folder();
+    let mut life = born(seed, install, dir.path()).await;
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < ms(life_ms) {
+        life.step().await;
+        life.revive().await;
+    }
+    // The last leader stays, and has everything committed.
+    life.leaders.change();
+    life.leaders.commit(life.leaders.last());
+    // Late messages are all there.
+    tokio::time::sleep(us(2 * DELAY_US_MAX)).await;
+    if !life.heal().await {
+        life.report.stuck = 1;
+        life.leaders.write_blank();
+        life.leaders.commit(life.leaders.last());
+        assert!(life.heal().await, "a new entry does not help a node that is stuck");
+    }
+    life.leaders.apply(life.leaders.last()).await;
+    assert_eq!(
+        contents(&life.node.store),
+        life.leaders.contents(),
+        "seed {seed}: the state is not that of a straight replay"
+    );
+    life.report.broken = u64::from(life.report.panics > 0);
+    life.report.entries = life.leaders.last();
+    life.report.leaders = life.leaders.changes;
+    life.report.snapshots = life.sent.snapshots.load(Ordering::Relaxed);
+    life.report
+}
+
+fn in_simulation<T>(seed: u64, doing: impl Future<Output = T>) -> T {
+    super::RUNNING.set(true);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let done = runtime.block_on(Runtime::scope(seed, doing));
+    drop(runtime);
+    super::RUNNING.set(false);
+    done
+}
+
+/// `HEADWATER_SOAK_LIVES` (`default`) of them, from `HEADWATER_SIM_FIRST` (1) on, of `HEADWATER_SIM_LIFE_MS` (ten seconds).
+fn soak(install: Install, default: u64) -> Report {
+    let first = variable("HEADWATER_SIM_FIRST").unwrap_or(1);
+    let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(default);
+    let life_ms = variable("HEADWATER_SIM_LIFE_MS").unwrap_or(LIFE_MS);
+    let mut total = Report::default();
+    for seed in first..first + lives {
+        let report = in_simulation(seed, live(seed, life_ms, install));
+        if report.panics + report.stuck > 0 {
+            println!("{install:?}, seed {seed}: {report}");
+        }
+        total.add(&report);
+    }
+    println!("{install:?}: {total}");
+    total
+}
+
+/// With what this program does, openraft does not even panic: a snapshot lies ready before it hears of it.
+#[test]
+fn defect_a_does_not_come_while_snapshots_lie_ready() {
+    let report = soak(Install::Ready, 2);
+    assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
+    assert_eq!(report.panics, 0, "openraft panicked (replay a life with HEADWATER_SIM_FIRST=SEED): {report}");
+}
+
+/// With an installation that takes its time openraft may panic. That ends the process, and the next one comes to what is right.
+#[test]
+fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
+    let report = soak(Install::Slow, 3);
+    assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
+}
+
+/// A follower has entries up to 100 and knows 90 of them as committed; its answers got lost, and it is sent a snapshot up to 95.
+#[test]
+fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_blank_entry() {
+    in_simulation(1, async {
+        let dir = folder();
+        let mut life = born(1, Install::Ready, dir.path()).await;
+        life.leaders.write(100 - life.leaders.last());
+        life.leaders.commit(90);
+        let all = life.leaders.append(0, u64::MAX);
+        life.node.raft.append_entries(all).await.unwrap();
+        life.node.raft.wait(None).applied_index(Some(90), "what is committed").await.unwrap();
+        life.leaders.commit(95);
+        let snapshot = life.node.receive(&life.leaders.snapshot().await);
+        life.node.raft.install_full_snapshot(life.leaders.vote(), snapshot).await.unwrap();
+        life.leaders.commit(100);
+        assert_eq!(life.leaders.committed(), 100);
+        let healed_alone = life.heal().await;
+        println!("{:?}", life.node.points());
+        assert!(!healed_alone, "openraft goes on by itself now: `raft::stuck` may go");
+        life.leaders.write_blank();
+        life.leaders.commit(101);
+        assert!(life.heal().await, "a blank entry does not help");
+        life.leaders.apply(101).await;
+        assert_eq!(contents(&life.node.store), life.leaders.contents());
+    });
+}
+
+/// openraft's own assertions fail in states that are harmless: they must not be compiled into what runs.
+#[test]
+fn defect_c_no_profile_has_debug_assertions() {
+    assert!(!cfg!(debug_assertions), "this is built with debug assertions");
+    let manifest = include_str!("../../../Cargo.toml");
+    let profiles = manifest.lines().filter(|line| line.starts_with("[profile."));
+    assert!(profiles.clone().count() > 0 && manifest.contains("debug-assertions = false"));
+    assert!(!manifest.contains("debug-assertions = true"), "a profile turns debug assertions on");
+    for profile in profiles {
+        assert!(profile.starts_with("[profile.dev"), "{profile} is new here: does it turn debug assertions off?");
+    }
+}
