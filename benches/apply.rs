@@ -6,8 +6,11 @@ use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use headwater::fsm;
 use headwater::storage::state::{AppliedState, StateOptions, StateStore};
+use headwater::types::resource::{
+    Any, DEFAULT_UNIT, Resource, ResourceCommand, ResourceId, ResourceWrite, Scope, Tenancy, Type, TypeName,
+};
 use headwater::types::{
-    Command, KeyRange, LeaseChoice, LeaseId, LogIndex, Proposal, Put, RangeQuery, Term, ValueChoice,
+    Command, KeyRange, LeaseChoice, LeaseId, LogIndex, Outcome, Proposal, Put, RangeQuery, Term, ValueChoice,
 };
 
 // The allocator of the program.
@@ -43,6 +46,42 @@ fn put(key: Bytes, fill: u64) -> Proposal {
     Proposal { unix_ms: 1, command }
 }
 
+/// The same value as the data of a resource of a registered type.
+fn write(number: u64, fill: u64) -> Proposal {
+    let Command::Put(Put { value: ValueChoice::Set(value), .. }) = put(Bytes::new(), fill).command else {
+        unreachable!("invariant: a put sets a value")
+    };
+    let id = ResourceId {
+        uid: String::new(),
+        name: format!("bench-{number:016x}"),
+        type_: type_(),
+        tenancy: Tenancy::new(DEFAULT_UNIT, DEFAULT_UNIT),
+    };
+    let data = Any { type_url: "type.googleapis.com/bench.Item".to_owned(), value };
+    write_of(Resource { id, data: Some(data), ..Resource::default() }, LogIndex(1), None)
+}
+
+fn type_() -> Type {
+    Type::new("bench", "v1", "Item")
+}
+
+fn write_of(resource: Resource, type_version: LogIndex, registers: Option<(Type, Scope)>) -> Proposal {
+    let ulid = || "01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned();
+    let write = ResourceWrite { resource, expected: None, uid: ulid(), generation: ulid(), type_version, registers };
+    Proposal { unix_ms: 1, command: Command::Resource(ResourceCommand::Write(Box::new(write))) }
+}
+
+/// The first command of a store with resources.
+fn register() -> Proposal {
+    let id = ResourceId {
+        uid: String::new(),
+        name: TypeName::of(&type_()).0,
+        type_: Type::resource_type(),
+        tenancy: Tenancy::default(),
+    };
+    write_of(Resource { id, ..Resource::default() }, LogIndex::ZERO, Some((type_(), Scope::Namespace)))
+}
+
 fn scatter(number: u64) -> u64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
@@ -63,7 +102,8 @@ impl Bed {
         for proposal in proposals {
             let index = LogIndex(self.next);
             self.next += 1;
-            fsm::apply(&mut txn, Term(1), index, proposal, true).expect("no failure");
+            let outcome = fsm::apply(&mut txn, Term(1), index, proposal, true).expect("no failure");
+            assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
             txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
         }
         txn.commit().expect("a commit");
@@ -121,6 +161,38 @@ fn puts(c: &mut Criterion) {
     group.finish();
 }
 
+fn resources(c: &mut Criterion) {
+    let mut bed = Bed::new();
+    let loaded = preload() / 4;
+    bed.apply(&[register()]);
+    let all: Vec<u64> = (0..loaded).map(scatter).collect();
+    for some in all.chunks(512) {
+        bed.apply(&some.iter().map(|number| write(*number, *number)).collect::<Vec<_>>());
+    }
+    let mut group = c.benchmark_group("write a resource");
+    for batch in [1u64, 64] {
+        group.throughput(Throughput::Elements(batch));
+        for (name, is_new) in [("new names", true), ("known names", false)] {
+            group.bench_function(format!("{name}, {batch} a commit"), |b| {
+                b.iter_custom(|rounds| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..rounds {
+                        let batch: Vec<Proposal> = (0..batch)
+                            .map(|_| {
+                                let fresh = bed.fresh();
+                                write(if is_new { fresh } else { scatter(fresh % loaded) }, fresh)
+                            })
+                            .collect();
+                        spent += bed.apply(&batch);
+                    }
+                    spent
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 fn reads(c: &mut Criterion) {
     let count = preload().min(10_000);
     let mut group = c.benchmark_group("range");
@@ -162,6 +234,6 @@ fn reads(c: &mut Criterion) {
 criterion_group! {
     name = all;
     config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = puts, reads
+    targets = puts, resources, reads
 }
 criterion_main!(all);

@@ -44,13 +44,13 @@ pub(super) struct SubscribeArgs {
 enum Topic {
     /// Instances of a service and their health
     #[value(name = "ServiceHealth", alias = "health")]
-    ServiceHealth,
+    Health,
     /// Instances through which a service is reached in the mesh
     #[value(name = "ServiceHealthConnect", alias = "connect")]
-    ServiceHealthConnect,
+    Connect,
     /// Names of services
     #[value(name = "ServiceList", alias = "services")]
-    ServiceList,
+    Names,
 }
 
 /// What to follow, checked.
@@ -63,14 +63,14 @@ impl SubscribeArgs {
     fn wanted(&self) -> Result<Wanted, CliError> {
         match (self.topic, &self.key) {
             (_, Some(key)) if key.is_empty() => Err(CliError::Usage("the name of the service is empty".to_owned())),
-            (Topic::ServiceHealth, Some(key)) => Ok(Wanted::Health(ServiceHealth::of(key))),
-            (Topic::ServiceHealth, None) => Ok(Wanted::Health(ServiceHealth::of_all())),
-            (Topic::ServiceHealthConnect, Some(key)) => Ok(Wanted::Health(ServiceHealth::connect(key))),
-            (Topic::ServiceHealthConnect, None) => {
+            (Topic::Health, Some(key)) => Ok(Wanted::Health(ServiceHealth::of(key))),
+            (Topic::Health, None) => Ok(Wanted::Health(ServiceHealth::of_all())),
+            (Topic::Connect, Some(key)) => Ok(Wanted::Health(ServiceHealth::connect(key))),
+            (Topic::Connect, None) => {
                 Err(CliError::Usage("ServiceHealthConnect needs the name of a service".to_owned()))
             }
-            (Topic::ServiceList, None) => Ok(Wanted::Names),
-            (Topic::ServiceList, Some(_)) => {
+            (Topic::Names, None) => Ok(Wanted::Names),
+            (Topic::Names, Some(_)) => {
                 Err(CliError::Usage("ServiceList is the list of all names; it takes none".to_owned()))
             }
         }

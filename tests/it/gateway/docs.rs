@@ -16,13 +16,13 @@ struct Example {
     wanted: Vec<String>,
 }
 
-/// The examples of a page: a block of `sh` that begins with `curl`, then a block of `json`.
+/// The examples of a page: a block of `sh` that begins with `curl` and asks the gateway, then a block of `json`.
 fn examples(page: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     for block in page.split("\n```").skip(1) {
         let (kind, text) = block.split_once('\n').unwrap_or_default();
         match kind {
-            "sh" if text.starts_with("curl ") => {
+            "sh" if text.starts_with("curl ") && text.contains("/v3/") => {
                 examples.push(Example { command: text.to_owned(), wanted: Vec::new() });
             }
             "json" => {

@@ -170,7 +170,10 @@ impl Test {
             Self::Text(wanted) => match (shape, value) {
                 (Shape::Open, Some(value)) => match value {
                     Value::String(text) => text == wanted,
-                    other => other.to_string() == *wanted,
+                    other => {
+                        let shown = other.to_string();
+                        shown == *wanted
+                    }
                 },
                 (_, value) => text(value) == wanted,
             },

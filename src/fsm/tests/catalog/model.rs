@@ -16,6 +16,7 @@ const CHECKS: [&str; 2] = ["c1", "c2"];
 
 /// What is done.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a test makes few of them")]
 enum Op {
     Register { node: usize, id: u8, port: i32, service: Option<Service>, checks: Vec<Check>, skip: bool },
     Deregister { node: usize, what: Deregistered },
