@@ -68,6 +68,8 @@ pub(in crate::cli::bench) struct SubscribeArgs {
 const STREAMS_PER_CONN: usize = 100;
 /// Longest wait for what must arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest latency that is told apart from longer ones, microseconds.
+const LATENCY_US_MAX: u64 = 600_000_000;
 /// Pause before memory is read: allocators give back and take what they like meanwhile.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -101,7 +103,7 @@ async fn measure(args: SubscribeArgs, endpoints: &[String]) -> Result<Report, Cl
     let filled = if args.no_fill { None } else { Some(load.fill().await?) };
     let conns = args.conns.unwrap_or_else(|| args.subscriptions.div_ceil(STREAMS_PER_CONN)).max(endpoints.len());
 
-    let mut fresh = Histogram::<u64>::new(3).map_err(CliError::other)?;
+    let mut fresh = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(CliError::other)?;
     let probe = Streams::connect(Arc::clone(&catalog), endpoints, endpoints.len())?;
     for number in 0..args.probes {
         let took = probe.probe(number, PATIENCE).await?;

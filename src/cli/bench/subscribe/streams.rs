@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use super::LATENCY_US_MAX;
 use super::catalog::Catalog;
 use crate::cli::error::CliError;
 use crate::client::{ServiceHealth, ViewTopic, channel};
@@ -112,7 +113,7 @@ impl Streams {
     }
 
     pub(super) fn begin_counting(&self) {
-        *self.shared.latency.lock() = Histogram::new(3).ok();
+        *self.shared.latency.lock() = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).ok();
         self.shared.delivered.store(0, Ordering::Relaxed);
         self.shared.is_counting.store(true, Ordering::Relaxed);
     }
