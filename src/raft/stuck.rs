@@ -27,16 +27,27 @@ impl StuckApply {
 
 /// Looks every ten heartbeats, as long as consensus runs.
 pub(super) async fn nudge(consensus: Consensus, heartbeat: Duration) {
-    let mut stuck = StuckApply::default();
-    while !consensus.has_ended() {
-        // A clock, not a race: the condition is "no progress within several heartbeats".
-        tokio::time::sleep(heartbeat * 10).await;
-        let points = consensus.log_points();
-        if stuck.look(points.applied, points.committed, points.last) {
-            tracing::warn!(applied = %points.applied, committed = %points.committed, "apply is stuck, asking for a blank entry");
-            // What came of it is seen at the next look.
-            drop(consensus.propose(vec![bytes::Bytes::new()]).await);
+    let looking = async {
+        let mut stuck = StuckApply::default();
+        loop {
+            // A clock, not a race: the condition is "no progress within several heartbeats".
+            tokio::time::sleep(heartbeat * 10).await;
+            let points = consensus.log_points();
+            if stuck.look(points.applied, points.committed, points.last) {
+                tracing::warn!(
+                    applied = %points.applied,
+                    committed = %points.committed,
+                    "apply is stuck, asking for a blank entry"
+                );
+                // What came of it is seen at the next look.
+                drop(consensus.propose(vec![bytes::Bytes::new()]).await);
+            }
         }
+    };
+    // Neither a look nor an answer may keep what consensus holds once it is over.
+    tokio::select! {
+        () = looking => {}
+        _ = consensus.ended() => {}
     }
 }
 
