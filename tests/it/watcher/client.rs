@@ -105,7 +105,7 @@ pub fn show(seen: &[Seen]) -> Vec<String> {
 }
 
 enum Source {
-    Grpc(Streaming<pb::ChangeBatch>),
+    Grpc(Box<Streaming<pb::ChangeBatch>>),
     Http(Box<(Connection, Incoming, Vec<u8>)>),
 }
 
@@ -134,7 +134,7 @@ impl Follower {
             Via::Grpc => {
                 let request = pb::Request { target: target.to_owned(), resume_marker: marker.to_vec().into() };
                 let mut client = grpc(url).await;
-                Source::Grpc(within("a stream begins", client.watch(request)).await?.into_inner())
+                Source::Grpc(Box::new(within("a stream begins", client.watch(request)).await?.into_inner()))
             }
             Via::Http => {
                 let mut connection = Connection::open(url, Version::HTTP_11).await;
