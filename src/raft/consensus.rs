@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -99,7 +99,8 @@ pub(super) struct Inner {
     pub(super) lanes: ProposeLanes,
     pub(super) local: Queue,
     pub(super) applied: watch::Receiver<LogIndex>,
-    pub(super) store: Arc<StateStore>,
+    /// Whoever holds on to consensus must not keep the files of a member that has ended.
+    pub(super) store: Weak<StateStore>,
     pub(super) incoming_dir: PathBuf,
     pub(super) snapshot_slot: tokio::sync::Mutex<()>,
     pub(super) leader_silence_max: Duration,
@@ -179,8 +180,9 @@ impl Consensus {
         self.inner.me
     }
 
-    pub(crate) fn store(&self) -> &Arc<StateStore> {
-        &self.inner.store
+    /// The state of this member, as long as it runs.
+    pub(crate) fn store(&self) -> Option<Arc<StateStore>> {
+        self.inner.store.upgrade()
     }
 
     pub(crate) fn incoming_dir(&self) -> &Path {

@@ -126,7 +126,7 @@ pub async fn start(
         lanes: ProposeLanes::default(),
         local,
         applied,
-        store,
+        store: Arc::downgrade(&store),
         incoming_dir: options.incoming_dir.clone(),
         snapshot_slot: tokio::sync::Mutex::new(()),
         leader_silence_max: options.timing.election_max * 2,

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
@@ -104,7 +103,7 @@ async fn run(
     // Opened before consensus hears of it: what it then waits for is a rename. A slow installation, with leaders that change
     // meanwhile, is what ends openraft's task (spec: reliability §3.7, defect A); and what cannot be opened is refused here,
     // where it is no reason for this member to end.
-    let store = Arc::clone(consensus.store());
+    let store = consensus.store().ok_or_else(|| Status::unavailable("this member is ending"))?;
     let prepared = blocking(move || store.prepare(&dir).map_err(std::io::Error::other)).await?;
     let held = prepared.head().applied.map(|(term, index)| log_id(term.get(), index.get()));
     if held != meta.last_log_id {
