@@ -19,7 +19,9 @@ fi
 NODES=(1 2 3)
 PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
 CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
-DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((38600 + PORT_OFFSET)))
+# Linux gives ports from 32768 on to outgoing connections, and one that was in use a minute ago cannot be listened on. So a
+# cluster that was moved out of the way does not use one of those.
+DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((PORT_OFFSET == 0 ? 38600 : 18600 + PORT_OFFSET)))
 PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
 RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
 # Processes are recognised by it, so it must be the same from every folder.
