@@ -14,8 +14,7 @@ if [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]]; then
 fi
 
 # The local cluster. HEADWATER_PORT_OFFSET moves every port, so that a second one can run beside the first.
-# From 388 on, less what a script adds, the third node's ports are among those that Linux gives to outgoing connections; its
-# port for DNS always is.
+# From 388 on, less what a script adds, the third node's ports are among those that Linux gives to outgoing connections.
 NODES=(1 2 3)
 PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
 CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
