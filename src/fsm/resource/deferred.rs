@@ -13,19 +13,24 @@ pub(super) enum Purpose {
     Other,
 }
 
+/// Whether [`vet`] looks at the data.
+pub(super) fn compares_data(stored: &Resource, input: &Resource) -> bool {
+    stored.is_marked() || input.is_marked() || !stored.finalizers().is_empty()
+}
+
 /// Checks what `input` would make of `stored`. Both have their final metadata.
 pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, ResourceRefusal> {
-    let same_data = stored.data == input.data;
+    let same_data = || stored.data == input.data;
     let finalizers = || removes_finalizers(stored, input);
     match (stored.metadata.get(DELETION_TIMESTAMP), input.metadata.get(DELETION_TIMESTAMP)) {
-        (None, None) if same_data && finalizers() => Ok(Purpose::Deletion),
+        (None, None) if finalizers() && same_data() => Ok(Purpose::Deletion),
         (None, None) => Ok(Purpose::Other),
         (Some(_), None) => Err(ResourceRefusal::MarkRemoved),
         (None, Some(_)) => {
             // Marking is all that it may do.
             if !same_but(stored, input, &[DELETION_TIMESTAMP]) {
                 Err(ResourceRefusal::MetadataModified)
-            } else if !same_data {
+            } else if !same_data() {
                 Err(ResourceRefusal::DataModified)
             } else {
                 Ok(Purpose::Deletion)
@@ -35,7 +40,7 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
             if !before.is_empty() && before != after {
                 return Err(ResourceRefusal::MarkModified);
             }
-            if same_data && same_but(stored, input, &[DELETION_TIMESTAMP]) {
+            if same_data() && same_but(stored, input, &[DELETION_TIMESTAMP]) {
                 return Err(ResourceRefusal::NoOpWrite);
             }
             if stored.finalizers().is_empty() {
@@ -44,7 +49,7 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
             // Its controllers let go of it one by one; nothing else happens to it any more.
             if !same_but(stored, input, &[DELETION_TIMESTAMP, FINALIZERS]) {
                 Err(ResourceRefusal::MetadataModified)
-            } else if !same_data {
+            } else if !same_data() {
                 Err(ResourceRefusal::DataModified)
             } else if !finalizers() {
                 Err(ResourceRefusal::FinalizerNotRemoved)

@@ -68,12 +68,18 @@ fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Sto
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
+/// As [`find`], but without data and generation, which need not be read from disk if the resource was written lately.
+fn find_outline(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
+    let found = state.resource_outline(id)?;
+    Ok(found.map(|(version, resource)| Stored { version, resource }))
+}
+
 /// Where resources of a type live, and the version of its registration, which is zero for types that are always there.
 fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, Stop> {
     if let Some(scope) = builtin_scope(type_) {
         return Ok(Some((scope, LogIndex::ZERO)));
     }
-    let registered = state.type_record(&TypeName::of(type_))?.registered;
+    let registered = state.registration(&TypeName::of(type_))?;
     let same = registered.filter(|registered| registered.type_ == *type_);
     Ok(same.map(|registered| (registered.scope, registered.version)))
 }
@@ -81,7 +87,7 @@ fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogI
 /// Whether a registration may be written: what a type is called and where it lives never changes.
 fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)>) -> Result<(), Stop> {
     let Some((type_, scope)) = registers else { return Ok(()) };
-    match state.type_record(&TypeName::of(type_))?.registered {
+    match state.registration(&TypeName::of(type_))? {
         Some(old) if old.type_ == *type_ && old.scope == *scope => Ok(()),
         Some(_) => Err(ResourceRefusal::TypeIdentityChanged.into()),
         None if state.head().types.count >= RESOURCE_TYPES_MAX => Err(ResourceRefusal::TooManyTypes.into()),
@@ -102,7 +108,7 @@ fn store(
     let previous = previous.map(|stored| (&stored.version, &stored.resource));
     let stored = txn.put_resource(resource, previous)?;
     if let Some(name) = name {
-        let old = || Ok::<_, Stop>(txn.type_record(&name)?.registered.map(|old| (old.type_, old.scope)));
+        let old = || Ok::<_, Stop>(txn.registration(&name)?.map(|old| (old.type_, old.scope)));
         let identity = match registers {
             Some(registers) => Some(registers),
             None => old()?,

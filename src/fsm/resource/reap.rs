@@ -5,7 +5,7 @@
 //! find it: whoever creates such a resource renews the tombstone, and a walk that began before does not remove it.
 
 use super::ulid::Ulids;
-use super::{Stored, delete, find, store};
+use super::{Stored, delete, find, find_outline, store};
 use crate::fsm::stop::Stop;
 use crate::storage::state::{StateReader, WriteTxn, tombstone_data};
 use crate::types::LogIndex;
@@ -63,7 +63,7 @@ pub(super) fn apply(
 
 /// Whether this life of the resource goes on.
 fn lives(txn: &WriteTxn<'_>, owner: &ResourceId) -> Result<bool, Stop> {
-    Ok(find(txn, owner)?.is_some_and(|stored| stored.resource.id.uid == owner.uid))
+    Ok(find_outline(txn, owner)?.is_some_and(|stored| stored.resource.id.uid == owner.uid))
 }
 
 /// Writes the tombstone of a life that ends, unless there is one.

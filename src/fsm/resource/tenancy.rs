@@ -3,7 +3,7 @@
 //! A unit is a resource like any other. The default partition is always there, and the default namespace of every partition
 //! that is.
 
-use super::find;
+use super::find_outline;
 use crate::fsm::stop::Stop;
 use crate::storage::state::StateReader;
 use crate::types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, Tenancy, Type, WILDCARD};
@@ -39,7 +39,7 @@ pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy)
 }
 
 fn is_marked(state: &impl StateReader, unit: &ResourceId) -> Result<Option<bool>, Stop> {
-    Ok(find(state, unit)?.map(|stored| stored.resource.is_marked()))
+    Ok(find_outline(state, unit)?.map(|stored| stored.resource.is_marked()))
 }
 
 /// The resource that is a partition.

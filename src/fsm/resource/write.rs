@@ -1,8 +1,8 @@
 //! Creates or replaces a resource (spec: consul §5.6, phases B and C).
 
-use super::deferred::{Purpose, vet};
+use super::deferred::{Purpose, compares_data, vet};
 use super::tenancy::{Units, is_default};
-use super::{Stored, check_registration, find, store, tenancy, type_of};
+use super::{Stored, check_registration, find, find_outline, store, tenancy, type_of};
 use crate::fsm::stop::Stop;
 use crate::storage::state::WriteTxn;
 use crate::types::LogIndex;
@@ -27,7 +27,10 @@ pub(super) fn apply(
         return Err(ResourceRefusal::ScopeMismatch.into());
     }
     let units = tenancy::look_up(txn, scope, &id.tenancy)?;
-    let stored = find(txn, id)?;
+    let stored = match find_outline(txn, id)? {
+        Some(outline) if compares_data(&outline.resource, &write.resource) => find(txn, id)?,
+        found => found,
+    };
     let resource = match &stored {
         None => {
             let resource = create(txn, write, units)?;
@@ -69,7 +72,7 @@ fn create(txn: &WriteTxn<'_>, write: &ResourceWrite, units: Units) -> Result<Res
     if let Some(owner) = &mut resource.owner
         && owner.uid.is_empty()
     {
-        match find(txn, owner)? {
+        match find_outline(txn, owner)? {
             None => return Err(ResourceRefusal::OwnerNotFound.into()),
             Some(stored) if stored.resource.id.type_ != owner.type_ => {
                 return Err(ResourceRefusal::OwnerOtherVersion.into());

@@ -1,14 +1,17 @@
 //! A bounded cache of the newest version of hot keys, so that a put to one finds its predecessor without a seek.
 //!
-//! Owns which versions are remembered. Invariant: an entry is the newest version of its key among all that is committed
+//! Owns which versions are remembered; with a resource's, what its next write has to know of it. Invariant: an entry is the newest version of its key among all that is committed
 //! or about to be committed. The writer puts entries in *before* its commit becomes visible; a reader only what is newest
 //! while no commit is under way. So a reader may use an entry exactly if the entry is not newer than the reader's view:
 //! nothing newer that the view could see exists.
+
+use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
 use super::keys::Table;
+use super::outline::Outline;
 use super::record::Version;
 use crate::types::LogIndex;
 
@@ -36,14 +39,23 @@ impl Equivalent<CachedKey> for LookupKey<'_> {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<CachedKey, Version> for ByBytes {
-    fn weight(&self, key: &CachedKey, _: &Version) -> u64 {
-        key.key.len() as u64 + ENTRY_BYTES
+impl Weighter<CachedKey, Remembered> for ByBytes {
+    fn weight(&self, key: &CachedKey, remembered: &Remembered) -> u64 {
+        let outline = remembered.outline.as_ref().map_or(0, |outline| outline.bytes());
+        ENTRY_BYTES + (key.key.len() + outline) as u64
     }
 }
 
+/// The newest version of a key.
+#[derive(Clone)]
+pub(super) struct Remembered {
+    pub(super) version: Version,
+    /// If it is a resource, and the writer had it.
+    pub(super) outline: Option<Arc<Outline>>,
+}
+
 pub(super) struct KeyCache {
-    entries: Cache<CachedKey, Version, ByBytes>,
+    entries: Cache<CachedKey, Remembered, ByBytes>,
 }
 
 impl KeyCache {
@@ -54,11 +66,17 @@ impl KeyCache {
 
     /// The newest version of `key`, tombstone or not, if it is remembered and not newer than `applied`.
     pub(super) fn get(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<Version> {
-        self.entries.get(&LookupKey { table: table as u8, key }).filter(|version| version.index <= applied)
+        self.remembered(table, key, applied).map(|remembered| remembered.version)
+    }
+
+    /// As [`get`](Self::get), with what else is remembered.
+    pub(super) fn remembered(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<Remembered> {
+        self.entries.get(&LookupKey { table: table as u8, key }).filter(|found| found.version.index <= applied)
     }
 
     /// Remembers a version that is newest, or will be with the commit that is under way.
-    pub(super) fn insert(&self, table: Table, key: &[u8], version: Version) {
-        self.entries.insert(CachedKey { table: table as u8, key: key.into() }, version);
+    pub(super) fn insert(&self, table: Table, key: &[u8], version: Version, outline: Option<Outline>) {
+        let remembered = Remembered { version, outline: outline.map(Arc::new) };
+        self.entries.insert(CachedKey { table: table as u8, key: key.into() }, remembered);
     }
 }

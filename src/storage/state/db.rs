@@ -18,6 +18,7 @@ use super::filter::{self, KeyFilter};
 use super::keys::Table;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
 use super::record::{StateHead, Version};
+use super::registrations::Registrations;
 use super::txn::WriteTxn;
 use super::view::ReadView;
 use super::{files, keys};
@@ -92,6 +93,8 @@ pub struct StateDb {
     // Dropped after `db`: who waits for the files to be closed watches it.
     pub(super) health: Arc<Health>,
     pub(super) cache: KeyCache,
+    /// The writer's.
+    pub(super) registrations: Mutex<Registrations>,
     /// `None` if there is too much to make one.
     pub(super) filter: Option<KeyFilter>,
     /// What the last commit wrote.
@@ -130,6 +133,7 @@ impl StateDb {
             health,
             filter: make_filter(&db)?,
             cache: KeyCache::new(tuning.options.key_cache_bytes),
+            registrations: Mutex::default(),
             head: RwLock::new(head),
             committing: Mutex::new(()),
             durable: Mutex::new(head.applied.map(|(_, index)| index)),
@@ -290,7 +294,7 @@ impl StateDb {
         if let Some(_quiet) = self.committing.try_lock()
             && *self.head.read() == *seen
         {
-            self.cache.insert(table, key, version);
+            self.cache.insert(table, key, version, None);
         }
     }
 

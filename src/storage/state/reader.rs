@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::keys::{self, Table};
 use super::record::{HistoryRecord, StateHead, Version};
 use super::scan::VersionScan;
-use super::type_record::TypeRecord;
+use super::type_record::{Registration, TypeRecord};
 use crate::storage::StorageError;
-use crate::types::resource::{Resource, ResourceId, Tenancy, TypeName};
+use crate::types::resource::{Resource, ResourceId, Tenancy, TypeName, resource_key};
 use crate::types::{KeyRange, LogIndex, Revision};
 
 /// Reads keys as of now when it is given as the point in time.
@@ -79,6 +79,15 @@ pub trait StateReader {
     /// If the disk failed.
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError>;
 
+    /// The registration of a type of resources, if it is registered.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
+        Ok(self.type_record(name)?.registered)
+    }
+
     /// How many resources live in a unit of tenancy: in a namespace, or with [`WILDCARD`] as namespace in all of a
     /// partition.
     ///
@@ -98,6 +107,17 @@ pub trait StateReader {
         let Some(version) = self.lookup(Table::Resource, key, NEWEST)? else { return Ok(None) };
         let record = self.load_one(&version)?;
         Ok(Some((version, record.resource(version.index)?)))
+    }
+
+    /// The resource with a name, without its data and its generation, with what is known of its newest version. A transaction
+    /// remembers hot ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`resource`](Self::resource).
+    fn resource_outline(&self, id: &ResourceId) -> Result<Option<(Version, Resource)>, StorageError> {
+        let found = self.resource(&resource_key(id))?;
+        Ok(found.map(|(version, resource)| (version, Resource { generation: String::new(), data: None, ..resource })))
     }
 
     /// Reads the record of one version.

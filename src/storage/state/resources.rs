@@ -165,6 +165,22 @@ impl WriteTxn<'_> {
         read_type(&key, self.db.db.get_pinned_cf(self.families.meta, &key)?.as_deref())
     }
 
+    /// As [`pending_type`](Self::pending_type), but what is registered is remembered.
+    pub(super) fn pending_registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
+        if let Some(record) = self.resources.types.get(name) {
+            return Ok(record.registered.clone());
+        }
+        let mut registrations = self.db.registrations.lock();
+        if let Some(known) = registrations.get(name, self.base.types) {
+            return Ok(Some(known.clone()));
+        }
+        let registered = self.pending_type(name)?.registered;
+        if let Some(registration) = &registered {
+            registrations.insert(name.clone(), registration.clone());
+        }
+        Ok(registered)
+    }
+
     pub(super) fn pending_unit(&self, unit: &Tenancy) -> Result<u64, StorageError> {
         if let Some(count) = self.resources.units.get(unit) {
             return Ok(*count);

@@ -17,6 +17,7 @@ use super::db::{AppliedState, Families, StateDb};
 use super::keys::{self, Table};
 use super::load;
 use super::options::write_options;
+use super::outline::Outline;
 use super::overlay::{Change, Meaning, Overlay};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
@@ -26,11 +27,11 @@ use super::record::{
 use super::resources::PendingResources;
 use super::scan::VersionScan;
 use super::seek::Seeker;
-use super::type_record::TypeRecord;
+use super::type_record::{Registration, TypeRecord};
 use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::storage::StorageError;
 use crate::types::catalog::CatalogEvent;
-use crate::types::resource::{Tenancy, TypeName};
+use crate::types::resource::{Resource, Tenancy, TypeName, resource_key};
 use crate::types::{
     Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex,
     Quota, ResourceEvent, ResourceId, Revision, StoreEpoch,
@@ -64,7 +65,7 @@ pub struct WriteTxn<'db> {
     pub(super) db: &'db StateDb,
     pub(super) families: Families<'db>,
     /// The head as of the last commit: what is newer is in the overlay.
-    base: StateHead,
+    pub(super) base: StateHead,
     pub(super) head: StateHead,
     batch: WriteBatch,
     overlay: Overlay,
@@ -399,7 +400,11 @@ impl<'db> WriteTxn<'db> {
                 filter.add(table, user_key);
             }
             if let Some(newest) = versions.last() {
-                db.cache.insert(table, user_key, *newest);
+                let outline = match overlay.change(newest).map(|change| &change.meaning) {
+                    Some(Meaning::Resource(resource)) if !newest.deleted => Some(Outline::of(resource)),
+                    _ => None,
+                };
+                db.cache.insert(table, user_key, *newest, outline);
             }
         }
         for (entry, attached) in &self.index {
@@ -536,8 +541,36 @@ impl StateReader for WriteTxn<'_> {
         self.pending_type(name)
     }
 
+    fn registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
+        self.pending_registration(name)
+    }
+
     fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError> {
         self.pending_unit(unit)
+    }
+
+    fn resource_outline(&self, id: &ResourceId) -> Result<Option<(Version, Resource)>, StorageError> {
+        let key = resource_key(id);
+        let outlined = |version: Version, outline: &Outline| {
+            (!version.deleted).then(|| (version, outline.resource(id, version.index)))
+        };
+        if let Some(version) = self.overlay.lookup(Table::Resource, &key, NEWEST) {
+            if let Some(Meaning::Resource(resource)) = self.overlay.change(&version).map(|change| &change.meaning) {
+                return Ok(outlined(version, &Outline::of(resource)));
+            }
+        } else if let Some(found) = self.db.cache.remembered(Table::Resource, &key, self.base.applied_index()) {
+            match found.outline {
+                Some(outline) => return Ok(outlined(found.version, &outline)),
+                None if found.version.deleted => return Ok(None),
+                None => {}
+            }
+        }
+        let Some((version, resource)) = self.resource(&key)? else { return Ok(None) };
+        // Nobody else commits meanwhile, and what this transaction writes takes its place.
+        let outline = Outline::of(&resource);
+        let found = outlined(version, &outline);
+        self.db.cache.insert(Table::Resource, &key, version, Some(outline));
+        Ok(found)
     }
 
     fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {

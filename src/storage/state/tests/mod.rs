@@ -5,4 +5,5 @@ mod commit;
 mod crash;
 mod generations;
 mod golden;
+mod outlines;
 mod reclaim;

@@ -1,0 +1,75 @@
+//! What the next write of a resource has to know of the one it replaces: all but data and generation, which it replaces too.
+//!
+//! Owns a form of it that is small enough to keep for hot resources, so that a write to one need not read its record.
+//! Invariant: with the name that it was found by, an outline says what the record says.
+
+use std::collections::BTreeMap;
+
+use crate::types::LogIndex;
+use crate::types::resource::{Resource, ResourceId, Status, Type};
+
+/// What an outline takes with its allocations, bytes; and one entry of a map, besides its texts.
+const OUTLINE_BYTES: usize = 112;
+const ENTRY_BYTES: usize = 96;
+
+/// A resource without its data and its generation. What its key says is left out.
+pub(super) struct Outline {
+    uid: Box<str>,
+    group_version: Box<str>,
+    /// What few resources have.
+    rest: Option<Box<Rest>>,
+}
+
+struct Rest {
+    owner: Option<ResourceId>,
+    metadata: BTreeMap<String, String>,
+    status: BTreeMap<String, Status>,
+}
+
+impl Outline {
+    pub(super) fn of(resource: &Resource) -> Self {
+        let Resource { id, owner, metadata, status, .. } = resource;
+        let is_plain = owner.is_none() && metadata.is_empty() && status.is_empty();
+        let rest = || Box::new(Rest { owner: owner.clone(), metadata: metadata.clone(), status: status.clone() });
+        Self {
+            uid: id.uid.as_str().into(),
+            group_version: id.type_.group_version.as_str().into(),
+            rest: (!is_plain).then(rest),
+        }
+    }
+
+    /// The resource that was found under the name in `id`.
+    pub(super) fn resource(&self, id: &ResourceId, version: LogIndex) -> Resource {
+        let Type { group, kind, .. } = &id.type_;
+        let id = ResourceId {
+            uid: self.uid.as_ref().to_owned(),
+            name: id.name.clone(),
+            type_: Type::new(group, &self.group_version, kind),
+            tenancy: id.tenancy.clone(),
+        };
+        let resource = Resource { id, version, ..Resource::default() };
+        match self.rest.as_deref() {
+            None => resource,
+            Some(Rest { owner, metadata, status }) => {
+                Resource { owner: owner.clone(), metadata: metadata.clone(), status: status.clone(), ..resource }
+            }
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let Some(rest) = &self.rest else { return OUTLINE_BYTES };
+        let owner = rest.owner.as_ref().map_or(0, |owner| {
+            let ResourceId { uid, name, type_, tenancy } = owner;
+            let Type { group, group_version, kind } = type_;
+            let texts = [uid, name, group, group_version, kind, &tenancy.partition, &tenancy.namespace];
+            texts.iter().map(|text| text.len()).sum()
+        });
+        let metadata: usize = rest.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_BYTES).sum();
+        let conditions = rest.status.values().flat_map(|status| &status.conditions);
+        let conditions: usize = conditions
+            .map(|found| found.type_.len() + found.reason.len() + found.message.len() + 3 * ENTRY_BYTES)
+            .sum();
+        OUTLINE_BYTES + size_of::<Rest>() + owner + metadata + rest.status.len() * 2 * ENTRY_BYTES + conditions
+    }
+}
