@@ -31,6 +31,10 @@ use crate::types::{Applied, LogIndex, NodeId, Outcome, Term};
 /// not pile up in memory.
 const TXN_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// What one write transaction may have written before it is committed, bytes in memory: a command may write far more than it
+/// says, such as a put that keeps a large value. Where a run is cut changes nothing about what comes of it.
+const TXN_HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// openraft's handle to the state machine; there is exactly one, and it is the only writer of replicated state.
 pub(crate) struct StateMachine {
     store: Arc<StateStore>,
@@ -213,7 +217,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             }
             let applied = self.apply_entry(&mut txn, entry.log_id, entry.payload, responder, &pending)?;
             pending.push(applied);
-            if txn_bytes >= TXN_BYTES_MAX {
+            if txn_bytes >= TXN_BYTES_MAX || txn.held_bytes() >= TXN_HELD_BYTES_MAX {
                 self.wait_durable(entry.log_id.index).await?;
                 self.finish(txn, &mut pending)?;
                 self.told.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);

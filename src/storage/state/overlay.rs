@@ -42,10 +42,13 @@ pub(super) enum Meaning {
 pub(super) struct Overlay {
     tables: [BTreeMap<Bytes, Versions>; Table::ALL.len()],
     pub(super) changes: Vec<Change>,
+    /// Keys and values of the changes, bytes.
+    pub(super) bytes: usize,
 }
 
 impl Overlay {
     pub(super) fn push(&mut self, version: Version, table: Table, kind: ChangeKind, kv: KeyValue, meaning: Meaning) {
+        self.bytes += kv.key.len() + kv.value.len();
         self.tables[table.slot()].entry(kv.key.clone()).or_default().push(version);
         self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, meaning });
     }

@@ -353,6 +353,11 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
+    /// About how much memory it holds for what was written so far, bytes.
+    pub fn held_bytes(&self) -> usize {
+        self.batch.size_in_bytes() + self.overlay.bytes
+    }
+
     /// Makes everything visible, in one atomic write.
     ///
     /// # Errors
