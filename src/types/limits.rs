@@ -95,6 +95,15 @@ pub const CONSUL_FILTER_PATTERN_BYTES_MAX: usize = 256 * 1024;
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
 /// Longest uid that a client may name, bytes. Those that the server makes have 26.
 pub const RESOURCE_UID_BYTES_MAX: usize = 64;
+/// What a stored resource may say, bytes: its texts and its data, with [`RESOURCE_FINDING_BYTES`] for each finding and each
+/// status. Whatever one write says fits, but statuses that controllers add to it may be refused.
+pub const RESOURCE_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+/// What each status, and each finding in it, counts beside its texts, bytes.
+pub const RESOURCE_FINDING_BYTES: usize = 16;
+/// Longest key of a status of a resource, bytes.
+pub const RESOURCE_STATUS_KEY_BYTES_MAX: usize = 256;
+/// Longest section of a reference from a status to another resource, bytes.
+pub const RESOURCE_SECTION_BYTES_MAX: usize = 1024;
 /// Children of a deleted resource that one command looks at, count.
 pub const RESOURCE_REAP_BATCH: usize = 256;
 /// Children that one such command removes, bytes as stored; one always goes.

@@ -104,7 +104,7 @@ fn refusal_code(refusal: ResourceRefusal) -> Code {
         ResourceRefusal::WrongUid | ResourceRefusal::TypeInUse | ResourceRefusal::NothingToReap => {
             Code::FailedPrecondition
         }
-        ResourceRefusal::TooManyTypes => Code::ResourceExhausted,
+        ResourceRefusal::TooManyTypes | ResourceRefusal::TooLarge => Code::ResourceExhausted,
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
                 Code::FailedPrecondition
             }
             ResourceRefusal::NotFound => Code::NotFound,
-            ResourceRefusal::TooManyTypes => Code::ResourceExhausted,
+            ResourceRefusal::TooManyTypes | ResourceRefusal::TooLarge => Code::ResourceExhausted,
             _ => Code::InvalidArgument,
         };
         for refusal in ResourceRefusal::ALL {

@@ -15,7 +15,7 @@ mod write;
 use super::stop::{Stop, settle};
 use crate::storage::StorageError;
 use crate::storage::state::{Registration, StateReader, Version, WriteTxn};
-use crate::types::limits::RESOURCE_TYPES_MAX;
+use crate::types::limits::{RESOURCE_BYTES_MAX, RESOURCE_TYPES_MAX};
 use crate::types::resource::{
     Resource, ResourceCommand, ResourceId, ResourceRefusal, Scope, Tenancy, Type, TypeName, builtin_scope, resource_key,
 };
@@ -95,7 +95,13 @@ fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)
     }
 }
 
-/// Stores a resource; if it registers a type, the registration has its version from then on.
+/// Whether a resource may be stored as a client would have it.
+fn check_size(resource: &Resource) -> Result<(), ResourceRefusal> {
+    if resource.said_bytes() > RESOURCE_BYTES_MAX { Err(ResourceRefusal::TooLarge) } else { Ok(()) }
+}
+
+/// Stores a resource; if it registers a type and says something new of it, the registration has its version from then on. A
+/// status or a mark says nothing new: whoever obeys the registration goes on.
 fn store(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

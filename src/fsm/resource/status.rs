@@ -1,6 +1,6 @@
 //! Replaces one status of a resource (spec: consul §5.7). Generation, data and metadata stay.
 
-use super::{find, store, tenancy, type_of};
+use super::{check_size, find, store, tenancy, type_of};
 use crate::fsm::stop::Stop;
 use crate::storage::state::WriteTxn;
 use crate::types::LogIndex;
@@ -32,6 +32,7 @@ pub(super) fn apply(
     }
     let mut resource = stored.resource.clone();
     resource.status.insert(write.key.clone(), write.status.clone());
+    check_size(&resource)?;
     let written = store(txn, index, resource, Some(&stored), None)?;
     Ok(want.then(|| ResourceOutcome::Written(Box::new(Resource::clone(&written)))))
 }

@@ -2,7 +2,7 @@
 
 use super::deferred::{Purpose, compares_data, vet};
 use super::tenancy::{Units, is_default};
-use super::{Stored, check_registration, find, find_outline, store, tenancy, type_of};
+use super::{Stored, check_registration, check_size, find, find_outline, store, tenancy, type_of};
 use crate::fsm::stop::Stop;
 use crate::storage::state::WriteTxn;
 use crate::types::LogIndex;
@@ -48,6 +48,7 @@ pub(super) fn apply(
         Some(stored) => update(write, stored, units)?,
     };
     check_registration(txn, write.registers.as_ref())?;
+    check_size(&resource)?;
     let is_new = stored.is_none();
     let written = store(txn, index, resource, stored.as_ref(), write.registers.clone())?;
     if is_new && let Some(owner) = &written.owner {

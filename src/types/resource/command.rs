@@ -203,11 +203,14 @@ pub enum ResourceRefusal {
     /// As many types are registered as may be.
     #[error("too many resource types are registered")]
     TooManyTypes = 27,
+    /// The resource would say more than one may.
+    #[error("the resource would become too large")]
+    TooLarge = 28,
 }
 
 impl ResourceRefusal {
     /// Every one, by number.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::TypeUnknown,
         Self::TypeChanged,
         Self::ScopeMismatch,
@@ -235,6 +238,7 @@ impl ResourceRefusal {
         Self::DefaultUnit,
         Self::NothingToReap,
         Self::TooManyTypes,
+        Self::TooLarge,
     ];
 }
 

@@ -16,6 +16,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::LogIndex;
+use super::limits::RESOURCE_FINDING_BYTES;
 
 pub use command::{
     Chosen, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceReap, ResourceReaped,
@@ -175,6 +176,16 @@ impl Resource {
         names.dedup();
         names
     }
+
+    /// How much it says, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts it. The mark is left out,
+    /// so that whatever fits can be deleted.
+    pub fn said_bytes(&self) -> usize {
+        let metadata = self.metadata.iter().filter(|(key, _)| *key != DELETION_TIMESTAMP);
+        let metadata: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
+        let status: usize = self.status.iter().map(|(key, status)| key.len() + status.said_bytes()).sum();
+        let data = self.data.as_ref().map_or(0, |data| data.type_url.len() + data.value.len());
+        metadata + status + data
+    }
 }
 
 /// What one controller found out about a resource.
@@ -186,6 +197,13 @@ pub struct Status {
     pub conditions: Vec<Condition>,
     /// When it was written.
     pub updated_at: Option<Timestamp>,
+}
+
+impl Status {
+    fn said_bytes(&self) -> usize {
+        let findings: usize = self.conditions.iter().map(Condition::said_bytes).sum();
+        self.observed_generation.len() + RESOURCE_FINDING_BYTES + findings
+    }
 }
 
 /// A point in time.
@@ -220,6 +238,13 @@ pub struct Condition {
     pub resource: Option<Reference>,
 }
 
+impl Condition {
+    fn said_bytes(&self) -> usize {
+        let about = self.resource.as_ref().map_or(0, Reference::said_bytes);
+        self.type_.len() + self.reason.len() + self.message.len() + RESOURCE_FINDING_BYTES + about
+    }
+}
+
 /// Points at another resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
@@ -231,4 +256,12 @@ pub struct Reference {
     pub name: String,
     /// The part that is meant, if not all of it.
     pub section: String,
+}
+
+impl Reference {
+    fn said_bytes(&self) -> usize {
+        let Type { group, group_version, kind } = &self.type_;
+        let Tenancy { partition, namespace } = &self.tenancy;
+        [group, group_version, kind, partition, namespace, &self.name, &self.section].map(String::len).iter().sum()
+    }
 }

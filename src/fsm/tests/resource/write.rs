@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::types::Revision;
-use crate::types::resource::DELETION_TIMESTAMP;
+use crate::types::limits::{RESOURCE_BYTES_MAX, RESOURCE_FINDING_BYTES};
+use crate::types::resource::{Condition, DELETION_TIMESTAMP};
 
 #[test]
 fn a_new_resource_gets_uid_generation_and_version() {
@@ -191,4 +192,38 @@ fn history_tells_the_same_as_the_publisher() {
         .unwrap();
     });
     assert_eq!(replayed, published.iter().map(|commit| commit.resources.to_vec()).collect::<Vec<_>>());
+}
+
+#[test]
+fn statuses_do_not_make_a_resource_larger_than_one_may_be() {
+    let mut store = Store::new();
+    let stored = store.write(of(artist("a"))).unwrap();
+    let report = |key: String, bytes: usize| {
+        let condition = Condition { message: "m".repeat(bytes), ..Condition::default() };
+        let status = Status { conditions: vec![condition], ..Status::default() };
+        ResourceCommand::WriteStatus(Box::new(ResourceWriteStatus {
+            id: stored.id.clone(),
+            expected: None,
+            key,
+            status,
+        }))
+    };
+    for number in 0..3 {
+        store.run(report(format!("k{number}"), RESOURCE_BYTES_MAX / 4)).unwrap();
+    }
+    let room = RESOURCE_BYTES_MAX - store.read(&artist("a")).unwrap().said_bytes() - 2 * RESOURCE_FINDING_BYTES - 1;
+    assert_eq!(store.run(report("k".to_owned(), room + 1)), Err(ResourceRefusal::TooLarge));
+    store.run(report("k".to_owned(), room)).unwrap();
+    let full = store.read(&artist("a")).unwrap();
+    assert_eq!(full.said_bytes(), RESOURCE_BYTES_MAX);
+    // Nothing more fits, whoever writes; what is there may change, become smaller, be marked and go.
+    assert_eq!(store.run(report("l".to_owned(), 0)), Err(ResourceRefusal::TooLarge));
+    assert_eq!(store.write(Resource { data: data("longer"), ..of(artist("a")) }), Err(ResourceRefusal::TooLarge));
+    store.run(report("k".to_owned(), 0)).unwrap();
+    store.write(with_finalizers(of(artist("a")), "f")).unwrap();
+    let room = RESOURCE_BYTES_MAX - store.read(&artist("a")).unwrap().said_bytes();
+    store.run(report("k".to_owned(), room)).unwrap();
+    assert_eq!(store.delete(&artist("a")), Ok(ResourceDeletion::Marked));
+    store.write(with_finalizers(of(artist("a")), "")).unwrap();
+    assert_eq!(store.delete(&artist("a")), Ok(ResourceDeletion::Removed));
 }
