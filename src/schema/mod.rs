@@ -77,10 +77,8 @@ impl TypeSchema {
         let given = data.message_name();
         match &self.message {
             Some(message) if message.full_name() == given => Ok(message),
-            Some(message) => {
-                Err(Violation::WrongType { wanted: message.full_name().to_owned(), given: given.to_owned() })
-            }
-            None => Err(Violation::NoDataWanted { given: given.to_owned() }),
+            Some(message) => Err(Violation::WrongType { wanted: message.full_name().to_owned(), given: shown(given) }),
+            None => Err(Violation::NoDataWanted { given: shown(given) }),
         }
     }
 
@@ -94,7 +92,9 @@ impl TypeSchema {
 /// Most of what somebody gave that an error repeats, characters.
 const SHOWN_MAX: usize = 200;
 
-fn shown(given: &str) -> String {
+/// As much of what somebody gave as an error repeats.
+#[must_use]
+pub fn shown(given: &str) -> String {
     match given.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &given[..end]),
         None => given.to_owned(),

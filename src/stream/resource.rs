@@ -152,7 +152,10 @@ impl ResourceIndex {
                 key.1.namespace.push_str(namespace);
                 let Some(place) = self.places.get(&key) else { continue };
                 for &length in place.lengths.keys() {
-                    // A length that is longer than the name, or ends inside a character, is no prefix of it.
+                    if length > id.name.len() {
+                        break;
+                    }
+                    // A length that ends inside a character is that of no prefix.
                     let Some(prefix) = id.name.get(..length) else { continue };
                     if let Some(&slot) = place.slots.get(prefix) {
                         found(slot);

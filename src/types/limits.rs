@@ -93,6 +93,8 @@ pub const CONSUL_FILTER_DEPTH_MAX: usize = 64;
 pub const CONSUL_FILTER_PATTERN_BYTES_MAX: usize = 256 * 1024;
 /// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
+/// Longest name of a tombstone, bytes: `tombstone-NAME-UID`.
+pub const TOMBSTONE_NAME_BYTES_MAX: usize = 10 + RESOURCE_NAME_BYTES_MAX + 1 + 26;
 /// Longest uid that a client may name, bytes. Those that the server makes have 26.
 pub const RESOURCE_UID_BYTES_MAX: usize = 64;
 /// What a stored resource may say, bytes: its texts and its data, with [`RESOURCE_FINDING_BYTES`] for each finding and each

@@ -12,6 +12,9 @@ use crate::node::{CloseReason, NodeError, ResourceError};
 use crate::types::Refusal;
 use crate::types::resource::ResourceRefusal;
 
+/// Most of a text that is sent, bytes.
+const TEXT_BYTES_MAX: usize = 4096;
+
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -44,7 +47,7 @@ impl From<ResourceError> for Failure {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Invalid(invalid) => Self::invalid_argument(invalid.to_string()),
+            Failure::Invalid(invalid) => Self::invalid_argument(cut(invalid.to_string())),
             Failure::Metadata(invalid) => {
                 let (code, text) = invalid.wire();
                 Self::new(code, text)
@@ -74,7 +77,16 @@ fn status(error: &ResourceError) -> Status {
         ResourceError::ListTooLong(_) => Code::ResourceExhausted,
         ResourceError::ResumeCompacted(_) | ResourceError::ResumeOtherEpoch => Code::OutOfRange,
     };
-    Status::new(code, error.to_string())
+    Status::new(code, cut(error.to_string()))
+}
+
+/// A text goes into a header, and some repeat what somebody gave.
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 fn refusal_code(refusal: ResourceRefusal) -> Code {
@@ -221,6 +233,16 @@ mod tests {
             let status = Status::from(Failure::from(error));
             assert_eq!((status.code(), status.message()), (code, text));
         }
+    }
+
+    #[test]
+    fn no_text_is_longer_than_a_header_may_be() {
+        let long = "ä".repeat(1024 * 1024);
+        let error = ResourceError::Schema(crate::schema::SchemaError::NoSuchMessage { name: long, known: Vec::new() });
+        let status = Status::from(Failure::from(error));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let text = status.message();
+        assert!(text.starts_with("the resource type cannot be registered") && text.len() <= TEXT_BYTES_MAX + 3);
     }
 
     #[test]

@@ -5,10 +5,14 @@
 use thiserror::Error;
 
 use crate::pb::pbresource as pb;
+use crate::schema::shown;
 use crate::types::LogIndex;
-use crate::types::limits::RESOURCE_UID_BYTES_MAX;
+use crate::types::limits::{
+    RESOURCE_NAME_BYTES_MAX, RESOURCE_SECTION_BYTES_MAX, RESOURCE_STATUS_KEY_BYTES_MAX, RESOURCE_UID_BYTES_MAX,
+    TOMBSTONE_NAME_BYTES_MAX,
+};
 use crate::types::resource::{
-    NameProblem, Resource, ResourceId, Selector, Status, Tenancy, WILDCARD, check_group, check_group_version,
+    NameProblem, Resource, ResourceId, Selector, Status, Tenancy, Type, WILDCARD, check_group, check_group_version,
     check_kind, check_name, is_ulid,
 };
 
@@ -28,9 +32,9 @@ pub(super) enum Invalid {
         /// What it is.
         given: String,
     },
-    /// A uid is longer than any that the server makes.
+    /// A uid or a part of a type that is longer than any that there can be, a key or a section that is longer than it may be.
     #[error("{0} is too long")]
-    UidTooLong(String),
+    TooLong(String),
     /// The server sets it.
     #[error("{0} is automatically set and cannot be provided")]
     SetByServer(&'static str),
@@ -40,6 +44,12 @@ pub(super) enum Invalid {
     /// A prefix of names has upper-case letters.
     #[error("name_prefix invalid: must be lower case alphanumeric, got: {0:?}")]
     Prefix(String),
+    /// A prefix that is longer than names are.
+    #[error("name_prefix invalid: must be less than {} characters", .max + 1)]
+    PrefixTooLong {
+        /// What a name of the type may have, bytes.
+        max: usize,
+    },
     /// An owner without its uid.
     #[error("owner uid is required")]
     OwnerUid,
@@ -56,7 +66,7 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, Invalid> {
 }
 
 fn name(given: &str, field: String) -> Result<(), Invalid> {
-    check_name(given).map_err(|problem| Invalid::Name { field, problem, given: given.to_owned() })
+    check_name(given).map_err(|problem| Invalid::Name { field, problem, given: shown(given) })
 }
 
 /// Which names of a tenancy are names.
@@ -81,9 +91,9 @@ fn tenancy(tenancy: &Tenancy, field: &str, units: Units) -> Result<(), Invalid> 
 /// Checks an id that names one resource. `field` is what the request calls it.
 pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = named(id, field)?;
-    let tombstone = id.type_.is_tombstone();
-    // Its name is the store's making, and longer than a client's may be.
-    if !(tombstone && id.name.starts_with("tombstone-")) {
+    // The name of a tombstone is the store's making, and longer than a client's may be.
+    let is_tombstones = id.type_.is_tombstone() && id.name.starts_with("tombstone-");
+    if !is_tombstones || id.name.len() > TOMBSTONE_NAME_BYTES_MAX {
         name(&id.name, format!("{field}.name"))?;
     }
     tenancy(&id.tenancy, &format!("{field}.tenancy"), Units::Names)?;
@@ -97,10 +107,22 @@ fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
         return Err(Invalid::Required(format!("{field}.type")));
     }
     let id = ResourceId::from(id);
+    bounded_type(&id.type_, &format!("{field}.type"))?;
     if id.uid.len() > RESOURCE_UID_BYTES_MAX {
-        return Err(Invalid::UidTooLong(format!("{field}.uid")));
+        return Err(Invalid::TooLong(format!("{field}.uid")));
     }
     Ok(id)
+}
+
+/// Refuses a type that nobody can have registered: the name of its registration has all its parts.
+fn bounded_type(type_: &Type, field: &str) -> Result<(), Invalid> {
+    let Type { group, group_version, kind } = type_;
+    for (part, given) in [("group", group), ("group_version", group_version), ("kind", kind)] {
+        if given.len() > RESOURCE_NAME_BYTES_MAX {
+            return Err(Invalid::TooLong(format!("{field}.{part}")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks a resource that is to be written.
@@ -119,8 +141,14 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
             problem.map_err(|problem| Invalid::Name {
                 field: format!("resource.owner.type.{part}"),
                 problem,
-                given: given.clone(),
+                given: shown(given),
             })?;
+        }
+        // The life that is meant is part of the index, and of the name of its tombstone: one spelling of it counts.
+        let is_lower = |byte: u8| byte.is_ascii_lowercase();
+        let is_life = owner.uid.is_empty() || is_ulid(&owner.uid) && !owner.uid.bytes().any(is_lower);
+        if !is_life {
+            return Err(Invalid::NotUlid("resource.owner.uid"));
         }
         Ok(owner)
     });
@@ -157,13 +185,18 @@ pub(super) fn selector(
     name_prefix: String,
     without_tenancy: Option<Tenancy>,
 ) -> Result<Selector, Invalid> {
-    let type_ = required(type_, "type")?.into();
+    let type_: Type = required(type_, "type")?.into();
+    bounded_type(&type_, "type")?;
     let units = match (tenancy_, without_tenancy) {
         (Some(given), _) => given.into(),
         (None, Some(everywhere)) => everywhere,
         (None, None) => return Err(Invalid::Required("tenancy".to_owned())),
     };
     tenancy(&units, "tenancy", Units::Patterns)?;
+    let max = if type_.is_tombstone() { TOMBSTONE_NAME_BYTES_MAX } else { RESOURCE_NAME_BYTES_MAX };
+    if name_prefix.len() > max {
+        return Err(Invalid::PrefixTooLong { max });
+    }
     if name_prefix.chars().any(char::is_uppercase) {
         return Err(Invalid::Prefix(name_prefix));
     }
@@ -214,6 +247,9 @@ pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Inv
         return Err(Invalid::NotUlid("status.observed_generation"));
     }
     let id = id(Some(given), "id")?;
+    if request.key.len() > RESOURCE_STATUS_KEY_BYTES_MAX {
+        return Err(Invalid::TooLong("key".to_owned()));
+    }
     let status = Status::from(status);
     for (at, condition) in status.conditions.iter().enumerate() {
         let Some(reference) = &condition.resource else { continue };
@@ -221,6 +257,10 @@ pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Inv
         name(&reference.name, format!("{field}.name"))?;
         // Empty is a unit that the referenced type does not have; Consul's references could not say so.
         tenancy(&reference.tenancy, &format!("{field}.tenancy"), Units::Names)?;
+        bounded_type(&reference.type_, &format!("{field}.type"))?;
+        if reference.section.len() > RESOURCE_SECTION_BYTES_MAX {
+            return Err(Invalid::TooLong(format!("{field}.section")));
+        }
     }
     Ok(StatusWrite { id, key: request.key, status, expected: expected(&request.version) })
 }

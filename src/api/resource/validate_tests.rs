@@ -24,6 +24,11 @@ fn bad_ids() -> Vec<(Option<pb::Id>, &'static str)> {
     let long = "a".repeat(64);
     let named = |name: &str| Some(pb::Id { name: name.into(), ..good_id() });
     let at = |partition: &str, namespace: &str| Some(pb::Id { tenancy: units(partition, namespace), ..good_id() });
+    let of_type = |edit: &dyn Fn(&mut pb::Type)| {
+        let mut type_ = type_();
+        edit(&mut type_);
+        Some(pb::Id { r#type: Some(type_), ..good_id() })
+    };
     vec![
         (None, "id is required"),
         (Some(pb::Id { r#type: None, ..good_id() }), "id.type is required"),
@@ -38,6 +43,9 @@ fn bad_ids() -> Vec<(Option<pb::Id>, &'static str)> {
         (at("default", &long), "id.tenancy.namespace invalid"),
         (at("default", "*"), "id.tenancy.namespace invalid"),
         (Some(pb::Id { uid: "u".repeat(RESOURCE_UID_BYTES_MAX + 1), ..good_id() }), "id.uid is too long"),
+        (of_type(&|type_| type_.group = long.clone()), "id.type.group is too long"),
+        (of_type(&|type_| type_.group_version = long.clone()), "id.type.group_version is too long"),
+        (of_type(&|type_| type_.kind = long.clone()), "id.type.kind is too long"),
     ]
 }
 
@@ -85,6 +93,47 @@ fn an_owner_must_have_a_type_that_could_be_one() {
 }
 
 #[test]
+fn an_owners_life_has_one_spelling() {
+    for (uid, is_good) in [
+        ("", true),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", true),
+        ("01arz3ndektsv4rrffq69g5fav", false),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAv", false),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FA", false),
+        ("u", false),
+    ] {
+        let owner = Some(pb::Id { uid: uid.into(), ..good_id() });
+        let found = text(resource(Some(pb::Resource { id: Some(good_id()), owner, ..Default::default() })));
+        assert_eq!(found, if is_good { "taken" } else { "resource.owner.uid is not valid" }, "{uid:?}");
+    }
+}
+
+#[test]
+fn refusals_repeat_little_of_a_request() {
+    let long = "a".repeat(1024 * 1024);
+    let upper = "A".repeat(RESOURCE_NAME_BYTES_MAX);
+    let mut condition = good_status();
+    condition.status.as_mut().unwrap().conditions[0].resource.as_mut().unwrap().name = long.clone();
+    let tombstone = pb::Type { group: "internal".into(), group_version: "v1".into(), kind: "Tombstone".into() };
+    let of_tombstone = pb::Id { r#type: Some(tombstone), name: format!("tombstone-{long}"), ..good_id() };
+    let owned = |owner| pb::Resource { id: Some(good_id()), owner: Some(owner), ..Default::default() };
+    let of_type = |group: &str| Some(pb::Type { group: group.into(), ..type_() });
+    for refused in [
+        text(id(Some(pb::Id { name: long.clone(), ..good_id() }), "id")),
+        text(id(Some(pb::Id { tenancy: units(&long, ""), ..good_id() }), "id")),
+        text(id(Some(of_tombstone), "id")),
+        text(resource(Some(owned(pb::Id { r#type: of_type(&upper), uid: String::new(), ..good_id() })))),
+        text(selector(of_type(&long), units("", ""), String::new(), None)),
+        text(selector(Some(type_()), units(&long, ""), String::new(), None)),
+        text(selector(Some(type_()), units("", ""), long.clone(), None)),
+        text(selector(Some(type_()), units("", ""), upper.clone(), None)),
+        text(status(condition)),
+    ] {
+        assert!(refused != "taken" && refused.len() < 1000, "{} bytes: {:.300}", refused.len(), refused);
+    }
+}
+
+#[test]
 fn the_name_of_a_tombstone_may_be_long() {
     let tombstone = pb::Type { group: "internal".into(), group_version: "v1".into(), kind: "Tombstone".into() };
     let name = format!("tombstone-{}-{}", "a".repeat(63), "b".repeat(26));
@@ -123,6 +172,16 @@ fn lists_and_watches_are_checked() {
         assert!(refused.starts_with(wanted), "{refused}");
     }
     assert!(text(select(Some(type_()), units("", ""), "Ab")).starts_with("name_prefix invalid"));
+    let longest = "a".repeat(RESOURCE_NAME_BYTES_MAX);
+    assert!(select(Some(type_()), units("", ""), &longest).is_ok());
+    assert_eq!(
+        text(select(Some(type_()), units("", ""), &format!("{longest}a"))),
+        "name_prefix invalid: must be less than 64 characters"
+    );
+    let tombstone = pb::Type { group: "internal".into(), group_version: "v1".into(), kind: "Tombstone".into() };
+    let longest = "a".repeat(TOMBSTONE_NAME_BYTES_MAX);
+    assert!(select(Some(tombstone.clone()), units("", ""), &longest).is_ok());
+    assert!(select(Some(tombstone), units("", ""), &format!("{longest}a")).is_err());
     assert!(select(Some(type_()), units("*", "*"), "a").is_ok());
     assert!(select(Some(type_()), units("", ""), "").is_ok());
     let everywhere = Tenancy::new(WILDCARD, WILDCARD);
@@ -194,8 +253,19 @@ fn a_status_is_checked_in_order() {
             with_reference(&|reference| reference.tenancy = units("default", &long)),
             "status.conditions[0].resource.tenancy.namespace invalid",
         ),
+        (change(&|request| request.key = "k".repeat(RESOURCE_STATUS_KEY_BYTES_MAX + 1)), "key is too long"),
+        (
+            with_reference(&|reference| reference.section = "s".repeat(RESOURCE_SECTION_BYTES_MAX + 1)),
+            "status.conditions[0].resource.section is too long",
+        ),
+        (
+            with_reference(&|reference| reference.r#type.as_mut().unwrap().kind = long.clone()),
+            "status.conditions[0].resource.type.kind is too long",
+        ),
     ] {
         assert!(refused.starts_with(wanted), "{refused}, not {wanted}");
     }
     assert_eq!(with_id(&|id| id.tenancy = None), "taken");
+    assert_eq!(change(&|request| request.key = "k".repeat(RESOURCE_STATUS_KEY_BYTES_MAX)), "taken");
+    assert_eq!(with_reference(&|it| it.section = "s".repeat(RESOURCE_SECTION_BYTES_MAX)), "taken");
 }

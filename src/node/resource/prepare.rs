@@ -6,7 +6,7 @@ use super::error::ResourceError;
 use super::registry::KnownType;
 use crate::codec;
 use crate::node::{Node, NodeError, RequestContext};
-use crate::schema::{SchemaError, TypeSchema};
+use crate::schema::{SchemaError, TypeSchema, shown};
 use crate::types::limits::DESCRIPTOR_SET_BYTES_MAX;
 use crate::types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
 use crate::types::{LogIndex, Refusal};
@@ -113,7 +113,7 @@ fn check_message(known: &KnownType, data: &Any) -> Result<(), ResourceError> {
     }
     Err(ResourceError::Data(format!(
         "resource.data is of wrong type: {:?}, but the type's data is {:?}",
-        data.message_name(),
+        shown(data.message_name()),
         known.message
     )))
 }

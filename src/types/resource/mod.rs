@@ -120,7 +120,7 @@ impl ResourceId {
     pub fn tombstone(&self) -> Self {
         Self {
             uid: String::new(),
-            name: format!("tombstone-{}-{}", self.name, self.uid.to_lowercase()),
+            name: format!("tombstone-{}-{}", self.name, self.uid.to_ascii_lowercase()),
             type_: Type::tombstone(),
             tenancy: self.tenancy.clone(),
         }
