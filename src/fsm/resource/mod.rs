@@ -111,9 +111,10 @@ fn store(
 ) -> Result<std::sync::Arc<Resource>, Stop> {
     let is_type = resource.id.type_.is_resource_type();
     let name = is_type.then(|| TypeName(resource.id.name.clone()));
+    let says_the_same = is_type && find(txn, &resource.id)?.is_some_and(|old| old.resource.data == resource.data);
     let previous = previous.map(|stored| (&stored.version, &stored.resource));
     let stored = txn.put_resource(resource, previous)?;
-    if let Some(name) = name {
+    if let Some(name) = name.filter(|_| !says_the_same) {
         let old = || Ok::<_, Stop>(txn.registration(&name)?.map(|old| (old.type_, old.scope)));
         let identity = match registers {
             Some(registers) => Some(registers),

@@ -16,7 +16,7 @@ use crate::node::{Consistency, Node, RequestContext};
 use crate::schema::{SchemaError, TypeSchema};
 use crate::storage::state::{NEWEST, RegisteredTypes, StateHead, StateReader, StateStore, Table};
 use crate::storage::{ReadView, StorageError};
-use crate::types::resource::{Any, Resource, ResourceType, Scope, Selector, Type, builtin_types};
+use crate::types::resource::{Any, Resource, ResourceType, Scope, Selector, Type, TypeName, builtin_types};
 use crate::types::{LogIndex, StoreEpoch};
 
 use super::error::ResourceError;
@@ -32,7 +32,8 @@ pub struct KnownType {
     pub message: String,
     /// What the registration says; `None` for a type that is always there.
     pub registration: Option<ResourceType>,
-    /// Version of its registration; zero for a type that is always there.
+    /// Version of its registration, which the resource that registers it had when that last said something new; zero for a type
+    /// that is always there.
     pub(super) version: LogIndex,
     /// What judges data; an error if an earlier version of the program took a registration that this one does not.
     pub(super) schema: Option<Result<TypeSchema, SchemaError>>,
@@ -136,14 +137,17 @@ fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageEr
             tracing::error!(name = resource.id.name, "the registration of a type cannot be read");
             continue;
         };
-        let old = known.types.get(&registration.type_).filter(|old| same_lineage && old.version == version.index);
+        // Not the resource's own version: a status of it changes nothing about the type.
+        let registered = view.type_record(&TypeName(resource.id.name))?.registered;
+        let registered = registered.map_or(version.index, |registered| registered.version);
+        let old = known.types.get(&registration.type_).filter(|old| same_lineage && old.version == registered);
         let type_ = match old {
             Some(old) => Arc::clone(old),
             None => Arc::new(KnownType {
                 type_: registration.type_.clone(),
                 scope: registration.scope,
                 message: registration.message.clone(),
-                version: version.index,
+                version: registered,
                 schema: Some(TypeSchema::compile(&registration)),
                 registration: Some(registration),
             }),

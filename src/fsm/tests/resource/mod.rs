@@ -118,8 +118,18 @@ impl Store {
     }
 
     pub(super) fn register(&mut self, type_: Type, scope: Scope) -> Result<Resource, ResourceRefusal> {
+        self.register_as(type_, scope, None)
+    }
+
+    /// Registers a type with more that is said of it.
+    pub(super) fn register_as(
+        &mut self,
+        type_: Type,
+        scope: Scope,
+        data: Option<Any>,
+    ) -> Result<Resource, ResourceRefusal> {
         let id = ResourceId { name: TypeName::of(&type_).0, type_: Type::resource_type(), ..ResourceId::default() };
-        let mut command = self.write_command(Resource { id, ..Resource::default() }, None);
+        let mut command = self.write_command(Resource { id, data, ..Resource::default() }, None);
         command.registers = Some((type_, scope));
         self.run(ResourceCommand::Write(Box::new(command))).map(written)
     }

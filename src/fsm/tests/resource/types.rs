@@ -1,7 +1,7 @@
 //! Types that are resources themselves.
 
 use super::*;
-use crate::storage::state::{RegisteredTypes, StateReader as _};
+use crate::storage::state::RegisteredTypes;
 
 fn registered(type_: &Type) -> ResourceId {
     ResourceId { name: TypeName::of(type_).0, type_: Type::resource_type(), ..ResourceId::default() }
@@ -30,16 +30,35 @@ fn a_type_is_known_from_its_registration_to_its_removal() {
 fn a_write_obeys_the_registration_that_is_current() {
     let mut store = Store::new();
     let write = store.write_command(of(artist("a")), None);
-    store.register(artist("a").type_, Scope::Namespace).unwrap();
+    let changed = store.register_as(artist("a").type_, Scope::Namespace, data("changed")).unwrap();
     let stale = store.run(ResourceCommand::Write(Box::new(write)));
     assert_eq!(stale, Err(ResourceRefusal::TypeChanged));
     store.write(of(artist("a"))).unwrap();
-    // A status of the registration changes its version, too: whoever follows versions sees every change.
-    let id = store.read(&registered(&artist("a").type_)).unwrap().id;
-    let version = written(store.write_status(&id, "k", None).unwrap()).version;
-    let record = store.view(|view| view.type_record(&TypeName::of(&artist("a").type_)).unwrap());
-    assert_eq!(record.registered.unwrap().version, version);
-    store.write(of(artist("a"))).unwrap();
+    assert_eq!(store.registered(&artist("a").type_), changed.version);
+}
+
+#[test]
+fn what_says_nothing_of_a_type_leaves_its_registration_as_it_is() {
+    let mut store = Store::new();
+    let type_ = artist("a").type_;
+    let first = store.register_as(type_.clone(), Scope::Namespace, data("said")).unwrap();
+    let write = store.write_command(of(artist("a")), None);
+    let types = store.bed.store.current().head().types;
+    assert_eq!(types.changed, first.version);
+    // A status, the same once more, a finalizer, a mark.
+    store.write_status(&first.id, "k", None).unwrap();
+    store.register_as(type_.clone(), Scope::Namespace, data("said")).unwrap();
+    let id = ResourceId { uid: String::new(), ..first.id.clone() };
+    let held = with_finalizers(Resource { id: id.clone(), data: data("said"), ..Resource::default() }, "f");
+    let mut held = store.write_command(held, None);
+    held.registers = Some((type_.clone(), Scope::Namespace));
+    store.run(ResourceCommand::Write(Box::new(held))).unwrap();
+    assert_eq!(store.delete(&id), Ok(ResourceDeletion::Marked));
+    let now = store.read(&id).unwrap();
+    assert!(now.is_marked() && now.version > first.version && now.status.contains_key("k"));
+    assert_eq!(store.registered(&type_), first.version);
+    assert_eq!(store.bed.store.current().head().types, types);
+    store.run(ResourceCommand::Write(Box::new(write))).unwrap();
 }
 
 #[test]
