@@ -202,22 +202,20 @@ impl Client {
         Ok(())
     }
 
-    /// Watches a type in every unit: after an index, or from a list on.
+    /// Watches a type in every unit: after a position, or from a list on.
     pub(super) async fn watch(
         &self,
         type_: &Type,
-        after: Option<u64>,
-    ) -> Result<tonic::Streaming<pbresource::WatchEvent>, Status> {
+        after: &wire::Position,
+    ) -> Result<Response<tonic::Streaming<pbresource::WatchEvent>>, Status> {
         let request = pbresource::WatchListRequest {
             r#type: Some(wire::type_to_pb(type_)),
             tenancy: None,
             name_prefix: String::new(),
         };
         let mut request = Request::new(request);
-        if let Some(after) = after {
-            request.metadata_mut().insert("headwater-resume-index", after.into());
-        }
-        Ok(resources(self.channel()).watch_list(request).await?.into_inner())
+        after.resume(&mut request);
+        resources(self.channel()).watch_list(request).await
     }
 
     pub(super) fn election(&self) -> ElectionClient<Channel> {

@@ -1,7 +1,8 @@
 //! Follows one type and says which resources there is something to look at for, without end.
 //!
-//! Invariant: `after` is the last index that was seen, so that a watch that breaks goes on where it was; if that is gone,
-//! it begins anew with everything, and everything that was there and is no longer is told, too.
+//! Invariant: a watch that breaks goes on with the last commit of which it saw something, in the same lineage, so that some of
+//! it may be told twice and nothing is left out; if that is gone, it begins anew with everything, and everything that was
+//! there and is no longer is told, too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +24,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 struct Follower<'a, F> {
     tell: F,
     type_: &'a Type,
-    after: Option<u64>,
+    after: wire::Position,
     /// Those that are there, by place; with what they looked like last, their owners are known when they go.
     known: std::collections::BTreeMap<ResourceId, Resource>,
     /// While a list comes: those that it has not named yet.
@@ -33,21 +34,26 @@ struct Follower<'a, F> {
 /// Watches for ever. `tell` hears of each resource that came, changed or went, as it was last.
 pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resource)) {
     let known = std::collections::BTreeMap::new();
-    let mut follower = Follower { tell, type_: &type_, after: None, known, unseen: BTreeSet::new() };
+    let mut follower =
+        Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
     let mut pause = RETRY_FIRST;
     loop {
-        let before = follower.after;
-        let status = match client.watch(&type_, before).await {
-            Ok(mut events) => loop {
-                match events.message().await {
-                    Ok(Some(event)) => follower.take(event),
-                    Ok(None) => break Status::unavailable("the stream ended"),
-                    Err(status) => break status,
+        let before = follower.after.index();
+        let status = match client.watch(&type_, &follower.after).await {
+            Ok(opened) => {
+                follower.after.opened(&opened);
+                let mut events = opened.into_inner();
+                loop {
+                    match events.message().await {
+                        Ok(Some(event)) => follower.take(event),
+                        Ok(None) => break Status::unavailable("the stream ended"),
+                        Err(status) => break status,
+                    }
                 }
-            },
+            }
             Err(status) => status,
         };
-        if follower.after != before {
+        if follower.after.index() != before {
             pause = RETRY_FIRST;
         }
         follower.ended(&status);
@@ -59,6 +65,7 @@ pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resour
 
 impl<F: FnMut(&Resource)> Follower<'_, F> {
     fn take(&mut self, event: WatchEvent) {
+        self.after.saw(&event);
         match event.event {
             Some(Event::Upsert(upsert)) => {
                 let Some(resource) = upsert.resource else { return };
@@ -81,21 +88,18 @@ impl<F: FnMut(&Resource)> Follower<'_, F> {
             }
             None => {}
         }
-        if event.headwater_index > 0 {
-            self.after = Some(event.headwater_index);
-        }
     }
 
     fn ended(&mut self, status: &Status) {
         match status.code() {
             // What happened since is no longer kept, or the state is another one.
-            Code::OutOfRange | Code::Aborted => self.after = None,
+            Code::OutOfRange | Code::Aborted => self.after.forget(),
             Code::InvalidArgument => {
                 warn!(type_ = %self.type_, error = status.message(), "a type cannot be watched; it is tried again");
             }
             _ => debug!(type_ = %self.type_, error = status.message(), "a watch broke and goes on"),
         }
-        if self.after.is_none() {
+        if self.after.index().is_none() {
             self.unseen = self.known.keys().cloned().collect();
         }
     }
@@ -125,24 +129,24 @@ mod tests {
         let mut told = Vec::new();
         let tell = |resource: &Resource| told.push(resource.id.as_ref().unwrap().name.clone());
         let known = std::collections::BTreeMap::new();
-        let mut follower = Follower { tell, type_: &type_, after: None, known, unseen: BTreeSet::new() };
+        let mut follower =
+            Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
         follower.take(upsert("a", 0));
         follower.take(upsert("b", 0));
         follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
         follower.take(event(Event::Delete(Delete { resource: Some(resource("b")) }), 8));
         follower.take(upsert("c", 9));
-        assert_eq!(follower.after, Some(9));
-        // A break: it goes on behind what was seen.
+        // A break: it goes on with the commit that was seen last, of which there may have been more to come.
         follower.ended(&Status::unavailable("x"));
-        assert_eq!(follower.after, Some(9));
+        assert_eq!(follower.after.index(), Some(8));
         assert!(follower.unseen.is_empty());
         // What is in between is gone: everything comes again, and "a" is no longer part of it.
         follower.ended(&Status::out_of_range("x"));
-        assert_eq!(follower.after, None);
+        assert_eq!(follower.after.index(), None);
         follower.take(upsert("c", 0));
         follower.take(upsert("d", 0));
         follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 20));
-        assert_eq!(follower.after, Some(20));
+        assert_eq!(follower.after.index(), Some(20));
         assert_eq!(told, ["a", "b", "b", "c", "c", "d", "a"]);
     }
 }

@@ -1,8 +1,9 @@
 //! Requests and answers of the resource service, to and from what clients work with.
 
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{AsciiMetadataValue, MetadataValue};
 use tonic::{Request, Response};
 
+use crate::client::EPOCH;
 use crate::pb::pbresource;
 use crate::types::resource::{Any, DEFAULT_UNIT, Resource, ResourceId, Scope, Tenancy, Type};
 
@@ -90,6 +91,57 @@ pub fn next_page<T>(answer: &Response<T>) -> Option<String> {
     (!token.is_empty()).then(|| token.to_owned())
 }
 
+/// How far a watch has come: nothing is missed by a watch that goes on after it.
+#[derive(Clone, Debug, Default)]
+pub struct Position {
+    index: Option<u64>,
+    /// The lineage that the index belongs to.
+    epoch: Option<AsciiMetadataValue>,
+}
+
+impl Position {
+    /// After an index that somebody else remembers; before everything without one.
+    pub fn after(index: Option<u64>) -> Self {
+        Self { index, epoch: None }
+    }
+
+    /// The index to go on after, if there is one.
+    pub fn index(&self) -> Option<u64> {
+        self.index
+    }
+
+    /// A watch was opened: its indexes belong to the lineage that its answer names.
+    pub fn opened<T>(&mut self, answer: &Response<T>) {
+        self.epoch = answer.metadata().get(EPOCH).cloned();
+    }
+
+    /// An event came. Of a commit with several changes nobody can say which is the last one, so that a watch which goes on
+    /// has the whole commit again.
+    pub fn saw(&mut self, event: &pbresource::WatchEvent) {
+        use pbresource::watch_event::Event;
+        match (&event.event, event.headwater_index) {
+            // Of the list itself, or of nothing that is known.
+            (_, 0) => {}
+            (Some(Event::EndOfSnapshot(_)), index) => self.index = Some(index),
+            (_, index) => self.index = Some(index - 1),
+        }
+    }
+
+    /// The next watch begins with a list.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Lets a watch begin here.
+    pub fn resume<T>(&self, request: &mut Request<T>) {
+        let Some(index) = self.index else { return };
+        request.metadata_mut().insert("headwater-resume-index", index.into());
+        if let Some(epoch) = &self.epoch {
+            request.metadata_mut().insert(EPOCH, epoch.clone());
+        }
+    }
+}
+
 /// What a write says; what only the server decides is left out.
 pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resource {
     pbresource::Resource {
@@ -129,6 +181,33 @@ pub fn name(id: &ResourceId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event};
+
+    #[test]
+    fn a_watch_goes_on_before_the_commit_that_it_saw_last_and_in_its_lineage() {
+        let event = |event, headwater_index| pbresource::WatchEvent { event: Some(event), headwater_index };
+        let metadata = |position: &Position| {
+            let mut request = Request::new(());
+            position.resume(&mut request);
+            let text = |name| request.metadata().get(name).map(|value| value.to_str().unwrap().to_owned());
+            (text("headwater-resume-index"), text("headwater-epoch"))
+        };
+        let mut position = Position::default();
+        assert_eq!(metadata(&position), (None, None));
+        let mut answer = Response::new(());
+        answer.metadata_mut().insert(EPOCH, "00ff".parse().unwrap());
+        position.opened(&answer);
+        assert_eq!(metadata(&position), (None, None), "there is nothing to go on after yet");
+        position.saw(&event(Event::Delete(Delete::default()), 0));
+        assert_eq!(position.index(), None, "a list cannot be resumed in the middle");
+        position.saw(&event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
+        assert_eq!(metadata(&position), (Some("7".to_owned()), Some("00ff".to_owned())), "a list is complete");
+        // More of this commit may have been to come.
+        position.saw(&event(Event::Delete(Delete::default()), 9));
+        assert_eq!(metadata(&position), (Some("8".to_owned()), Some("00ff".to_owned())));
+        position.forget();
+        assert_eq!(metadata(&position), (None, None));
+    }
 
     #[test]
     fn units_are_said_where_they_matter() {

@@ -1,7 +1,7 @@
 //! `headwater resource watch`: prints the resources of a type and then their changes, going on elsewhere when a node stops.
 //!
-//! Invariant: `resume` is the index of the last thing that was printed, so that nothing is missed or printed twice. When the
-//! server says that this cannot be kept up, the list is printed anew.
+//! Invariant: a watch goes on with the commit of which something was printed last, and leaves out what was printed of it, so
+//! that nothing is missed or printed twice. When the server says that this cannot be kept up, the list is printed anew.
 
 use std::io::Write;
 use std::time::Duration;
@@ -36,7 +36,8 @@ pub(super) struct WatchArgs {
     prefix: String,
     #[command(flatten)]
     units: UnitArgs,
-    /// Go on after this log index, which an earlier watch has printed, without a list first
+    /// Go on after this log index, without a list first. One less than an index that an earlier watch has printed repeats
+    /// what happened there; the index itself leaves out what that watch did not come to print of it
     #[arg(long, value_name = "INDEX")]
     resume: Option<u64>,
     /// How changes are printed
@@ -59,11 +60,54 @@ fn is_zero(number: &u64) -> bool {
 
 struct Watch<'a> {
     request: pbresource::WatchListRequest,
-    /// Behind which index to go on; none before the first list is complete.
-    resume: Option<u64>,
+    progress: Progress,
     was_connected: bool,
     output: Output,
     catalogue: &'a Catalogue,
+}
+
+/// How far a watch has come.
+#[derive(Default)]
+struct Progress {
+    /// Where to go on; nowhere before the first list is complete.
+    position: wire::Position,
+    /// Whether that is still what was asked for.
+    is_given: bool,
+    /// The index of the commit that was printed last, and how many changes of it were.
+    printed: (u64, usize),
+    /// How many of those come again before there is anything new.
+    again: usize,
+}
+
+impl Progress {
+    fn after(index: Option<u64>) -> Self {
+        Self { position: wire::Position::after(index), is_given: index.is_some(), ..Self::default() }
+    }
+
+    /// A stream was opened.
+    fn opened<T>(&mut self, answer: &tonic::Response<T>) {
+        self.position.opened(answer);
+        self.again = self.printed.1;
+    }
+
+    /// Whether an event is to be printed: what was printed of its commit before the stream broke is not.
+    fn take(&mut self, event: &pbresource::WatchEvent) -> bool {
+        self.is_given = false;
+        self.position.saw(event);
+        let index = event.headwater_index;
+        if index == 0 || matches!(event.event, Some(Event::EndOfSnapshot(_))) {
+            return true;
+        }
+        if self.printed.0 != index {
+            (self.printed, self.again) = ((index, 0), 0);
+        }
+        if self.again > 0 {
+            self.again -= 1;
+            return false;
+        }
+        self.printed.1 += 1;
+        true
+    }
 }
 
 pub(super) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
@@ -76,7 +120,7 @@ pub(super) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs)
             tenancy: Some(wire::tenancy_to_pb(&units.tenancy(known.scope()))),
             name_prefix: args.prefix,
         },
-        resume: args.resume,
+        progress: Progress::after(args.resume),
         was_connected: false,
         output: Output::choose(args.output, client.write_out, Output::Table),
         catalogue: &catalogue,
@@ -101,11 +145,12 @@ impl Watch<'_> {
     /// Watches at one endpoint; why it ended, if another one may do better.
     async fn follow(&mut self, attempt: &Attempt) -> Result<String, CliError> {
         let mut request = tonic::Request::new(self.request.clone());
-        if let Some(index) = self.resume {
-            request.metadata_mut().insert("headwater-resume-index", index.into());
-        }
+        self.progress.position.resume(&mut request);
         let mut events = match attempt.resources().watch_list(request).await {
-            Ok(events) => events.into_inner(),
+            Ok(opened) => {
+                self.progress.opened(&opened);
+                opened.into_inner()
+            }
             Err(status) => return self.judge(&status),
         };
         let mut out = std::io::stdout();
@@ -113,7 +158,9 @@ impl Watch<'_> {
             match events.message().await {
                 Ok(Some(event)) => {
                     self.was_connected = true;
-                    self.print(&mut out, &event)?;
+                    if self.progress.take(&event) {
+                        self.print(&mut out, &event)?;
+                    }
                 }
                 Ok(None) => return Ok("the stream ended".to_owned()),
                 Err(status) => return self.judge(&status),
@@ -128,23 +175,20 @@ impl Watch<'_> {
                 Err(CliError::Finding(text))
             }
             // What was printed last is of another lineage, or too long ago: everything is printed again.
-            Code::Aborted => {
-                self.resume = None;
+            Code::OutOfRange if self.progress.is_given => Err(CliError::Finding(format!(
+                "{text}\nWhat happened after index {} is no longer kept: watch without --resume, which begins with a list",
+                self.progress.position.index().unwrap_or_default()
+            ))),
+            Code::Aborted | Code::OutOfRange => {
+                self.progress = Progress::default();
                 Ok(text)
             }
-            Code::OutOfRange => Err(CliError::Finding(format!(
-                "{text}\nWhat happened after index {} is no longer kept: watch without --resume, which begins with a list",
-                self.resume.unwrap_or_default()
-            ))),
             _ => Ok(text),
         }
     }
 
     fn print(&mut self, out: &mut impl Write, event: &pbresource::WatchEvent) -> Result<(), CliError> {
         let index = event.headwater_index;
-        if index > 0 {
-            self.resume = Some(index);
-        }
         let (name, resource) = match &event.event {
             Some(Event::Upsert(it)) => ("upsert", it.resource.as_ref()),
             Some(Event::Delete(it)) => ("delete", it.resource.as_ref()),
@@ -169,5 +213,40 @@ impl Watch<'_> {
             }
         }
         Ok(out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb::pbresource::watch_event::{Delete, EndOfSnapshot};
+
+    #[test]
+    fn a_stream_that_breaks_inside_a_commit_neither_loses_nor_repeats() {
+        let change =
+            |headwater_index| pbresource::WatchEvent { event: Some(Event::Delete(Delete::default())), headwater_index };
+        let end = |headwater_index| pbresource::WatchEvent {
+            event: Some(Event::EndOfSnapshot(EndOfSnapshot {})),
+            headwater_index,
+        };
+        let take = |progress: &mut Progress, events: &[pbresource::WatchEvent]| {
+            events.iter().filter(|event| progress.take(event)).map(|event| event.headwater_index).collect::<Vec<_>>()
+        };
+        let opened = tonic::Response::new(());
+        let mut progress = Progress::after(Some(3));
+        assert!(progress.is_given);
+        progress.opened(&opened);
+        assert_eq!(take(&mut progress, &[end(3), change(5), change(7), change(7)]), [3, 5, 7, 7]);
+        assert!(!progress.is_given, "from here on it is this watch's own");
+        // The commit 7 had four changes. The next stream breaks before it comes to the third.
+        assert_eq!(progress.position.index(), Some(6));
+        progress.opened(&opened);
+        assert_eq!(take(&mut progress, &[end(6), change(7)]), [6]);
+        assert_eq!(progress.position.index(), Some(6));
+        progress.opened(&opened);
+        let rest = [end(6), change(7), change(7), change(7), change(7), change(8), change(9)];
+        assert_eq!(take(&mut progress, &rest), [6, 7, 7, 8, 9]);
+        progress.opened(&opened);
+        assert_eq!(take(&mut progress, &[end(8), change(9), change(10)]), [8, 10]);
     }
 }
