@@ -114,6 +114,8 @@ pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
 pub const RESOURCE_TYPES_MAX: u64 = 1000;
 /// Resources that one answer lists, bytes as stored; a longer list has to be asked for in pages.
 pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Lists that are kept for watches which begin a little later, bytes altogether; the oldest go first.
+pub const RESOURCE_SNAPSHOTS_BYTES_MAX: usize = RESOURCE_LIST_BYTES_MAX;
 /// Resources in one page of a list, count.
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
 /// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.

@@ -74,7 +74,9 @@ fn status(error: &ResourceError) -> Status {
         | ResourceError::Data(_)
         | ResourceError::PageToken => Code::InvalidArgument,
         ResourceError::PageExpired | ResourceError::Unsettled(_) => Code::Aborted,
-        ResourceError::ListTooLong(_) => Code::ResourceExhausted,
+        ResourceError::ListTooLong(_) | ResourceError::WatchTooLarge(_) | ResourceError::OwnsTooMuch(_) => {
+            Code::ResourceExhausted
+        }
         ResourceError::ResumeCompacted(_) | ResourceError::ResumeOtherEpoch => Code::OutOfRange,
     };
     Status::new(code, cut(error.to_string()))

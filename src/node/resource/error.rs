@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::node::NodeError;
 use crate::schema::{SchemaError, Violation};
 use crate::storage::StorageError;
+use crate::stream::CloseReason;
 use crate::types::resource::{ResourceRefusal, Scope, Type};
 use crate::types::{LogIndex, Refusal};
 
@@ -74,6 +75,12 @@ pub enum ResourceError {
     /// A list is too long for one answer.
     #[error("the list is longer than {0} bytes: ask for it in pages, with headwater-page-size")]
     ListTooLong(usize),
+    /// What a watch asks for is too much.
+    #[error("what is watched is more than {0} bytes: ask for less, by units or by a prefix of names")]
+    WatchTooLarge(usize),
+    /// A resource owns too much for one answer.
+    #[error("what the resource owns is more than {0} bytes: list its types in pages, with headwater-page-size")]
+    OwnsTooMuch(usize),
     /// The changes after the position were compacted.
     #[error("changes after index {0} are no longer there; begin without headwater-resume-index")]
     ResumeCompacted(LogIndex),
@@ -83,6 +90,12 @@ pub enum ResourceError {
     /// The type kept changing while the write was made.
     #[error("resource type {0} keeps changing; try again")]
     Unsettled(Type),
+}
+
+impl From<CloseReason> for ResourceError {
+    fn from(reason: CloseReason) -> Self {
+        Self::Node(reason.into())
+    }
 }
 
 impl From<StorageError> for ResourceError {

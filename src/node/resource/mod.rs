@@ -26,6 +26,7 @@ pub use watch::{ResourceWatch, WatchStart};
 
 use super::Inner;
 use crate::stream::{self, EventPublisher, SnapshotCache};
+use crate::types::limits::RESOURCE_SNAPSHOTS_BYTES_MAX;
 use registry::TypeRegistry;
 use watch::Contents;
 
@@ -40,7 +41,9 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn new(events: &EventPublisher) -> Self {
-        Self { types: TypeRegistry::default(), snapshots: SnapshotCache::new(events.resources().clone(), SNAPSHOT_TTL) }
+        let snapshots = SnapshotCache::new(events.resources().clone(), SNAPSHOT_TTL)
+            .bounded(RESOURCE_SNAPSHOTS_BYTES_MAX, watch::contents_bytes);
+        Self { types: TypeRegistry::default(), snapshots }
     }
 }
 

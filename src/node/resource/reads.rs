@@ -13,10 +13,12 @@ use crate::storage::state::{NEWEST, StateReader, Table, Version};
 use crate::storage::{ReadView, StorageError};
 use crate::types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
 use crate::types::resource::{Resource, ResourceId, ResourceRefusal, Selector, Tenancy, Type, resource_key};
-use crate::types::{LogIndex, Refusal, StoreEpoch};
+use crate::types::{KeyRange, LogIndex, Refusal, StoreEpoch};
 
 /// Records that are loaded together, count.
 const BATCH: usize = 1024;
+/// Records that are loaded together, bytes; one always is.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// What to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub struct Listed {
     pub next: Option<PageToken>,
 }
 
-type Found<T> = Result<Result<T, ResourceError>, StorageError>;
+pub(super) type Found<T> = Result<Result<T, ResourceError>, StorageError>;
 
 impl Node {
     /// Reads one resource; with a uid, only that life of it.
@@ -94,7 +96,8 @@ impl Node {
         self.ready_to_read(&ctx, consistency).await?;
         let selector = self.complete_selector(&ctx, query.selector).await?;
         let (page, size) = (query.page, query.page_size);
-        let listed = self.read(false, ctx.deadline, move |view| list(view, &selector, page, size).map(Ok));
+        let work = move |view: &ReadView<'_>| list(view, &selector, page, size, RESOURCE_LIST_BYTES_MAX).map(Ok);
+        let listed = self.read(false, ctx.deadline, work);
         flat(listed.await?)
     }
 
@@ -102,7 +105,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`ResourceError::ListTooLong`]; those of the read path.
+    /// [`ResourceError::OwnsTooMuch`]; those of the read path.
     pub async fn list_resources_by_owner(
         &self,
         ctx: &RequestContext,
@@ -145,7 +148,14 @@ fn read_one(view: &ReadView<'_>, id: &ResourceId) -> Found<Resource> {
     Ok(Ok(resource))
 }
 
-fn list(view: &ReadView<'_>, selector: &Selector, page: Option<PageToken>, size: usize) -> Found<Listed> {
+/// A page ends when it has enough resources or bytes, and says where to go on; without pages, too much is an error.
+fn list(
+    view: &ReadView<'_>,
+    selector: &Selector,
+    page: Option<PageToken>,
+    size: usize,
+    bytes_max: usize,
+) -> Found<Listed> {
     let epoch = view.head().epoch.unwrap_or_default();
     let (at, range) = match &page {
         None => (view.applied(), selector.range()),
@@ -161,16 +171,17 @@ fn list(view: &ReadView<'_>, selector: &Selector, page: Option<PageToken>, size:
     let limit = if size == 0 { usize::MAX } else { size.min(RESOURCE_PAGE_MAX) };
     let mut listed = Listed::default();
     let mut bytes = 0;
-    let done = each(view, &range, point, |key, version, resource| {
+    // One more than the page tells that it is not the last.
+    let done = each(view, &range, point, limit.saturating_add(1), |key, version, resource| {
         if !selector.matches(&resource.id) {
             return true;
         }
-        if listed.resources.len() == limit || bytes > RESOURCE_LIST_BYTES_MAX {
+        if listed.next.is_some() {
             return false;
         }
         bytes += version.value_len as usize;
         listed.resources.push(resource);
-        if listed.resources.len() == limit {
+        if listed.resources.len() == limit || bytes > bytes_max {
             listed.next = Some(PageToken { epoch, at, after: Bytes::copy_from_slice(key) });
         }
         true
@@ -178,39 +189,61 @@ fn list(view: &ReadView<'_>, selector: &Selector, page: Option<PageToken>, size:
     if done {
         // Nothing came after what filled the page.
         listed.next = None;
-    } else if bytes > RESOURCE_LIST_BYTES_MAX && listed.resources.len() < limit {
-        return Ok(Err(ResourceError::ListTooLong(RESOURCE_LIST_BYTES_MAX)));
+    } else if size == 0 {
+        return Ok(Err(ResourceError::ListTooLong(bytes_max)));
     }
     Ok(Ok(listed))
 }
 
-/// Goes through resources in the order of their keys, until `visit` answers false; tells whether it came to the end.
+/// Goes through resources in the order of their keys, until `visit` answers false; tells whether it came to the end. Few more
+/// than `wanted` are loaded if that many are visited.
 pub(super) fn each(
     view: &ReadView<'_>,
-    range: &crate::types::KeyRange,
+    range: &KeyRange,
     at: LogIndex,
+    wanted: usize,
     mut visit: impl FnMut(&[u8], &Version, Resource) -> bool,
 ) -> Result<bool, StorageError> {
     let mut scan = view.scan(Table::Resource, range, at)?;
-    let mut batch: Vec<Version> = Vec::with_capacity(BATCH);
+    let mut batches = Batches::new(wanted);
     loop {
-        batch.clear();
-        while batch.len() < BATCH {
-            match scan.next()? {
-                Some((_, version)) => batch.push(version),
-                None => break,
-            }
+        let batch = batches.next(|| Ok::<_, StorageError>(scan.next()?.map(|(_, version)| version)))?;
+        if batch.is_empty() {
+            return Ok(true);
         }
-        let is_last = batch.len() < BATCH;
         for (version, record) in batch.iter().zip(view.load(&batch)?) {
             let resource = record.resource(version.index)?;
             if !visit(&record.kv.key, version, resource) {
                 return Ok(false);
             }
         }
-        if is_last {
-            return Ok(true);
+    }
+}
+
+/// What is loaded together: what is wanted, then, if that was not enough, ever more.
+struct Batches {
+    count: usize,
+    is_over: bool,
+}
+
+impl Batches {
+    fn new(wanted: usize) -> Self {
+        Self { count: wanted.clamp(1, BATCH), is_over: false }
+    }
+
+    /// The next ones that `scan` has; none if that is all.
+    fn next<E>(&mut self, mut scan: impl FnMut() -> Result<Option<Version>, E>) -> Result<Vec<Version>, E> {
+        let (mut batch, mut bytes) = (Vec::with_capacity(self.count), 0);
+        while !self.is_over && batch.len() < self.count && bytes < BATCH_BYTES {
+            let Some(version) = scan()? else {
+                self.is_over = true;
+                break;
+            };
+            bytes += version.value_len as usize;
+            batch.push(version);
         }
+        self.count = (2 * self.count).min(BATCH);
+        Ok(batch)
     }
 }
 
@@ -224,9 +257,9 @@ fn owned(view: &ReadView<'_>, owner: &ResourceId) -> Found<Vec<Resource>> {
                 bytes += version.value_len as usize;
                 found.push(resource);
             }
-        }
-        if bytes > RESOURCE_LIST_BYTES_MAX {
-            return Ok(Err(ResourceError::ListTooLong(RESOURCE_LIST_BYTES_MAX)));
+            if bytes > RESOURCE_LIST_BYTES_MAX {
+                return Ok(Err(ResourceError::OwnsTooMuch(RESOURCE_LIST_BYTES_MAX)));
+            }
         }
         match keys.last() {
             Some(last) if keys.len() == BATCH => after.clone_from(last),
@@ -248,7 +281,7 @@ impl Node {
         let selector = Selector { type_, tenancy, name_prefix: String::new() };
         let read = self.read(false, ctx.deadline, move |view| {
             let mut found = Vec::new();
-            each(view, &selector.range(), NEWEST, |_, _, resource| {
+            each(view, &selector.range(), NEWEST, count, |_, _, resource| {
                 if selector.matches(&resource.id) && wanted(&resource) {
                     found.push(resource);
                 }
@@ -257,5 +290,89 @@ impl Node {
             Ok(Ok(found))
         });
         Ok(read.await?.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::state::{AppliedState, StateOptions, StateStore};
+    use crate::types::Term;
+    use crate::types::resource::Any;
+
+    const VALUE_BYTES: usize = 1000;
+
+    fn store(names: &[&str]) -> (tempfile::TempDir, StateStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = StateStore::open(dir.path(), &StateOptions::default()).unwrap();
+        let db = store.current();
+        let mut txn = store.begin(&db).unwrap();
+        for (at, name) in names.iter().enumerate() {
+            let index = LogIndex(at as u64 + 1);
+            txn.begin_command(index, 0);
+            let data = Any { type_url: String::new(), value: vec![0; VALUE_BYTES].into() };
+            let id = ResourceId { name: (*name).to_owned(), type_: type_(), ..ResourceId::default() };
+            txn.put_resource(Resource { id, data: Some(data), ..Resource::default() }, None).unwrap();
+            txn.end_command();
+            txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+        }
+        txn.commit().unwrap();
+        drop(db);
+        (dir, store)
+    }
+
+    fn type_() -> Type {
+        Type::new("demo", "v1", "Thing")
+    }
+
+    fn names(listed: &Listed) -> Vec<&str> {
+        listed.resources.iter().map(|resource| resource.id.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_page_that_is_too_heavy_ends_early_and_says_where_to_go_on() {
+        let (_dir, store) = store(&["a", "b", "c", "d", "e"]);
+        let db = store.current();
+        let view = db.view().unwrap();
+        let selector = Selector::everywhere(type_());
+        let list = |page, size, bytes_max| list(&view, &selector, page, size, bytes_max).unwrap();
+        // Each is a little more than its data: the third is the first one past the limit.
+        let bytes_max = 2 * VALUE_BYTES + VALUE_BYTES / 2;
+        let first = list(None, 100, bytes_max).unwrap();
+        assert_eq!(names(&first), ["a", "b", "c"]);
+        let second = list(first.next, 100, bytes_max).unwrap();
+        assert_eq!((names(&second), second.next.is_none()), (vec!["d", "e"], true));
+        // Whoever asks for no pages gets all or an error; by count, pages end as they did.
+        assert_eq!(list(None, 0, bytes_max), Err(ResourceError::ListTooLong(bytes_max)));
+        assert_eq!(names(&list(None, 0, 10 * VALUE_BYTES).unwrap()), ["a", "b", "c", "d", "e"]);
+        let first = list(None, 4, 10 * VALUE_BYTES).unwrap();
+        assert_eq!(names(&first), ["a", "b", "c", "d"]);
+        let second = list(first.next, 1, 10 * VALUE_BYTES).unwrap();
+        assert_eq!((names(&second), second.next.is_none()), (vec!["e"], true));
+    }
+
+    #[test]
+    fn no_more_is_loaded_than_is_wanted_or_fits() {
+        let sizes = |value_len: u32, wanted: usize, there: usize| {
+            let mut batches = Batches::new(wanted);
+            let mut left = there;
+            let mut scan = || {
+                let version = (left > 0).then(|| Version { value_len, ..Version::default() });
+                left = left.saturating_sub(1);
+                Ok::<_, ()>(version)
+            };
+            let mut sizes = Vec::new();
+            loop {
+                match batches.next(&mut scan).unwrap().len() {
+                    0 => return sizes,
+                    size => sizes.push(size),
+                }
+            }
+        };
+        assert_eq!(sizes(10, 2, 20), [2, 4, 8, 6], "a page of few loads few");
+        assert_eq!(sizes(10, BATCH, 3000), [1024, 1024, 952]);
+        let mebibyte = 1024 * 1024;
+        assert_eq!(sizes(mebibyte, BATCH, 10), [4, 4, 2]);
+        assert_eq!(sizes(5 * mebibyte, BATCH, 2), [1, 1], "one always is");
     }
 }

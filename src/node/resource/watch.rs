@@ -10,12 +10,13 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::error::ResourceError;
-use super::reads::each;
+use super::reads::{Found, each};
 use crate::node::history::differ;
 use crate::node::{Consistency, Node, NodeError, RequestContext};
+use crate::storage::ReadView;
 use crate::storage::state::NEWEST;
 use crate::stream::{self, Entries, Listing, Session, Start};
-use crate::types::limits::RESOURCE_MERGED_CHANGES_MAX;
+use crate::types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_MERGED_CHANGES_MAX};
 use crate::types::resource::{Resource, Selector, resource_key};
 use crate::types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
 
@@ -34,14 +35,37 @@ pub enum WatchStart {
 /// A watch. Reading never waits: the session tells when there may be something.
 pub type ResourceWatch = Listing<stream::Resources, Bytes, Bytes>;
 
+/// What the contents of a snapshot have, bytes.
+pub(super) fn contents_bytes(contents: &Contents) -> usize {
+    contents.iter().map(|(key, encoded)| key.len() + encoded.len()).sum()
+}
+
+/// The list that a watch begins with.
+fn contents(
+    view: &ReadView<'_>,
+    selector: &Selector,
+    bytes_max: usize,
+    encode: fn(Resource) -> Bytes,
+) -> Found<Contents> {
+    let (mut contents, mut bytes) = (Vec::new(), 0);
+    let done = each(view, &selector.range(), NEWEST, usize::MAX, |key, version, resource| {
+        if selector.matches(&resource.id) {
+            bytes += version.value_len as usize;
+            contents.push((Bytes::copy_from_slice(key), encode(resource)));
+        }
+        bytes <= bytes_max
+    })?;
+    Ok(if done { Ok(contents.into()) } else { Err(ResourceError::WatchTooLarge(bytes_max)) })
+}
+
 impl Node {
     /// Watches resources, from this node's own state. `encode` says how a resource of the list is sent; it must be the same
     /// for all. The session gets `token` whenever there may be something to read; read once before you wait.
     ///
     /// # Errors
     ///
-    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if it cannot begin there; those of a
-    /// serializable read otherwise.
+    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if it cannot begin there,
+    /// [`ResourceError::WatchTooLarge`] if the list would be too long; those of a serializable read otherwise.
     pub async fn watch_resources(
         &self,
         ctx: &RequestContext,
@@ -101,18 +125,10 @@ impl Node {
             .snapshots
             .get(&selector, Instant::now(), async || {
                 let selector = selector.clone();
-                let read = self.read(false, ctx.deadline, move |view| {
-                    let mut contents = Vec::new();
-                    each(view, &selector.range(), NEWEST, |key, _, resource| {
-                        if selector.matches(&resource.id) {
-                            contents.push((Bytes::copy_from_slice(key), encode(resource)));
-                        }
-                        true
-                    })?;
-                    Ok(Ok(Contents::from(contents)))
-                });
-                let read = read.await?;
-                Ok::<_, NodeError>((read.index, read.value))
+                let work =
+                    move |view: &ReadView<'_>| contents(view, &selector, RESOURCE_LIST_BYTES_MAX, encode).map(Ok);
+                let read = self.read(false, ctx.deadline, work).await?;
+                Ok::<_, ResourceError>((read.index, read.value?))
             })
             .await?;
         let effect = |event: &ResourceEvent| {

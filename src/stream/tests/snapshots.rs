@@ -93,3 +93,23 @@ async fn a_thousand_at_once_cost_one() {
     assert!(snapshots.into_iter().all(|snapshot| snapshot.unwrap().contents == 0));
     assert_eq!(built.into_inner(), 1);
 }
+
+#[test]
+fn what_is_kept_is_bounded_and_the_oldest_goes_first() {
+    let bed = Bed::new(options(100, 100));
+    let cache = Cache::new(Arc::clone(&bed.feed), TTL).bounded(100, |contents| *contents as usize);
+    let begin = Instant::now();
+    let get = |key: &'static str, after_ms: u64, next: u32| {
+        let now = begin + Duration::from_millis(after_ms);
+        let subject = prefix(key);
+        let built = cache.get(&subject, now, async || Ok::<_, CloseReason>((LogIndex(0), next)));
+        built.now_or_never().expect("nothing to wait for").unwrap().contents
+    };
+    assert_eq!((get("a", 0, 50), get("b", 1, 40)), (50, 40));
+    assert_eq!((get("a", 2, 7), get("b", 2, 7)), (50, 40), "both fit");
+    assert_eq!(get("c", 3, 30), 30);
+    assert_eq!((get("b", 4, 7), get("c", 4, 7)), (40, 30), "what is newer was kept");
+    assert_eq!(get("a", 5, 20), 20, "the oldest was not");
+    // One that is too large by itself serves whoever asked, and is not kept.
+    assert_eq!((get("d", 6, 101), get("d", 7, 3)), (101, 3));
+}
