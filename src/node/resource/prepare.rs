@@ -59,6 +59,11 @@ pub(super) fn complete_tenancy(
     Ok(tenancy)
 }
 
+/// Refuses a type that only the store itself writes.
+pub(super) fn writable(known: Arc<KnownType>) -> Result<Arc<KnownType>, ResourceError> {
+    if known.scope == Scope::Undefined { Err(ResourceError::Reserved(known.type_.clone())) } else { Ok(known) }
+}
+
 impl Node {
     /// What a write of `resource` would store, as far as that can be said without looking at what is stored.
     pub(super) async fn prepare(
@@ -66,10 +71,7 @@ impl Node {
         ctx: &RequestContext,
         mut resource: Resource,
     ) -> Result<Prepared, ResourceError> {
-        let known = self.resolve(ctx, &resource.id.type_).await?;
-        if known.scope == Scope::Undefined {
-            return Err(ResourceError::Reserved(known.type_.clone()));
-        }
+        let known = writable(self.resolve(ctx, &resource.id.type_).await?)?;
         resource.id.tenancy = complete_tenancy(&known, std::mem::take(&mut resource.id.tenancy), Wildcards::Refused)?;
         let may_take_long = known.registration.as_ref().is_none_or(|registration| !registration.rules.is_empty());
         let (resource, registers) = if may_take_long && resource.data.is_some() {

@@ -1,7 +1,7 @@
 //! Write, write a status, delete, and say what a write would do (spec: consul §5.6 to §5.9, §5.14).
 
 use super::error::ResourceError;
-use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal};
+use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal, writable};
 use crate::fsm;
 use crate::node::{Consistency, Node, NodeError, Read, RequestContext, Unanswered, unix_ms};
 use crate::types::resource::{
@@ -69,7 +69,7 @@ impl Node {
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        let known = self.resolve(ctx, &id.type_).await?;
+        let known = writable(self.resolve(ctx, &id.type_).await?)?;
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
         let write = ResourceWriteStatus { id, expected, key, status };
@@ -94,7 +94,7 @@ impl Node {
         expected: Option<LogIndex>,
     ) -> Result<Read<ResourceDeletion>, ResourceError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        let known = self.resolve(ctx, &id.type_).await?;
+        let known = writable(self.resolve(ctx, &id.type_).await?)?;
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         let delete = ResourceDelete { id, expected, chosen: choose() };
         let applied = self.propose_resource(ctx, ResourceCommand::Delete(Box::new(delete))).await?;

@@ -220,6 +220,23 @@ async fn deletes_compare_and_are_idempotent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tombstones_are_out_of_reach() {
+    let (_cluster, client) = bed().await;
+    let reserved = "written by the store alone";
+    let place = id(type_of("internal", "v1", "Tombstone"), ("default", "default"), "tombstone-x");
+    let tombstone = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..place };
+    refused(client.delete(tombstone.clone()).await, Code::InvalidArgument, reserved);
+    refused(client.delete(without_uid(tombstone.clone())).await, Code::InvalidArgument, reserved);
+    let status = pb::WriteStatusRequest {
+        id: Some(tombstone),
+        key: "k".into(),
+        status: Some(pb::Status { observed_generation: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    refused(client.write_status(status).await, Code::InvalidArgument, reserved);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn finalizers_put_deletion_off() {
     let (_cluster, client) = bed().await;
     let mut held = artist("a");
