@@ -126,17 +126,9 @@ where
             answer::resource(written.resource, &target.served, &metadata)
         }
         (&Method::DELETE, Some(name)) => {
+            // The version alone says what is meant; a read before it might not have it yet.
             let version = query.get("version").unwrap_or_default().to_owned();
-            let mut id = target.id(name, &query);
-            if !version.is_empty() {
-                // The service honours a version only together with a uid (spec: consul §5.9).
-                let read = client.read(extras.around(pbresource::ReadRequest { id: Some(id.clone()) })).await;
-                match read {
-                    Ok(read) => id = read.into_inner().resource.and_then(|it| it.id).unwrap_or(id),
-                    Err(status) if status.code() == tonic::Code::NotFound => return Ok(answer::deleted()),
-                    Err(status) => return Err(status.into()),
-                }
-            }
+            let id = target.id(name, &query);
             client.delete(extras.around(pbresource::DeleteRequest { id: Some(id), version })).await?;
             Ok(answer::deleted())
         }

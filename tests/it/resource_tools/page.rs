@@ -112,6 +112,23 @@ async fn http_says_what_is_wrong_by_its_status() {
             assert!(found == code && body.contains(text), "{args:?}: {found} {body}");
         }
     }
+    // A delete asks nothing before it: what a member has read may be too old to say what is there.
+    let follower = cluster.client_url(cluster.follower().await);
+    let calls = async || {
+        let metrics = curl(&[&format!("{follower}/metrics")]).await.1;
+        let of = |method: &str| {
+            let wanted = format!("grpc_method=\"{method}\"");
+            let mut lines = metrics.lines().filter(|line| line.contains("ResourceService") && line.contains(&wanted));
+            let counted = lines.clone().filter(|line| line.starts_with("grpc_server_started_total"));
+            assert!(lines.next().is_some(), "no {method} in {metrics}");
+            counted.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
+        };
+        (of("Read"), of("Delete"))
+    };
+    let (reads, deletes) = calls().await;
+    let stale = format!("{follower}/api/demo/v2/artist/korn?version=7");
+    assert_eq!(curl(&["-X", "DELETE", &stale]).await.0, 409);
+    assert_eq!(calls().await, (reads, deletes + 1.0));
     // A type may ask to be left out.
     let hidden =
         "type: ResourceType\ndata: {group: demo, groupVersion: v1, kind: Secret, scope: cluster, dontMapHttp: true}\n";
