@@ -278,6 +278,11 @@ pub(super) fn list(
     json(&ListBody { resources }, metadata)
 }
 
+/// The answer could not be made.
+pub(super) fn broken() -> Refusal {
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the list cannot be written as JSON")
+}
+
 pub(super) fn deleted() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -110,7 +110,8 @@ where
                 name_prefix: query.get("name_prefix").unwrap_or_default().to_owned(),
             };
             let (metadata, list, _) = client.list(extras.around(list)).await?.into_parts();
-            answer::list(list.resources, &target.served, &metadata)
+            let work = move || answer::list(list.resources, &target.served, &metadata);
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(answer::broken()))
         }
         (&Method::PUT, Some(name)) => {
             let body = Limited::new(body, GATEWAY_BODY_BYTES_MAX).collect().await;

@@ -11,6 +11,9 @@ use crate::types::limits::DESCRIPTOR_SET_BYTES_MAX;
 use crate::types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
 use crate::types::{LogIndex, Refusal};
 
+/// Most data without rules that is judged where the request is handled, bytes.
+const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
+
 /// A resource that is ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
@@ -73,8 +76,7 @@ impl Node {
     ) -> Result<Prepared, ResourceError> {
         let known = writable(self.resolve(ctx, &resource.id.type_).await?)?;
         resource.id.tenancy = complete_tenancy(&known, std::mem::take(&mut resource.id.tenancy), Wildcards::Refused)?;
-        let may_take_long = known.registration.as_ref().is_none_or(|registration| !registration.rules.is_empty());
-        let (resource, registers) = if may_take_long && resource.data.is_some() {
+        let (resource, registers) = if may_take_long(&known, resource.data.as_ref()) {
             let known = Arc::clone(&known);
             let judged = tokio::task::spawn_blocking(move || judge(&known, resource)).await;
             judged.map_err(|_| ResourceError::Node(NodeError::Stopped))??
@@ -83,6 +85,12 @@ impl Node {
         };
         Ok(Prepared { resource, scope: known.scope, type_version: known.version, registers })
     }
+}
+
+/// Whether judging this data would hold up others on the same thread.
+fn may_take_long(known: &KnownType, data: Option<&Any>) -> bool {
+    let has_rules = known.registration.as_ref().is_none_or(|registration| !registration.rules.is_empty());
+    data.is_some_and(|data| has_rules || data.value.len() > JUDGED_AT_ONCE_BYTES_MAX)
 }
 
 /// Completes the data and judges it; tells what it registers.
@@ -159,6 +167,7 @@ pub(super) fn unit_refusal(refusal: Refusal) -> ResourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::resource::{ResourceType, Rule, builtin_registrations};
 
     fn known(scope: Scope) -> KnownType {
         KnownType {
@@ -168,6 +177,31 @@ mod tests {
             registration: None,
             version: LogIndex::ZERO,
             schema: None,
+        }
+    }
+
+    #[test]
+    fn rules_and_large_data_are_judged_elsewhere() {
+        let rule = Rule { expression: String::new(), message: String::new() };
+        let known = |rules: Option<usize>| KnownType {
+            registration: rules.map(|count| {
+                let [registration, ..] = builtin_registrations(b"");
+                ResourceType { rules: vec![rule.clone(); count], ..registration }
+            }),
+            ..known(Scope::Namespace)
+        };
+        let data = |bytes: usize| Any { value: vec![0; bytes].into(), ..Any::default() };
+        let max = JUDGED_AT_ONCE_BYTES_MAX;
+        for (rules, bytes, wanted) in [
+            (Some(0), None, false),
+            (Some(0), Some(max), false),
+            (Some(0), Some(max + 1), true),
+            (Some(1), None, false),
+            (Some(1), Some(0), true),
+            (None, Some(0), true),
+        ] {
+            let found = may_take_long(&known(rules), bytes.map(data).as_ref());
+            assert_eq!(found, wanted, "{rules:?} rules, {bytes:?} bytes");
         }
     }
 
