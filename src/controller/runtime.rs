@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::client::{Client, Error};
 use super::election::Seat;
@@ -31,7 +31,8 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Looks at one resource, which may be gone, and changes what is not as it should be.
     ///
     /// Called for one resource by one task at a time. An error brings the resource back later; each further one in a row
-    /// twice as late. When leadership is lost, the call is dropped where it waits: what it has done by then stays.
+    /// twice as late. When leadership is lost, the call is dropped where it waits: what it has done by then stays. When it
+    /// panics, the leadership is given up, and this instance stands for election again like the others.
     ///
     /// # Errors
     ///
@@ -153,9 +154,15 @@ impl Controller {
         }
         info!(controller = self.name, "controller leads");
         // Dropped with this function: nothing is worked on without the leadership.
-        let _work = self.work(client, reconciler);
-        kept.await;
-        warn!(controller = self.name, "controller no longer leads");
+        let mut work = self.work(client, reconciler);
+        tokio::select! {
+            () = &mut kept => warn!(controller = self.name, "controller no longer leads"),
+            // Each goes on without end, so this one panicked. Who leads and does nothing would keep others from it.
+            ended = work.join_next() => {
+                let error = ended.and_then(Result::err).map(|error| error.to_string());
+                error!(controller = self.name, error, "a part of the controller ended: it gives the leadership up");
+            }
+        }
     }
 
     fn work<R: Reconciler>(&self, client: &Client, reconciler: &Arc<R>) -> JoinSet<()> {

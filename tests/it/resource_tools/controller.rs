@@ -101,3 +101,33 @@ async fn one_instance_works_and_another_takes_over() {
     stop_second.send(()).unwrap();
     within("the second one ends", second).await.unwrap();
 }
+
+/// Panics at the first look at a resource.
+struct Panics {
+    looks: Arc<AtomicUsize>,
+}
+
+impl Reconciler for Panics {
+    async fn reconcile(&self, _client: &Client, id: &ResourceId) -> Result<Action, Error> {
+        assert!(self.looks.fetch_add(1, Ordering::Relaxed) > 0, "the first look at {} goes wrong", id.name);
+        Ok(Action::Done)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconciler_that_panics_does_not_lead_on_idle() {
+    let cluster = Cluster::three().await;
+    good(&cluster, &[0], &["apply", "-f", "examples/"]).await;
+    let client = Client::new((0..3).map(|member| cluster.client_url(member))).unwrap();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let panics = Panics { looks: Arc::clone(&looks) };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        Controller::new("panics", concept()).run(client, panics, stopped).await
+    });
+    // Whoever is elected next begins with everything.
+    wait_until("it is elected again and works", async || looks.load(Ordering::Relaxed) > 1).await;
+    stop.send(()).unwrap();
+    within("it ends", running).await.unwrap();
+}
