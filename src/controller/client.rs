@@ -231,6 +231,12 @@ impl Client {
         self.current.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Every endpoint once, beginning where calls begin.
+    pub(super) fn channels(&self) -> impl Iterator<Item = Channel> {
+        let first = self.current.load(Ordering::Relaxed);
+        (0..self.channels.len()).map(move |number| self.channels[(first + number) % self.channels.len()].clone())
+    }
+
     fn channel(&self) -> Channel {
         self.channels[self.current.load(Ordering::Relaxed) % self.channels.len()].clone()
     }

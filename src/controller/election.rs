@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
+use tonic::transport::Channel;
 use tracing::debug;
 
 use super::client::{Client, Error, timed};
+use crate::client::{keep_lease, lease_patience};
 use crate::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::pb::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest};
 use crate::pb::v3electionpb::CampaignRequest;
@@ -59,32 +61,27 @@ impl<'a> Seat<'a> {
 
     /// Keeps the lease alive; comes back when it has ended or may have.
     pub(super) async fn keep(&self) {
-        let mut until = self.until;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
+        keep_lease(self.ttl, self.until, || self.keep_alive()).await;
+    }
+
+    /// What the first endpoint that answers says of the time to live; `None` if none answers.
+    async fn keep_alive(&self) -> Option<i64> {
+        for channel in self.client.channels() {
+            match tokio::time::timeout(lease_patience(self.ttl), self.sign_of_life(channel)).await {
+                Ok(Ok(left)) => return Some(left),
+                Ok(Err(error)) => debug!(%error, "keeping the leadership alive failed at an endpoint"),
+                Err(_) => debug!("keeping the leadership alive was not answered in time by an endpoint"),
             }
-            let asked = Instant::now();
-            match tokio::time::timeout(left, self.sign_of_life()).await {
-                Ok(Ok(0)) | Err(_) => return,
-                Ok(Ok(_)) => {
-                    until = asked + self.ttl;
-                    tokio::time::sleep(self.ttl / 3).await;
-                }
-                Ok(Err(error)) => {
-                    debug!(%error, "keeping the leadership alive failed");
-                    self.client.go_on();
-                    tokio::time::sleep(RETRY_PAUSE).await;
-                }
-            }
+            // Others begin elsewhere, too.
+            self.client.go_on();
         }
+        None
     }
 
     /// The time that the lease has again; 0 if it has ended.
-    async fn sign_of_life(&self) -> Result<i64, Error> {
+    async fn sign_of_life(&self, channel: Channel) -> Result<i64, Error> {
         let requests = futures::stream::iter([LeaseKeepAliveRequest { id: self.lease }]);
-        let mut answers = self.client.lease().lease_keep_alive(timed(requests)).await?.into_inner();
+        let mut answers = LeaseClient::new(channel).lease_keep_alive(timed(requests)).await?.into_inner();
         let answer = answers.message().await?;
         answer.map(|answer| answer.ttl).ok_or_else(|| Error::Other("keeping alive was not answered".to_owned()))
     }
@@ -95,6 +92,34 @@ impl<'a> Seat<'a> {
         let revoked = self.client.lease().lease_revoke(timed(request)).await;
         if let Err(status) = revoked {
             debug!(error = status.message(), "the leadership was not given back; it ends by itself");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endpoint_that_stands_still_does_not_cost_the_leadership() {
+        let stopped =
+            [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+        let client = Client::new(stopped.iter().map(|it| it.local_addr().unwrap().to_string())).unwrap();
+        let ttl = Duration::from_millis(3000);
+        let seat = Seat { client: &client, lease: 1, ttl, until: Instant::now() + ttl };
+        // They take connections and say nothing, like processes that were stopped.
+        let all_asked = async {
+            let mut open = Vec::new();
+            for endpoint in &stopped {
+                open.push(endpoint.accept().await.unwrap());
+            }
+            open
+        };
+        tokio::select! {
+            () = seat.keep() => panic!("the lease is lost before the second endpoint was asked"),
+            open = all_asked => assert_eq!(open.len(), 2),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! A lease that is kept alive while a command holds something.
 //!
-//! Invariant: the session counts as over as soon as the lease may have ended by this machine's clock, whether or not
-//! anybody has said so: a process that was stopped finds out by itself when it goes on.
+//! Invariant: the session counts as over as soon as the lease may have ended ([`keep_lease`]).
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use tonic::{Code, Status};
 
 use crate::cli::connect::{Attempt, Cluster, Repeat};
 use crate::cli::error::CliError;
+use crate::client::{keep_lease, lease_patience};
 use crate::pb::etcdserverpb::watch_create_request::FilterType;
 use crate::pb::etcdserverpb::watch_request::RequestUnion;
 use crate::pb::etcdserverpb::{
@@ -40,28 +40,12 @@ impl<'a> Session<'a> {
 
     /// Keeps the lease alive; comes back when it has ended or may have.
     pub(super) async fn keep(&self) {
-        let mut until = self.granted_until;
-        let mut next = Instant::now() + self.ttl / 3;
-        loop {
-            tokio::time::sleep_until(next.min(until).into()).await;
-            if Instant::now() >= until {
-                return;
-            }
-            let asked = Instant::now();
-            match tokio::time::timeout_at(until.into(), self.keep_alive()).await {
-                Ok(Some(ttl)) if ttl > 0 => {
-                    until = asked + self.ttl;
-                    next = asked + self.ttl / 3;
-                }
-                Ok(Some(_)) | Err(_) => return,
-                Ok(None) => next = Instant::now() + RETRY_PAUSE,
-            }
-        }
+        keep_lease(self.ttl, self.granted_until, || self.keep_alive()).await;
     }
 
     /// What the first endpoint that answers says of the time to live; `None` if none answers.
     async fn keep_alive(&self) -> Option<i64> {
-        let patience = self.ttl / 6;
+        let patience = lease_patience(self.ttl);
         for number in 0..self.cluster.names().count() {
             let once = async {
                 let attempt = self.cluster.attempt(number).await.ok()?;
