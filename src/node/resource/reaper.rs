@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::node::{Inner, Node, NodeError, RequestContext, tasks};
 use crate::raft::Consensus;
-use crate::storage::state::tombstone_owner;
+use crate::storage::state::{StateReader, tombstone_owner};
 use crate::types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
 use crate::types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
 
@@ -127,11 +127,19 @@ impl Node {
                     Tenancy::new(&unit.id.tenancy.partition, &unit.id.name)
                 };
                 freed |= self.drain(ctx, &tenancy).await?;
-                // Refused as long as something is left.
-                freed |= self.delete_one(unit).await?;
+                // In vain as long as somebody holds it or something is left, so that it is not even tried.
+                if unit.finalizers().is_empty() && self.is_empty_unit(ctx, tenancy).await? {
+                    freed |= self.delete_one(unit).await?;
+                }
             }
         }
         Ok(freed)
+    }
+
+    /// Whether nothing lives in a unit.
+    async fn is_empty_unit(&self, ctx: &RequestContext, unit: Tenancy) -> Result<bool, NodeError> {
+        let read = self.read(true, ctx.deadline, move |view| Ok(Ok(view.unit_count(&unit)?))).await?;
+        Ok(read.value == 0)
     }
 
     async fn drain(&self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
@@ -141,7 +149,10 @@ impl Node {
             if known.type_.is_tombstone() || !known.scope.has_partition() {
                 continue;
             }
-            let free = |resource: &Resource| !resource.is_marked() || resource.finalizers().is_empty();
+            // A namespace that is marked is emptied by itself.
+            let free = |resource: &Resource| {
+                !resource.is_marked() || resource.finalizers().is_empty() && resource.id.type_ != Type::namespace()
+            };
             let found = self.some_resources(ctx, known.type_.clone(), tenancy.clone(), ROUND, free).await?;
             let deleted: Vec<Result<bool, ResourceError>> =
                 stream::iter(found).map(|resource| self.delete_one(resource)).buffer_unordered(AT_ONCE).collect().await;

@@ -4,7 +4,7 @@ use headwater::pb::pbresource as pb;
 use tonic::Code;
 
 use super::client::{Client, artist, artist_type, id, id_of, names_of, refused, type_of};
-use crate::cluster::{Cluster, wait_until};
+use crate::cluster::{Cluster, Settings, wait_until};
 
 fn partition_type() -> pb::Type {
     type_of("tenancy", "v2beta1", "Partition")
@@ -74,4 +74,36 @@ async fn a_unit_that_is_deleted_is_emptied_first() {
     assert_eq!(client.list(namespace_type(), ("billing", ""), "").await.unwrap(), []);
     refused(client.write(artist_in(payments, "new")).await, Code::InvalidArgument, "partition not found");
     assert_eq!(client.read(id_of(&elsewhere)).await.unwrap(), elsewhere);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_somebody_holds_costs_no_log_entries() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let client = Client::of(&cluster, 0);
+    client.register_demo().await;
+    client.make_unit("billing", "payments").await;
+    let payments = ("billing", "payments");
+    let mut held = artist_in(payments, "held");
+    held.metadata.insert("finalizers".into(), "somebody".into());
+    let held = client.write(held).await.unwrap();
+    client.delete(id(partition_type(), ("", ""), "billing")).await.unwrap();
+    let is_marked = async |id: pb::Id| client.read(id).await.unwrap().metadata.contains_key("deletionTimestamp");
+    let namespace = id(namespace_type(), ("billing", ""), "payments");
+    wait_until("all is marked", async || is_marked(id_of(&held)).await && is_marked(namespace.clone()).await).await;
+    // Each tombstone is gone at the beginning of a round of the reaper, so that all but the last round are over.
+    let index = async || client.write(artist("mark")).await.unwrap().version.parse::<u64>().unwrap();
+    let before = index().await;
+    let rounds = 6;
+    for _ in 0..rounds {
+        let gone = client.write(artist("gone")).await.unwrap();
+        client.delete(id_of(&gone)).await.unwrap();
+        wait_until("its tombstone is gone", async || {
+            let tombstones = client.list(type_of("internal", "v1", "Tombstone"), ("*", "*"), "").await;
+            tombstones.unwrap().is_empty()
+        })
+        .await;
+    }
+    let entries = index().await - before - 1;
+    // Write, delete, reap; a few more, for others write, too.
+    assert!(entries < 3 * rounds + rounds, "{entries} entries in {rounds} rounds");
 }
