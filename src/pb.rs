@@ -68,6 +68,8 @@ pub mod google {
     }
 }
 
+mod json;
+
 pub use google::watcher::v1 as pbwatcher;
 pub use hashicorp::consul::internal::{common as pbcommon, service as pbservice};
 pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
@@ -89,6 +91,8 @@ pub mod headwater {
 pub use headwater::v1 as headwater_v1;
 /// Commands and outcomes; the peer port.
 pub use headwater::{internal, peer};
+
+pub use json::struct_to_json;
 
 /// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are not in it.
 pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public_descriptors.bin"));

@@ -11,7 +11,7 @@ use prost::Message;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{required, unknown};
-use crate::pb::{headwater_v1, internal as pb, pbresource, pbtenancy};
+use crate::pb::{headwater_v1, internal as pb, pbresource, pbtenancy, struct_to_json};
 use crate::types::LogIndex;
 use crate::types::resource::{
     Any, Chosen, Condition, Reference, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId,
@@ -98,7 +98,7 @@ pub fn decode_resource_type(message: Bytes) -> Result<ResourceType, CodecError> 
         scope,
         message: message.message,
         descriptor_set: message.descriptor_set,
-        defaults_json: message.defaults.map(|object| json_object(object).to_string()).unwrap_or_default(),
+        defaults_json: message.defaults.map(|object| struct_to_json(&object).to_string()).unwrap_or_default(),
         rules: message
             .rules
             .into_iter()
@@ -107,24 +107,6 @@ pub fn decode_resource_type(message: Bytes) -> Result<ResourceType, CodecError> 
         dont_map_http: message.dont_map_http,
         description: message.description,
     })
-}
-
-fn json_object(object: prost_types::Struct) -> serde_json::Value {
-    object.fields.into_iter().map(|(name, value)| (name, json(value))).collect::<serde_json::Map<_, _>>().into()
-}
-
-fn json(value: prost_types::Value) -> serde_json::Value {
-    use prost_types::value::Kind;
-    match value.kind {
-        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
-        Some(Kind::BoolValue(value)) => value.into(),
-        // The JSON form of a message takes whole numbers in either spelling, but 1.0 only for some of its fields.
-        Some(Kind::NumberValue(value)) if value.fract() == 0.0 && value.abs() < 9e15 => (value as i64).into(),
-        Some(Kind::NumberValue(value)) => value.into(),
-        Some(Kind::StringValue(value)) => value.into(),
-        Some(Kind::StructValue(object)) => json_object(object),
-        Some(Kind::ListValue(list)) => list.values.into_iter().map(json).collect::<Vec<_>>().into(),
-    }
 }
 
 pub(super) fn write_command(command: &ResourceCommand) -> pb::ResourceCommand {

@@ -10,9 +10,6 @@ use crate::types::resource::Any;
 /// What comes before a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// Up to here a 64-bit float tells every whole number from the next.
-const WHOLE_NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
-
 /// Values that are not set are left out, names are in camel case: proto-JSON as others write it.
 const WRITE: SerializeOptions = SerializeOptions::new();
 /// A field that the message does not have is an error: mostly it is a misspelt one.
@@ -50,26 +47,6 @@ pub struct JsonData(DynamicMessage);
 impl Serialize for JsonData {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.0.serialize_with_options(to, &WRITE)
-    }
-}
-
-/// What a `google.protobuf.Struct` says, as JSON. Numbers without a fraction are written without one.
-#[must_use]
-pub fn struct_to_json(from: &prost_types::Struct) -> serde_json::Value {
-    let fields = from.fields.iter().map(|(name, value)| (name.clone(), value_to_json(value)));
-    serde_json::Value::Object(fields.collect())
-}
-
-fn value_to_json(from: &prost_types::Value) -> serde_json::Value {
-    use prost_types::value::Kind;
-    match &from.kind {
-        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
-        Some(Kind::BoolValue(it)) => (*it).into(),
-        Some(Kind::StringValue(it)) => it.as_str().into(),
-        Some(Kind::NumberValue(it)) if it.fract() == 0.0 && it.abs() <= WHOLE_NUMBER_MAX => (*it as i64).into(),
-        Some(Kind::NumberValue(it)) => (*it).into(),
-        Some(Kind::StructValue(it)) => struct_to_json(it),
-        Some(Kind::ListValue(it)) => it.values.iter().map(value_to_json).collect(),
     }
 }
 

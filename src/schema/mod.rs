@@ -17,7 +17,7 @@ mod rules;
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
-pub use data::{JsonData, struct_to_json};
+pub use data::JsonData;
 pub use error::{SchemaError, Violation};
 
 use crate::types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};

@@ -496,24 +496,6 @@ fn an_ordinary_load_stays_far_below_the_budget() {
 }
 
 #[test]
-fn defaults_may_come_as_a_struct() {
-    use prost_types::value::Kind;
-    let value = |kind| prost_types::Value { kind: Some(kind) };
-    let inner = prost_types::Struct { fields: BTreeMap::from([("f".into(), value(Kind::NumberValue(0.5)))]) };
-    let fields = [
-        ("n", Kind::NumberValue(4.0)),
-        ("b", Kind::BoolValue(true)),
-        ("s", Kind::StringValue("x".into())),
-        ("z", Kind::NullValue(0)),
-        ("l", Kind::ListValue(prost_types::ListValue { values: vec![value(Kind::NumberValue(-1.0))] })),
-        ("m", Kind::StructValue(inner)),
-    ];
-    let fields = fields.into_iter().map(|(name, kind)| (name.to_owned(), value(kind))).collect();
-    let text = super::struct_to_json(&prost_types::Struct { fields }).to_string();
-    assert_eq!(text, r#"{"b":true,"l":[-1],"m":{"f":0.5},"n":4,"s":"x","z":null}"#);
-}
-
-#[test]
 fn json_goes_in_and_comes_out() {
     let schema = schema(&[], "");
     let given = json!({"name": "Korn", "genre": "GENRE_METAL", "plays": "7", "albums": [{"title": "Issues"}]});

@@ -8,8 +8,8 @@ use tonic::Response;
 use crate::cli::connect::{Attempt, Cluster, Repeat};
 use crate::cli::error::CliError;
 use crate::controller::wire;
-use crate::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource};
-use crate::schema::{SchemaError, TypeSchema, struct_to_json};
+use crate::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource, struct_to_json};
+use crate::schema::{SchemaError, TypeSchema};
 use crate::types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
 
 /// Resources that one answer brings, count: a cluster may have more types than one message should hold.
