@@ -12,8 +12,8 @@ use super::{alarm, catalog, consul, lease, resource};
 use crate::pb::internal as pb;
 use crate::types::limits::TXN_DEPTH_MAX;
 use crate::types::{
-    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, Proposal, Put, Revision,
-    StoreEpoch, Txn, TxnOp, ValueChoice,
+    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, LogIndex, Proposal, Put,
+    Revision, StoreEpoch, TrimHistory, Txn, TxnOp, ValueChoice,
 };
 
 /// The only format so far.
@@ -33,6 +33,9 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::DeleteRange(delete) => pb::proposal::Command::DeleteRange(write_delete(delete)),
         Command::Txn(txn) => pb::proposal::Command::Txn(write_txn(txn, 1)?),
         Command::Compact(compact) => pb::proposal::Command::Compact(pb::Compact { revision: compact.revision.get() }),
+        Command::TrimHistory(trim) => {
+            pb::proposal::Command::TrimHistory(pb::TrimHistory { from_index: trim.from.get() })
+        }
         Command::LeaseGrant(grant) => pb::proposal::Command::LeaseGrant(lease::write_grant(grant)),
         Command::LeaseRevoke(revoke) => pb::proposal::Command::LeaseRevoke(lease::write_revoke(revoke)),
         Command::LeaseExpire(expire) => pb::proposal::Command::LeaseExpire(lease::write_expire(expire)),
@@ -68,6 +71,9 @@ pub fn decode_proposal(bytes: Bytes) -> Result<Option<Proposal>, CodecError> {
         Some(pb::proposal::Command::Txn(txn)) => Command::Txn(read_txn(txn)?),
         Some(pb::proposal::Command::Compact(compact)) => {
             Command::Compact(Compact { revision: Revision(compact.revision) })
+        }
+        Some(pb::proposal::Command::TrimHistory(trim)) => {
+            Command::TrimHistory(TrimHistory { from: LogIndex(trim.from_index) })
         }
         Some(pb::proposal::Command::LeaseGrant(grant)) => Command::LeaseGrant(lease::read_grant(&grant)),
         Some(pb::proposal::Command::LeaseRevoke(revoke)) => Command::LeaseRevoke(lease::read_revoke(&revoke)),

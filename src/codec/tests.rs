@@ -11,8 +11,8 @@ use crate::types::{
     Alarm, AlarmKind, Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange,
     KeyValue, LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke,
     LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeQuery, RangeResult, Ranged, ReadAt,
-    Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Term, Txn, TxnDone, TxnOp,
-    TxnOpDone, ValueChoice,
+    Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Term, TrimHistory, Txn, TxnDone,
+    TxnOp, TxnOpDone, ValueChoice,
 };
 
 fn put(value: ValueChoice, lease: LeaseChoice) -> Put {
@@ -127,6 +127,7 @@ fn golden_proposals() -> Vec<(Proposal, &'static str)> {
             })),
             "01 0805 f20106 0802 1001 1801",
         ),
+        (proposal(Command::TrimHistory(TrimHistory { from: LogIndex(300) })), "01 0805 820203 08ac02"),
         (proposal(Command::SetQuota(Quota { bytes_max: Some(300), member: NodeId(2) })), "01 0805 fa0105 08ac02 1002"),
         (proposal(Command::SetQuota(Quota { bytes_max: None, member: NodeId(2) })), "01 0805 fa0102 1002"),
     ]
@@ -447,6 +448,7 @@ fn command() -> impl Strategy<Value = Command> {
         delete().prop_map(Command::DeleteRange),
         txn().prop_map(Command::Txn),
         any::<i64>().prop_map(|revision| Command::Compact(Compact { revision: Revision(revision) })),
+        any::<u64>().prop_map(|from| Command::TrimHistory(TrimHistory { from: LogIndex(from) })),
     ]
 }
 

@@ -1,9 +1,10 @@
-//! Moves the compaction point (spec: etcd §1.7). The effect is immediate; space is given back later, on each member at its
-//! own pace.
+//! Moves the beginning of history: to a revision that a client names (spec: etcd §1.7), or to where it has become too old. The
+//! effect is immediate; space is given back later, on each member at its own pace.
 
 use super::stop::Stop;
+use crate::storage::StorageError;
 use crate::storage::state::{CompactionPoint, StateReader, WriteTxn};
-use crate::types::{Compact, Outcome, Refusal, Revision};
+use crate::types::{Compact, LogIndex, Outcome, Refusal, Revision, TrimHistory};
 
 /// The compaction point of a store that was never compacted, so that compacting to 0 succeeds once.
 const NEVER: Revision = Revision(-1);
@@ -20,4 +21,34 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome
     let index = txn.index_of(compact.revision)?;
     txn.set_compaction(CompactionPoint { revision: compact.revision, index });
     Ok(Outcome::Compacted)
+}
+
+/// Begins history at the command at `trim.from`, or at this one, at `at`, at the latest. What was given up before is no refusal:
+/// whoever asked is a leader that did not know yet.
+pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> Result<Outcome, Stop> {
+    let from = trim.from.min(at);
+    if from <= txn.head().compacted_index() {
+        return Ok(Outcome::Compacted);
+    }
+    let before = txn.head().compaction.map_or(Revision::INITIAL, |point| point.revision);
+    let revision = revision_at(txn, before, from)?;
+    if revision > before {
+        let index = txn.index_of(revision)?;
+        txn.set_compaction(CompactionPoint { revision, index });
+    }
+    txn.set_history_floor(from);
+    Ok(Outcome::Compacted)
+}
+
+/// The revision that was current right after the command at `index`; it is `lowest` or later.
+fn revision_at(txn: &WriteTxn<'_>, lowest: Revision, index: LogIndex) -> Result<Revision, StorageError> {
+    let (mut known, mut above) = (lowest.get(), txn.head().revision.get() + 1);
+    while above - known > 1 {
+        let middle = known + (above - known) / 2;
+        match txn.index_of(Revision(middle))? <= index {
+            true => known = middle,
+            false => above = middle,
+        }
+    }
+    Ok(Revision(known))
 }

@@ -78,6 +78,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
     match command {
         Command::Bootstrap(epoch) => Ok(bootstrap::apply(txn, *epoch)),
         Command::Compact(compact) => compact::apply(txn, compact),
+        Command::TrimHistory(trim) => compact::trim(txn, index, *trim),
         Command::Put(put) => {
             let mut writer = Writer::new(txn);
             let done = put::apply(&mut writer, put, want)?;

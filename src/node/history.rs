@@ -5,23 +5,33 @@ use std::sync::{Arc, Weak};
 use futures::future::{BoxFuture, FutureExt};
 
 use crate::raft::off_thread;
-use crate::storage::state::{CommandHistory, Table};
+use crate::storage::state::{CommandHistory, StateHead, Table};
 use crate::storage::{ReadView, StateStore, StorageError};
 use crate::stream::{
     Catalog, Chunk, CloseReason, ClusterChanges, Commit, Feed, History, Kv, Resources, ScanLimits, Topic,
 };
-use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, StoreEpoch};
+use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, Revision, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
 const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes can be told from history.
 pub(super) trait Recorded: Topic {
+    /// Where its history begins.
+    fn floor(head: &StateHead) -> LogIndex {
+        head.compacted_index()
+    }
+
     /// What a command changed, as far as the topic wants to know. The command comes from the history of `view`.
     fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
 }
 
 impl Recorded for Kv {
+    /// A watch may start at the revision of the compaction point however long ago that was.
+    fn floor(head: &StateHead) -> LogIndex {
+        head.key_floor()
+    }
+
     fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
@@ -124,10 +134,9 @@ fn scan<T: Recorded>(
     after: LogIndex,
     limits: ScanLimits,
 ) -> Result<Result<Chunk<T>, CloseReason>, StorageError> {
-    if let Some(point) = view.head().compaction
-        && after.next() < point.index
-    {
-        return Ok(Err(CloseReason::Compacted { revision: point.revision }));
+    if after.next() < T::floor(view.head()) {
+        let revision = view.head().compaction.map_or(Revision(0), |point| point.revision);
+        return Ok(Err(CloseReason::Compacted { revision }));
     }
     let mut chunk = Chunk { after, reached: view.applied().max(after), commits: Vec::new() };
     let (mut bytes, mut commands) = (0, 0);

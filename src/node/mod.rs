@@ -21,6 +21,7 @@ mod proposer;
 mod reads;
 mod resource;
 mod restore;
+mod retention;
 mod start;
 mod tasks;
 mod watcher;
@@ -99,6 +100,7 @@ struct Inner {
     contenders: Arc<Semaphore>,
     backups: backup::Backups,
     quota: QuotaOptions,
+    history_retention: Option<Duration>,
     resources: resource::Resources,
     watchers: watcher::Watchers,
     catalog: catalog::Catalog,
@@ -167,6 +169,8 @@ pub struct Status {
     pub revision: Revision,
     /// Compaction point; 0 if never compacted.
     pub compact_revision: Revision,
+    /// First log index whose change can still be told; 0 if history begins with the log.
+    pub history_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
     /// Bytes that the state takes on disk.
@@ -258,6 +262,7 @@ impl Node {
             applied: head.applied_index(),
             revision: head.revision,
             compact_revision: head.compaction.map_or(Revision(0), |point| point.revision),
+            history_from: head.compacted_index(),
             epoch: head.epoch,
             disk_bytes: db.disk_bytes()?,
             live_bytes: head.live_bytes,

@@ -17,6 +17,7 @@ use super::long_reads::LongReads;
 use super::members::{Members, OwnMember};
 use super::proposer::Proposer;
 use super::resource;
+use super::retention;
 use super::tasks;
 use super::watcher;
 use super::{Identity, Inner, Node};
@@ -63,6 +64,8 @@ pub struct NodeOptions {
     pub feed: FeedOptions,
     /// How much may be stored.
     pub quota: QuotaOptions,
+    /// How long history is kept at least; `None` is until somebody compacts it.
+    pub history_retention: Option<Duration>,
     /// What the time of leases is measured with, while this member leads.
     pub lease_clock: LeaseClock,
     /// How long a graceful stop waits for another member to take over.
@@ -208,6 +211,7 @@ impl Node {
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
                 backups,
                 quota: options.quota,
+                history_retention: options.history_retention,
                 resources: resource::Resources::new(&events),
                 watchers: watcher::Watchers::default(),
                 catalog: catalog::Catalog::new(&events),
@@ -235,6 +239,7 @@ impl Node {
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));
+        tokio::spawn(retention::keep_history(Arc::downgrade(&node.inner)));
         tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx));
         node
     }

@@ -200,6 +200,7 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
             ..FeedOptions::default()
         },
         quota: QuotaOptions { bytes_max: config.quota.bytes_max, auto_disarm: config.quota.auto_disarm },
+        history_retention: config.history.retention,
         lease_clock: LeaseClock::machine(),
         hand_over_timeout: HAND_OVER_TIMEOUT,
     }

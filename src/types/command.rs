@@ -8,8 +8,8 @@ use super::catalog::CatalogCommand;
 use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
 use super::{
-    KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, Quota, RangeQuery,
-    Revision, SetAlarm, StoreEpoch,
+    KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Quota,
+    RangeQuery, Revision, SetAlarm, StoreEpoch,
 };
 
 /// A command with what the proposer stamped on it.
@@ -34,6 +34,8 @@ pub enum Command {
     Txn(Txn),
     /// Moves the compaction point.
     Compact(Compact),
+    /// Gives up history that has become too old.
+    TrimHistory(TrimHistory),
     /// Makes a lease.
     LeaseGrant(LeaseGrant),
     /// Ends a lease at a client's wish.
@@ -177,4 +179,12 @@ pub enum CompareTarget {
 pub struct Compact {
     /// History below this revision becomes unreadable.
     pub revision: Revision,
+}
+
+/// Gives up what history has below a log index, for every face alike. For keys that is a compaction to the revision that
+/// was current there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimHistory {
+    /// The first command that stays in history.
+    pub from: LogIndex,
 }

@@ -56,6 +56,10 @@ pub const LEASE_EXPIRIES_MAX: usize = 512;
 pub const ALARMS_MAX: usize = 64;
 /// Live keys and values if nothing else is configured, bytes (etcd's `--quota-backend-bytes`; spec: etcd §1.8).
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
+/// How long history is kept if nothing else is configured, seconds.
+pub const HISTORY_RETENTION_SECONDS_DEFAULT: u64 = 3600;
+/// The shortest time for which history can be kept, seconds: clients that reconnect after a change of leader find it.
+pub const HISTORY_RETENTION_SECONDS_MIN: u64 = 10;
 /// Highest revision at which a store is restored, revisions: half of what there are stay for what comes.
 pub const RESTORED_REVISION_MAX: i64 = i64::MAX / 2;
 /// Backups that one member sends at once, count; one more is refused. Each keeps files alive that the store has replaced.

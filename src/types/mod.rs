@@ -25,8 +25,8 @@ pub mod resource;
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
 pub use backup::{BackupFile, BackupInfo};
 pub use command::{
-    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, Txn, TxnOp,
-    ValueChoice,
+    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, TrimHistory, Txn,
+    TxnOp, ValueChoice,
 };
 pub use event::{ChangeKind, ClusterEvent, CommitEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};

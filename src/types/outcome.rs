@@ -32,7 +32,7 @@ pub enum Outcome {
     /// Of [`Command::Txn`](super::Command::Txn) and [`Command::LeaseTxn`](super::Command::LeaseTxn), whose attachments have
     /// nothing to tell but the revision.
     Txn(TxnDone),
-    /// Of [`Command::Compact`](super::Command::Compact).
+    /// Of [`Command::Compact`](super::Command::Compact) and [`Command::TrimHistory`](super::Command::TrimHistory).
     Compacted,
     /// Of [`Command::LeaseGrant`](super::Command::LeaseGrant).
     LeaseGranted {

@@ -89,6 +89,7 @@ fn ask(payload: Bytes) -> anyhow::Result<Ask> {
         }
         Command::Bootstrap(_)
         | Command::Compact(_)
+        | Command::TrimHistory(_)
         | Command::LeaseCheckpoint(_)
         | Command::SetAlarm(_)
         | Command::SetQuota(_)

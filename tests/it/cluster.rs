@@ -38,6 +38,8 @@ pub struct Settings {
     pub feed: FeedOptions,
     /// How much may be stored.
     pub quota: QuotaOptions,
+    /// How long history is kept.
+    pub history_retention: Option<Duration>,
     /// The name of the datacenter.
     pub datacenter: &'static str,
     /// The clocks of consensus.
@@ -52,6 +54,7 @@ impl Default for Settings {
             keep: 20_000,
             feed: FeedOptions::default(),
             quota: QuotaOptions::default(),
+            history_retention: None,
             datacenter: "dc1",
             timing: Timing {
                 heartbeat: Duration::from_millis(100),
@@ -280,6 +283,7 @@ impl Cluster {
             state: StateOptions::default(),
             feed: self.settings.feed,
             quota: self.settings.quota,
+            history_retention: self.settings.history_retention,
             lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
         };

@@ -159,6 +159,7 @@ mod tests {
             applied: 9.into(),
             revision: 5.into(),
             compact_revision: 2.into(),
+            history_from: 2.into(),
             epoch: None,
             disk_bytes: 1000,
             live_bytes: 400,

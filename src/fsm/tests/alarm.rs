@@ -118,6 +118,7 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
         ("txn that deletes", Command::Txn(txn(vec![], vec![op_del("key", "")], vec![])), true, false),
         ("txn that reads", Command::Txn(txn(vec![], vec![op_get("key", "")], vec![])), true, false),
         ("compact", compact(2), true, false),
+        ("trim", trim(1), true, false),
         ("grant", grant(5, 60), false, false),
         ("revoke", Command::LeaseRevoke(LeaseRevoke { id: LeaseId(9) }), true, false),
         ("attach", Command::LeaseAttach(attach.clone()), false, false),

@@ -10,7 +10,7 @@ use crate::storage::state::{AppliedState, Committed, StateOptions, StateStore};
 use crate::types::{
     Alarm, AlarmKind, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue,
     Lease, LeaseChoice, LeaseGrant, LeaseId, LogIndex, NodeId, Outcome, Proposal, Put, Quota, RangeQuery, RangeResult,
-    ReadAt, Refusal, Revision, SetAlarm, Term, Txn, TxnDone, TxnOp, ValueChoice,
+    ReadAt, Refusal, Revision, SetAlarm, Term, TrimHistory, Txn, TxnDone, TxnOp, ValueChoice,
 };
 
 pub(super) struct Bed {
@@ -208,6 +208,10 @@ pub(super) fn quota(bytes_max: Option<u64>) -> Command {
 
 pub(super) fn compact(revision: i64) -> Command {
     Command::Compact(Compact { revision: Revision(revision) })
+}
+
+pub(super) fn trim(from: u64) -> Command {
+    Command::TrimHistory(TrimHistory { from: LogIndex(from) })
 }
 
 pub(super) fn compare(key: impl AsRef<[u8]>, op: CompareOp, target: CompareTarget) -> Compare {

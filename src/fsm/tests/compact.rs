@@ -104,6 +104,65 @@ fn a_compaction_in_a_batch_counts_for_what_follows_it() {
     assert_eq!(refused, [None, None, None, Some(compacted(3)), None, Some(compacted(3)), None]);
 }
 
+/// `(compaction point, its command, where history begins)`.
+fn beginning(bed: &Bed) -> (Option<i64>, u64, u64) {
+    let head = bed.store.current().head();
+    (head.compaction.map(|point| point.revision.get()), head.key_floor().get(), head.compacted_index().get())
+}
+
+#[test]
+fn trimming_compacts_keys_to_the_revision_that_was_current() {
+    // Entries 1 to 6: revisions 2 and 3, two grants, revision 4, a grant.
+    let commands = || [put("a", "1"), put("a", "2"), grant(1, 60), grant(2, 60), put("b", "3"), grant(3, 60)];
+    for (from, wanted) in [
+        (0, (None, 0, 0)),
+        (1, (Some(2), 1, 1)),
+        (2, (Some(3), 2, 2)),
+        (3, (Some(3), 2, 3)),
+        (4, (Some(3), 2, 4)),
+        (5, (Some(4), 5, 5)),
+        (6, (Some(4), 5, 6)),
+        (7, (Some(4), 5, 7)),
+        // Not beyond its own entry.
+        (u64::MAX, (Some(4), 5, 7)),
+    ] {
+        let mut bed = Bed::with(commands());
+        assert_eq!(bed.apply(trim(from)), Outcome::Compacted, "{from}");
+        assert_eq!(beginning(&bed), wanted, "{from}");
+        assert_eq!(bed.apply(trim(wanted.2)), Outcome::Compacted, "{from}: a leader that did not know");
+        assert_eq!(beginning(&bed), wanted, "{from}: what is lower changes nothing");
+    }
+}
+
+#[test]
+fn trimming_goes_on_from_a_compaction_and_the_other_way_round() {
+    let mut bed = Bed::with([put("a", "1"), put("a", "2"), put("a", "3"), put("a", "4")]);
+    bed.apply(compact(3));
+    bed.apply(trim(1));
+    assert_eq!(beginning(&bed), (Some(3), 2, 2), "below the point");
+    bed.apply(trim(3));
+    assert_eq!(beginning(&bed), (Some(4), 3, 3));
+    assert_eq!(bed.apply(compact(4)), Outcome::Refused(compacted(4)));
+    assert_eq!(bed.apply(compact(5)), Outcome::Compacted);
+    assert_eq!(beginning(&bed), (Some(5), 4, 4));
+    bed.apply(trim(8));
+    assert_eq!(beginning(&bed), (Some(5), 4, 8), "no key has changed since");
+    assert_eq!(bed.pairs_at(5).unwrap(), ["a=4@2/5/4"]);
+    assert_eq!(bed.pairs_at(4), Err(compacted(5)));
+}
+
+#[test]
+fn a_store_without_keys_is_trimmed_and_can_still_be_compacted() {
+    let mut bed = Bed::with([grant(1, 60), grant(2, 60)]);
+    bed.apply(trim(2));
+    assert_eq!(beginning(&bed), (None, 0, 2));
+    assert_eq!(bed.pairs_at(1), Ok(vec![]));
+    for revision in [0, 1] {
+        assert_eq!(bed.apply(compact(revision)), Outcome::Compacted);
+        assert_eq!(beginning(&bed), (Some(revision), 0, 2));
+    }
+}
+
 #[test]
 fn the_first_bootstrap_names_the_lineage() {
     let mut bed = Bed::new();

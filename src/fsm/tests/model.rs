@@ -32,6 +32,10 @@ pub(crate) struct Model {
     term: Term,
     /// The state after each revision.
     pub(crate) past: BTreeMap<i64, State>,
+    /// The log index of each revision.
+    made_at: BTreeMap<i64, u64>,
+    /// Where history begins.
+    pub(super) floor: u64,
 }
 
 impl Model {
@@ -46,6 +50,8 @@ impl Model {
             index: 0,
             term: Term(1),
             past: BTreeMap::from([(1, State::new())]),
+            made_at: BTreeMap::from([(1, 0)]),
+            floor: 0,
         }
     }
 
@@ -61,6 +67,7 @@ impl Model {
         let outcome = match command {
             Command::Bootstrap(_) => Ok(Outcome::Bootstrapped),
             Command::Compact(compact) => self.compact(compact.revision.get()),
+            Command::TrimHistory(trim) => Ok(self.trim(trim.from)),
             Command::Put(put) => self.put(&mut next, put).map(Outcome::Put),
             Command::DeleteRange(delete) => Ok(Outcome::DeleteRange(self.delete(&mut next, delete, false))),
             Command::Txn(txn) => self.txn(&mut next, txn).map(Outcome::Txn),
@@ -83,6 +90,7 @@ impl Model {
             self.revision += 1;
             self.now = next;
             self.past.insert(self.revision, self.now.clone());
+            self.made_at.insert(self.revision, self.index);
         }
         outcome.unwrap_or_else(Outcome::Refused)
     }
@@ -95,7 +103,21 @@ impl Model {
             return Err(future(self.revision));
         }
         self.compacted = revision;
+        self.floor = self.floor.max(self.made_at.get(&revision).copied().unwrap_or(0));
         Ok(Outcome::Compacted)
+    }
+
+    fn trim(&mut self, from: LogIndex) -> Outcome {
+        let from = from.get().min(self.index);
+        if from > self.floor {
+            self.floor = from;
+            let current = self.made_at.iter().filter(|(_, index)| **index <= from).map(|(revision, _)| *revision).max();
+            // Before the first one there is nothing to compact.
+            if let Some(current) = current.filter(|current| *current > self.compacted.max(1)) {
+                self.compacted = current;
+            }
+        }
+        Outcome::Compacted
     }
 
     fn grant(&mut self, id: LeaseId, ttl_seconds: i64) -> Result<Outcome, Refusal> {
@@ -534,5 +556,6 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         4 => txn_strategy(2).prop_map(Command::Txn),
         5 => lease_command(),
         1 => (-1..30i64).prop_map(compact),
+        1 => (0..60u64).prop_map(trim),
     ]
 }

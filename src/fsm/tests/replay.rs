@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::bed::*;
 use super::model::{self, Model};
-use crate::storage::state::StateStore;
-use crate::types::{Command, KeyRange, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
+use crate::storage::state::{StateStore, Table};
+use crate::types::{Command, CommitEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
 
 /// What happens after a commit.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +59,7 @@ fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
     let head = bed.store.current().head();
     assert_eq!(head.revision.get(), model.revision);
     assert_eq!(head.compaction.map_or(-1, |point| point.revision.get()), model.compacted);
+    assert_eq!(head.compacted_index().get(), model.floor);
     assert_eq!(head.live_keys, model.now.len() as u64);
     let live_bytes: usize = model.now.values().map(|kv| kv.key.len() + kv.value.len()).sum();
     assert_eq!(head.live_bytes, live_bytes as u64);
@@ -84,6 +85,26 @@ fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
     }
 }
 
+/// What a watch of all keys would read from the compaction point on.
+fn key_events(bed: &Bed) -> Vec<(LogIndex, Vec<KeyValue>)> {
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let mut found = Vec::new();
+    view.history(view.head().key_floor(), |command| {
+        let keys = command.records.into_iter().filter(|record| record.table == Table::Kv);
+        found.push((command.index, keys.map(|record| record.kv).collect()));
+        true
+    })
+    .unwrap();
+    found.retain(|(_, keys): &(_, Vec<KeyValue>)| !keys.is_empty());
+    found
+}
+
+fn told_since(told: &[CommitEvents], from: LogIndex) -> Vec<(LogIndex, Vec<KeyValue>)> {
+    let told = told.iter().filter(|commit| commit.index >= from && !commit.kv.is_empty());
+    told.map(|commit| (commit.index, commit.kv.iter().map(|event| event.kv.clone()).collect())).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
@@ -94,6 +115,7 @@ proptest! {
     ) {
         let mut model = Model::new();
         let (mut bed, mut plain) = (Bed::new(), Bed::new());
+        let mut told = Vec::new();
         for (commands, between) in batches {
             let want: Vec<_> = commands.iter().map(|command| model.apply(command)).collect();
             let (outcomes, committed) = bed.apply_all(commands.clone(), true);
@@ -102,8 +124,10 @@ proptest! {
             for command in commands {
                 events.extend(plain.apply_all([command], false).1.events);
             }
-            prop_assert_eq!(committed.events, events);
+            prop_assert_eq!(&committed.events, &events);
+            told.extend(committed.events);
             bed = happen(bed, between);
+            prop_assert_eq!(key_events(&bed), told_since(&told, bed.store.current().head().key_floor()));
         }
         assert_equal(&bed, &model, &queries);
         let hash = plain.hash();

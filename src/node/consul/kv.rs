@@ -30,7 +30,7 @@ impl Node {
             Ok(Ok(match view.consul_entry(&path)? {
                 Some((_, entry)) => Indexed { index: entry.modified, value: Some(entry) },
                 // What was removed below the compaction point may be forgotten here and remembered elsewhere.
-                None => Indexed { index: consul_newest(view, &path)?.max(view.head().compacted_index()), value: None },
+                None => Indexed { index: consul_newest(view, &path)?.max(view.head().key_floor()), value: None },
             }))
         })
         .await
@@ -51,7 +51,7 @@ impl Node {
         self.ready_to_read(ctx, consistency).await?;
         self.read(false, ctx.deadline, move |view| {
             let tree = consul_tree(view, &prefix)?;
-            let index = tree.newest.max(view.head().compacted_index());
+            let index = tree.newest.max(view.head().key_floor());
             Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? }))
         })
         .await
@@ -73,7 +73,7 @@ impl Node {
         self.ready_to_read(ctx, consistency).await?;
         self.read(false, ctx.deadline, move |view| {
             let tree = consul_tree(view, &prefix)?;
-            let index = tree.newest.max(view.head().compacted_index());
+            let index = tree.newest.max(view.head().key_floor());
             let paths = tree.versions.into_iter().map(|(path, _)| path);
             Ok(Ok(Indexed { index, value: fold(paths, prefix.len(), &separator) }))
         })

@@ -8,13 +8,14 @@ use tracing_subscriber::EnvFilter;
 
 use super::settings::Draft;
 use super::{
-    ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, InitialMember, JoinConfig, LimitsConfig, LogConfig,
-    NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
+    ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, HistoryConfig, InitialMember, JoinConfig,
+    LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
 };
 use crate::api::domain_problem;
 use crate::types::NodeId;
 use crate::types::limits::{
-    DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX,
+    DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, HISTORY_RETENTION_SECONDS_DEFAULT, HISTORY_RETENTION_SECONDS_MIN,
+    MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX,
 };
 
 /// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
@@ -184,6 +185,14 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     };
     check_watch(&watch, &raft, &mut found);
 
+    let retention = draft.history_retention.unwrap_or(Some(Duration::from_secs(HISTORY_RETENTION_SECONDS_DEFAULT)));
+    if retention.is_some_and(|retention| retention < Duration::from_secs(HISTORY_RETENTION_SECONDS_MIN)) {
+        found.add(
+            "history.retention",
+            format!("must be at least {HISTORY_RETENTION_SECONDS_MIN}s; \"off\" keeps it until it is compacted"),
+        );
+    }
+
     let request_timeout = draft.limits_request_timeout.unwrap_or(REQUEST_TIMEOUT);
     if request_timeout < raft.election_max {
         found.add(
@@ -245,6 +254,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             bytes_max: draft.quota_bytes.unwrap_or(Some(QUOTA_BYTES_DEFAULT)),
             auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
         },
+        history: HistoryConfig { retention },
         consul: ConsulConfig { datacenter, remote_datacenters },
         dns,
         limits: LimitsConfig { request_timeout },

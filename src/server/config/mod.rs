@@ -61,6 +61,8 @@ pub struct Config {
     pub watch: WatchConfig,
     /// How much may be stored.
     pub quota: QuotaConfig,
+    /// How long what was is kept.
+    pub history: HistoryConfig,
     /// The service catalog as Consul's clients see it.
     pub consul: ConsulConfig,
     /// How DNS is answered.
@@ -170,6 +172,13 @@ pub struct QuotaConfig {
     pub bytes_max: Option<u64>,
     /// Whether the alarm goes by itself once there is room again.
     pub auto_disarm: bool,
+}
+
+/// How long what was is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// How long changes and old values can be read at least; until somebody compacts them if not set.
+    pub retention: Option<Duration>,
 }
 
 /// The service catalog as Consul's clients see it.

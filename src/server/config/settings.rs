@@ -53,6 +53,7 @@ pub(super) struct Draft {
     pub(super) watch_leader_loss_timeout: Option<Duration>,
     pub(super) quota_bytes: Option<Option<u64>>,
     pub(super) quota_auto_disarm: Option<bool>,
+    pub(super) history_retention: Option<Option<Duration>>,
     pub(super) consul_datacenter: Option<String>,
     pub(super) consul_remote_datacenters: Option<String>,
     pub(super) dns_listen: Option<Option<SocketAddr>>,
@@ -72,6 +73,7 @@ enum Put {
     Path(fn(&mut Draft, PathBuf)),
     Whole(fn(&mut Draft, u64)),
     Duration(fn(&mut Draft, Duration)),
+    DurationOrOff(fn(&mut Draft, Option<Duration>)),
     Size(fn(&mut Draft, u64)),
     Address(fn(&mut Draft, SocketAddr)),
     AddressOrOff(fn(&mut Draft, Option<SocketAddr>)),
@@ -282,6 +284,13 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Switch(|d, v| d.quota_auto_disarm = Some(v)),
     },
     Setting {
+        key: "history.retention",
+        form: "DURATION|off",
+        default: "1h",
+        help: "How long changes and old values can still be read; older ones are given up",
+        put: Put::DurationOrOff(|d, v| d.history_retention = Some(v)),
+    },
+    Setting {
         key: "consul.datacenter",
         form: "NAME",
         default: "dc1",
@@ -474,6 +483,12 @@ impl Draft {
             (Put::Text(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text)),
             (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
             (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),
+            (Put::DurationOrOff(put), Value::String(text)) if text == "off" => {
+                put(self, None);
+                Ok(())
+            }
+            (Put::DurationOrOff(put), Value::String(text)) => value::duration(text).map(|v| put(self, Some(v))),
+            (Put::DurationOrOff(_), other) => Err(value::wrong_type("\"off\" or a string such as \"1h\"", other)),
             (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
             (Put::Quota(put), value) => value::quota(value).map(|v| put(self, v)),
             (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),

@@ -156,6 +156,21 @@ fn a_quota_is_a_size_or_what_etcd_takes() {
 }
 
 #[test]
+fn history_is_kept_for_a_time_or_until_somebody_compacts_it() {
+    let seconds = |seconds| Some(Some(Duration::from_secs(seconds)));
+    for (text, wanted) in
+        [("10s", seconds(10)), ("9999ms", None), ("0s", None), ("2h", seconds(7200)), ("off", Some(None)), ("3", None)]
+    {
+        let sources = Sources { flags: vec![("history.retention", text.into())], ..Sources::default() };
+        assert_eq!(Config::load(&sources).ok().map(|config| config.history.retention), wanted, "{text}");
+        let file = format!("[history]\nretention = {text:?}\n");
+        assert_eq!(from_file(&file).ok().map(|config| config.history.retention), wanted, "{file}");
+    }
+    assert!(from_file("[history]\nretention = 60\n").is_err());
+    assert_eq!(from_file("").unwrap().history.retention, Some(Duration::from_secs(3600)));
+}
+
+#[test]
 fn lists_can_come_from_a_flag() {
     let list = r#"[{ id = 1, name = "a", peer = "http://h:1", client = "http://h:2" }]"#;
     let sources = Sources { flags: vec![("cluster.initial", list.into())], ..Sources::default() };

@@ -50,7 +50,7 @@ impl ReadView<'_> {
     }
 
     fn hash_table(&self, table: Table, through: LogIndex, hash: &mut Mixer) -> Result<(), StorageError> {
-        let compacted = self.head().compacted_index();
+        let compacted = self.head().floor_of(table);
         let mut batch = Vec::with_capacity(BATCH);
         let flush = |batch: &mut Vec<Version>, hash: &mut Mixer| {
             for (version, record) in batch.iter().zip(self.load(batch)?) {
@@ -69,8 +69,8 @@ impl ReadView<'_> {
         flush(&mut batch, hash)
     }
 
-    /// Visits every version that can still be read, tombstones too: all above the compaction point, and of those at or
-    /// below it the newest of each key, unless that is a tombstone below the point.
+    /// Visits every version that can still be read, tombstones too: all above where history begins, and of those at or
+    /// below that the newest of each key, unless that is a tombstone below.
     fn every_version(
         &self,
         table: Table,

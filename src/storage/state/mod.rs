@@ -5,6 +5,7 @@
 //! [`StateReader`] is what both have in common. Invariant: what is on disk is always one prefix of the log, named by the
 //! applied position inside it.
 
+mod age;
 mod cache;
 mod catalog;
 mod cluster;

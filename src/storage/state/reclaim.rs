@@ -4,34 +4,67 @@
 //! point can see, so no result and no hash depends on how far it has come, and it needs no lock against the writer, which
 //! only ever adds versions above that point.
 //!
-//! It walks `history` up to the point. At each record, everything older of the same key is superseded; since older
-//! records were met before, at most one such version is left. A tombstone below the point goes itself; one exactly at the
-//! point stays, because a watch may start there (spec: etcd §1.7).
+//! It walks `history` up to where it begins. At each record, everything older of the same key is superseded; since older
+//! records were met before, at most one such version is left. A tombstone below goes itself; one exactly at the beginning
+//! stays, because a watch may start there (spec: etcd §1.7). For keys that is the compaction point, which may lie further
+//! back than the beginning of the rest: what its command did to keys stays with it.
 
 use rocksdb::{ReadOptions, WriteBatch};
 
 use super::db::{StateDb, corrupt};
-use super::keys;
+use super::keys::{self, Table};
 use super::options::{HISTORY, META, VERSIONS, write_options};
-use super::record::{HistoryHead, ReclaimState, Version, decode_history};
+use super::record::{Cursor, FORMAT, FORMAT_FLOOR, HistoryHead, Version, decode_history, put_varint};
 use crate::storage::StorageError;
 use crate::types::{ChangeKind, LogIndex};
 
 /// What one step of reclamation did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimProgress {
-    /// The compaction point that it works towards; zero if there is none.
+    /// Where history begins, as far as it works; zero if it begins with the log.
     pub target: LogIndex,
     /// Entries of history that it looked at.
     pub visited: usize,
     /// Versions that it removed.
     pub removed: usize,
-    /// Whether everything below the point is reclaimed.
+    /// Whether everything below is reclaimed.
     pub done: bool,
 }
 
+/// How far reclamation has come on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ReclaimState {
+    /// Where history began when the progress was made.
+    target: LogIndex,
+    /// Where it began for keys.
+    keys: LogIndex,
+    /// Where to go on: log index and position.
+    next: (LogIndex, u32),
+}
+
+impl ReclaimState {
+    fn encode(&self) -> Vec<u8> {
+        let is_apart = self.keys != self.target;
+        let mut out = vec![if is_apart { FORMAT_FLOOR } else { FORMAT }];
+        put_varint(&mut out, self.target.get());
+        put_varint(&mut out, self.next.0.get());
+        put_varint(&mut out, self.next.1.into());
+        if is_apart {
+            put_varint(&mut out, self.keys.get());
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (mut cursor, is_apart) = Cursor::open_with_floor(bytes)?;
+        let (target, next) = (LogIndex(cursor.varint()?), (LogIndex(cursor.varint()?), cursor.u32()?));
+        let keys = if is_apart { LogIndex(cursor.varint()?) } else { target };
+        cursor.end(Self { target, keys, next })
+    }
+}
+
 impl StateDb {
-    /// Reclaims some of what lies below the compaction point: looks at about `limit` entries of history. Call it until
+    /// Reclaims some of what lies below the beginning of history: looks at about `limit` entries of history. Call it until
     /// it is done, with a break in between. After a restart it goes on where it was.
     ///
     /// # Errors
@@ -41,7 +74,7 @@ impl StateDb {
         self.health.check()?;
         let _one_at_a_time = self.reclaiming.lock();
         let view = self.view()?;
-        let target = view.head().compacted_index();
+        let (target, keys_from) = (view.head().compacted_index(), view.head().key_floor());
         let mut state = match view.snapshot.get_cf(view.families.meta, keys::META_RECLAIM)? {
             None => ReclaimState::default(),
             Some(bytes) => {
@@ -53,12 +86,13 @@ impl StateDb {
             return Ok(ReclaimProgress { target, visited: 0, removed: 0, done: true });
         }
         if state.target != target {
-            // What was kept because it lay exactly at the old point has to be looked at again.
-            state.next = state.next.min((state.target, 0));
-            state.target = target;
+            // What was kept because it lay exactly at an old beginning has to be looked at again.
+            let kept = if state.keys == keys_from { state.target } else { state.keys.min(state.target) };
+            state.next = state.next.min((kept, 0));
+            (state.target, state.keys) = (target, keys_from);
         }
         let mut batch = WriteBatch::default();
-        let mut walk = Walk { db: self, target, batch: &mut batch, visited: 0, removed: 0 };
+        let mut walk = Walk { db: self, target, keys_from, batch: &mut batch, visited: 0, removed: 0 };
         state.next = walk.run(state.next, limit.max(1))?;
         let (visited, removed) = (walk.visited, walk.removed);
         batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
@@ -72,6 +106,8 @@ impl StateDb {
 struct Walk<'a> {
     db: &'a StateDb,
     target: LogIndex,
+    /// Where history begins for keys.
+    keys_from: LogIndex,
     batch: &'a mut WriteBatch,
     visited: usize,
     removed: usize,
@@ -99,10 +135,9 @@ impl Walk<'_> {
                 return Ok((index, position));
             }
             self.visited += 1;
-            let below = index < self.target;
             if position == 0 {
                 let head = HistoryHead::decode(value).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
-                if below {
+                if index < self.target && index != self.keys_from {
                     self.batch.delete_cf(families.history, key);
                     if let Some(revision) = head.revision {
                         self.batch.delete_cf(families.revisions, keys::revision(revision));
@@ -112,6 +147,7 @@ impl Walk<'_> {
                 continue;
             }
             let record = decode_history(value).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+            let below = index < if record.table == Table::Kv { self.keys_from } else { self.target };
             let tombstone = record.kind != ChangeKind::Put;
             target_key.clear();
             keys::push_version_prefix(&mut target_key, record.table, &record.kv.key);
@@ -148,5 +184,25 @@ impl Walk<'_> {
         }
         history.status()?;
         Ok((self.target.next(), 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_reads_back() {
+        let reclaim = ReclaimState { target: LogIndex(300), keys: LogIndex(300), next: (LogIndex(2), 1) };
+        assert_eq!(reclaim.encode(), [1, 172, 2, 2, 1]);
+        assert_eq!(ReclaimState::decode(&reclaim.encode()), Some(reclaim));
+        let apart = ReclaimState { keys: LogIndex(9), ..reclaim };
+        assert_eq!(apart.encode(), [2, 172, 2, 2, 1, 9]);
+        assert_eq!(ReclaimState::decode(&apart.encode()), Some(apart));
+        assert_eq!(
+            ReclaimState::decode(&[1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2, 0, 0]),
+            None,
+            "over 64 bits"
+        );
     }
 }

@@ -14,6 +14,8 @@ use crate::types::{
 };
 
 pub(super) const FORMAT: u8 = 1;
+/// As [`FORMAT`], for records that end with one more place where history begins.
+pub(super) const FORMAT_FLOOR: u8 = 2;
 const FLAG_DELETED: u8 = 1;
 
 /// One version of one key, without its value: what `versions` holds.
@@ -78,6 +80,9 @@ pub struct StateHead {
     pub revision: Revision,
     /// The compaction point, if there ever was one.
     pub compaction: Option<CompactionPoint>,
+    /// Where history begins if what is older was given up since the compaction point; zero otherwise. No command
+    /// between that point and here changed a key, so the point still holds for keys.
+    pub history_floor: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
     /// The first log index of the lineage, if it began with a backup of another one; zero otherwise. Whoever holds an index
@@ -110,6 +115,7 @@ impl StateHead {
         applied: None,
         revision: Revision::INITIAL,
         compaction: None,
+        history_floor: LogIndex::ZERO,
         epoch: None,
         epoch_since: LogIndex::ZERO,
         live_keys: 0,
@@ -124,19 +130,22 @@ impl StateHead {
         self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
     }
 
-    /// Log index of the compaction point, zero if there never was one.
+    /// Where history begins for everything but keys: every command from here on can still be told, and every state after
+    /// one of them read. Zero if it begins with the log.
     pub fn compacted_index(&self) -> LogIndex {
+        self.key_floor().max(self.history_floor)
+    }
+
+    /// Where history begins for keys: the command of the compaction point, zero if there never was one. What lies between
+    /// here and [`compacted_index`](Self::compacted_index) has changed no key.
+    pub fn key_floor(&self) -> LogIndex {
         self.compaction.map_or(LogIndex::ZERO, |point| point.index)
     }
-}
 
-/// How far reclamation has come on this node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReclaimState {
-    /// The compaction point that the progress was made for.
-    pub(super) target: LogIndex,
-    /// Where to go on: log index and position.
-    pub(super) next: (LogIndex, u32),
+    /// Where history begins for a table.
+    pub(super) fn floor_of(&self, table: Table) -> LogIndex {
+        if table == Table::Kv { self.key_floor() } else { self.compacted_index() }
+    }
 }
 
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -154,6 +163,15 @@ impl<'a> Cursor<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == FORMAT).then_some(Self(rest))
+    }
+
+    /// With whether the record ends with one more place where history begins.
+    pub(super) fn open_with_floor(bytes: &'a [u8]) -> Option<(Self, bool)> {
+        match bytes.split_first()? {
+            (&FORMAT, rest) => Some((Self(rest), false)),
+            (&FORMAT_FLOOR, rest) => Some((Self(rest), true)),
+            _ => None,
+        }
     }
 
     pub(super) fn byte(&mut self) -> Option<u8> {
@@ -181,7 +199,7 @@ impl<'a> Cursor<'a> {
         self.varint().map(|value| value as i64)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.varint()?.try_into().ok()
     }
 
@@ -388,7 +406,8 @@ impl StateHead {
         if self.epoch_since > LogIndex::ZERO {
             flags |= HEAD_EPOCH_SINCE;
         }
-        out.extend_from_slice(&[FORMAT, flags]);
+        let has_floor = self.history_floor > LogIndex::ZERO;
+        out.extend_from_slice(&[if has_floor { FORMAT_FLOOR } else { FORMAT }, flags]);
         if let Some((term, index)) = self.applied {
             put_varint(&mut out, term.get());
             put_varint(&mut out, index.get());
@@ -419,11 +438,14 @@ impl StateHead {
         if self.epoch_since > LogIndex::ZERO {
             put_varint(&mut out, self.epoch_since.get());
         }
+        if has_floor {
+            put_varint(&mut out, self.history_floor.get());
+        }
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut cursor = Cursor::open(bytes)?;
+        let (mut cursor, has_floor) = Cursor::open_with_floor(bytes)?;
         let flags = cursor.byte()?;
         let applied = match flags & HEAD_APPLIED {
             0 => None,
@@ -457,10 +479,12 @@ impl StateHead {
             0 => LogIndex::ZERO,
             _ => LogIndex(cursor.varint()?),
         };
+        let history_floor = if has_floor { LogIndex(cursor.varint()?) } else { LogIndex::ZERO };
         cursor.end(Self {
             applied,
             revision,
             compaction,
+            history_floor,
             epoch,
             epoch_since,
             live_keys,
@@ -491,22 +515,6 @@ pub(super) fn decode_alarms(bytes: &[u8]) -> Option<Vec<Alarm>> {
         alarms.push(Alarm { kind, member: NodeId(cursor.varint()?) });
     }
     Some(alarms)
-}
-
-impl ReclaimState {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
-        put_varint(&mut out, self.target.get());
-        put_varint(&mut out, self.next.0.get());
-        put_varint(&mut out, self.next.1.into());
-        out
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut cursor = Cursor::open(bytes)?;
-        let state = Self { target: LogIndex(cursor.varint()?), next: (LogIndex(cursor.varint()?), cursor.u32()?) };
-        cursor.end(state)
-    }
 }
 
 #[cfg(test)]
@@ -573,6 +581,7 @@ mod tests {
             applied: Some((Term(2), LogIndex(3))),
             revision: Revision(4),
             compaction: Some(CompactionPoint { revision: Revision(5), index: LogIndex(6) }),
+            history_floor: LogIndex::ZERO,
             epoch: Some(StoreEpoch(7)),
             epoch_since: LogIndex::ZERO,
             live_keys: 8,
@@ -583,6 +592,9 @@ mod tests {
         };
         assert_eq!(full.encode(), [1, 7, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(StateHead::decode(&full.encode()), Some(full));
+        let trimmed = StateHead { history_floor: LogIndex(300), ..full };
+        assert_eq!(trimmed.encode(), [2, 7, 2, 3, 4, 5, 6, 7, 8, 9, 172, 2]);
+        assert_eq!(StateHead::decode(&trimmed.encode()), Some(trimmed));
         let typed = StateHead { types: RegisteredTypes { changed: LogIndex(300), count: 2 }, ..StateHead::EMPTY };
         assert_eq!(typed.encode(), [1, 64, 1, 0, 0, 172, 2, 2]);
         assert_eq!(StateHead::decode(&typed.encode()), Some(typed));
@@ -601,10 +613,6 @@ mod tests {
             [(2, AlarmKind::NoSpace), (300, AlarmKind::Corrupt)].map(|(id, kind)| Alarm { member: NodeId(id), kind });
         assert_eq!(encode_alarms(&alarms), [1, 1, 2, 2, 172, 2]);
         assert_eq!(decode_alarms(&encode_alarms(&alarms)), Some(alarms.to_vec()));
-
-        let reclaim = ReclaimState { target: LogIndex(300), next: (LogIndex(2), 1) };
-        assert_eq!(reclaim.encode(), [1, 172, 2, 2, 1]);
-        assert_eq!(ReclaimState::decode(&reclaim.encode()), Some(reclaim));
 
         let lease = Lease { granted: LogIndex(300), ttl_seconds: 60, due_ms: None };
         assert_eq!(encode_lease(&lease), [1, 0, 172, 2, 60]);
@@ -632,6 +640,8 @@ mod tests {
         assert_eq!(Version::decode(LogIndex(1), &[1, 2, 0, 0, 0, 0, 0, 0]), None, "unknown flag");
         assert_eq!(Version::decode(LogIndex(1), &[1, 0, 0, 0, 0, 0, 0, 0, 0]), None, "trailing byte");
         assert_eq!(StateHead::decode(&[1, 64, 1, 0, 0]), None, "unknown flag");
+        assert_eq!(StateHead::decode(&[2, 0, 1, 0, 0]), None, "cut short");
+        assert_eq!(StateHead::decode(&[3, 0, 1, 0, 0]), None, "unknown format");
         assert_eq!(StateHead::decode(&[1, 16, 1, 0, 0, 1]), None, "a bound without a quota");
         assert_eq!(StateHead::decode(&[1, 32, 1, 0, 0, 8]), None, "unknown alarm");
         assert_eq!(decode_alarms(&[1, 3, 1]), None, "unknown alarm");
@@ -639,11 +649,6 @@ mod tests {
         assert_eq!(decode_lease(&[1, 2, 1, 1]), None, "unknown flag");
         assert_eq!(decode_lease(&[1, 1, 1, 1]), None, "cut short");
         assert_eq!(decode_lease_clock(&[1, 1, 1]), None, "trailing byte");
-        assert_eq!(
-            ReclaimState::decode(&[1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2, 0, 0]),
-            None,
-            "over 64 bits"
-        );
     }
 
     proptest! {

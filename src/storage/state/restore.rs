@@ -109,6 +109,7 @@ fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> 
         false => old.compaction,
     };
     let epoch_since = old.applied_index().next();
+    // Where the point marks everything, it lies above whatever was given up before.
     Ok(StateHead { revision, compaction, epoch: None, epoch_since, quota: None, alarms: AlarmSet::NONE, ..old })
 }
 
@@ -125,6 +126,7 @@ mod tests {
             applied: Some((Term(2), LogIndex(9))),
             revision: Revision(7),
             compaction: Some(point),
+            history_floor: LogIndex(6),
             epoch: Some(StoreEpoch(5)),
             epoch_since: LogIndex(2),
             live_keys: 1,

@@ -248,6 +248,11 @@ impl<'db> WriteTxn<'db> {
     }
 
     /// Names the store's lineage.
+    /// Gives up what history has below `floor`, which lies above the compaction point; keys have not changed in between.
+    pub fn set_history_floor(&mut self, floor: LogIndex) {
+        self.head.history_floor = floor;
+    }
+
     pub fn set_epoch(&mut self, epoch: StoreEpoch) {
         self.head.epoch = Some(epoch);
     }

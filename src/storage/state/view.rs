@@ -164,15 +164,23 @@ impl<'db> ReadView<'db> {
     }
 
     /// Goes through what commands did, in order, from the command at `from` on, until `visit` answers false. Commands
-    /// that changed nothing are not there. The caller has checked that `from` is not below the compaction point: what
-    /// is below may be gone.
+    /// that changed nothing are not there. The caller has checked that what it wants to know is still there from `from` on:
+    /// below [`compacted_index`](StateHead::compacted_index) it is shown the command of the compaction point at most, and
+    /// of that what it did to keys.
     ///
     /// # Errors
     ///
     /// If the disk failed, or history has a hole.
     pub fn history(&self, from: LogIndex, mut visit: impl FnMut(CommandHistory) -> bool) -> Result<(), StorageError> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
-        iter.seek(keys::history(from, 0));
+        let floor = self.head.compacted_index();
+        if from < floor
+            && let Some(command) = self.kept_for_keys(from)?
+            && !visit(command)
+        {
+            return Ok(());
+        }
+        iter.seek(keys::history(from.max(floor), 0));
         while let Some((key, value)) = iter.item() {
             let (index, head) = match keys::parse_history(key) {
                 Some((index, 0)) => match HistoryHead::decode(value) {
@@ -204,6 +212,34 @@ impl<'db> ReadView<'db> {
         Ok(())
     }
 }
+
+    /// What the command of the compaction point did to keys, if it lies below what is left of the rest and not before `from`.
+    fn kept_for_keys(&self, from: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
+        let index = self.head.key_floor();
+        if index < from || index == self.head.compacted_index() {
+            return Ok(None);
+        }
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
+        iter.seek(keys::history(index, 0));
+        let mut kept = None;
+        while let Some((key, value)) = iter.item() {
+            let decoded = match keys::parse_history(key) {
+                Some((here, _)) if here != index => break,
+                Some((_, 0)) => HistoryHead::decode(value).map(|head| {
+                    kept = Some(CommandHistory { index, head, records: Vec::new() });
+                }),
+                _ => decode_history(value).map(|record| {
+                    if let Some(kept) = kept.as_mut().filter(|_| record.table == Table::Kv) {
+                        kept.records.push(record);
+                    }
+                }),
+            };
+            decoded.ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+            iter.next();
+        }
+        iter.status()?;
+        Ok(kept)
+    }
 
 impl StateReader for ReadView<'_> {
     fn head(&self) -> &StateHead {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use headwater::node::{RequestContext, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
@@ -11,7 +12,7 @@ use headwater::types::{ClusterId, NodeId};
 use tonic::Code;
 
 use super::client::{Subscriber, Told, after, check, dereg, deregister, health, reg, register};
-use crate::cluster::{Cluster, Settings, put, within};
+use crate::cluster::{Cluster, Settings, put, wait_until, within};
 
 /// What happens to one service, in order.
 async fn change(cluster: &Cluster, member: usize) -> Vec<Told> {
@@ -101,6 +102,57 @@ async fn s7_a_history_that_was_compacted_begins_anew() {
     let mut resumed = Subscriber::open(&cluster, member, after(third, health("web"))).await.unwrap();
     assert_eq!(resumed.next().await, reg(next, "n/web-1"));
     assert!(second < third);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
+    let settings = Settings { history_retention: Some(Duration::from_millis(300)), ..Settings::default() };
+    let mut cluster = Cluster::start(settings).await;
+    let member = cluster.follower().await;
+    let mut stream = Subscriber::open(&cluster, member, health("web")).await.unwrap();
+    assert_eq!(stream.snapshot().await.0, [""; 0]);
+    let first = register(&cluster, member, "n", "web-1", "web").await;
+    assert_eq!(stream.next().await, reg(first, "n/web-1"));
+    let history_from = |cluster: &Cluster, member| cluster.node(member).status().unwrap().history_from.get();
+    // Once nobody writes anything else (a new cluster does, for a moment), the last change is what history begins with.
+    let mut statuses = [CheckStatus::Warning, CheckStatus::Passing].into_iter().cycle();
+    let last = loop {
+        let last = check(&cluster, member, "n", "web-1", statuses.next().unwrap()).await;
+        assert_eq!(stream.next().await, reg(last, "n/web-1"));
+        wait_until("history is given up", async || history_from(&cluster, member) >= last).await;
+        if history_from(&cluster, member) == last {
+            break last;
+        }
+    };
+    for member in 0..3 {
+        wait_until("history is given up", async || history_from(&cluster, member) >= last).await;
+        let status = cluster.node(member).status().unwrap();
+        assert_eq!((status.compact_revision, status.history_from.get()), (0.into(), last), "no key was compacted");
+        let mut old = Subscriber::open(&cluster, member, after(first - 1, health("web"))).await.unwrap();
+        assert_eq!(old.next().await, Told::StartOver);
+        assert_eq!(old.snapshot().await.0, ["n/web-1"]);
+        let mut newest = Subscriber::open(&cluster, member, after(last - 1, health("web"))).await.unwrap();
+        assert_eq!(newest.next().await, reg(last, "n/web-1"), "where history begins is still there");
+    }
+    // Who reads along misses nothing, whoever leads and however often history was given up meanwhile.
+    let leader = cluster.leader().await;
+    cluster.crash(if leader == member { (leader + 1) % 3 } else { leader }).await;
+    for turn in 0..3 {
+        let index = check(&cluster, member, "n", "web-1", CheckStatus::ALL[turn]).await;
+        assert_eq!(stream.next().await, reg(index, "n/web-1"));
+        wait_until("history is given up", async || history_from(&cluster, member) >= index).await;
+    }
+    // A key keeps its last revision for watches, however old it is.
+    let revision = cluster.kv(member).put(put("k", "1")).await.unwrap().into_inner().header.unwrap().revision;
+    let written = cluster.node(member).status().unwrap().applied.get();
+    wait_until("history is given up", async || history_from(&cluster, member) >= written).await;
+    let last = register(&cluster, member, "n", "web-2", "web").await;
+    wait_until("history is given up", async || history_from(&cluster, member) >= last).await;
+    assert_eq!(cluster.node(member).status().unwrap().compact_revision.get(), revision);
+    let mut watch = crate::watch::client::Stream::open(&cluster.client_url(member)).await.unwrap();
+    let start = pb::WatchCreateRequest { start_revision: revision, ..crate::watch::client::key("k") };
+    watch.create(start).await;
+    assert_eq!(watch.events(1).await[0].kv.as_ref().unwrap().value, "1");
 }
 
 async fn save(cluster: &Cluster, member: usize, dir: &std::path::Path) -> PathBuf {

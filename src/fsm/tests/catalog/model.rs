@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::fsm::tests::bed::{Bed, compact, put};
+use crate::fsm::tests::bed::{Bed, compact, put, trim};
 use crate::types::catalog::canonical;
 
 const NODES: [&str; 3] = ["a", "b", "B"];
@@ -18,11 +18,25 @@ const CHECKS: [&str; 2] = ["c1", "c2"];
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a test makes few of them")]
 enum Op {
-    Register { node: usize, id: u8, port: i32, service: Option<Service>, checks: Vec<Check>, skip: bool },
-    Deregister { node: usize, what: Deregistered },
-    Link { services: Vec<&'static str> },
+    Register {
+        node: usize,
+        id: u8,
+        port: i32,
+        service: Option<Service>,
+        checks: Vec<Check>,
+        skip: bool,
+    },
+    Deregister {
+        node: usize,
+        what: Deregistered,
+    },
+    Link {
+        services: Vec<&'static str>,
+    },
     Unlink,
     Compact,
+    /// Gives up history up to so many commands ago.
+    Trim(u64),
 }
 
 fn name() -> impl Strategy<Value = &'static str> {
@@ -65,6 +79,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|services| Op::Link { services: services.into_iter().collect() }),
         1 => Just(Op::Unlink),
         1 => Just(Op::Compact),
+        1 => (0..10u64).prop_map(Op::Trim),
     ]
 }
 
@@ -345,6 +360,14 @@ proptest! {
                     store.bed.reclaim(3);
                     continue;
                 }
+                Op::Trim(back) => {
+                    let from = store.bed.next.saturating_sub(1 + back);
+                    store.log.push(trim(from));
+                    store.bed.apply(trim(from));
+                    compacted = compacted.max(LogIndex(from));
+                    store.bed.reclaim(3);
+                    continue;
+                }
             };
             let wanted = model.apply(&command);
             let done = match store.run(command) {
@@ -368,7 +391,7 @@ proptest! {
         prop_assert_eq!(together.hash(), store.bed.hash());
         // Whoever catches up hears the same.
         let told: Vec<_> =
-            store.told.iter().filter(|(index, events)| *index > compacted && !events.is_empty()).cloned().collect();
+            store.told.iter().filter(|(index, events)| *index >= compacted && !events.is_empty()).cloned().collect();
         prop_assert_eq!(history::recorded(&store), told);
         // What was counted when it came is counted when it goes.
         for name in NODES {

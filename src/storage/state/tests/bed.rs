@@ -81,6 +81,21 @@ impl Bed {
         txn.commit().unwrap();
     }
 
+    /// Begins history at `floor`, with keys compacted to the revision that was current there.
+    pub(super) fn trim(&self, index: u64, revision: Option<i64>, floor: u64) {
+        let db = self.store.current();
+        let mut txn = self.store.begin(&db).unwrap();
+        txn.begin_command(LogIndex(index), 0);
+        if let Some(revision) = revision.map(Revision) {
+            let at = txn.index_of(revision).unwrap();
+            txn.set_compaction(crate::storage::state::CompactionPoint { revision, index: at });
+        }
+        txn.set_history_floor(LogIndex(floor));
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
+        txn.commit().unwrap();
+    }
+
     /// `key=value` of everything live right after the command at `at`.
     pub(super) fn pairs(&self, at: LogIndex) -> Vec<String> {
         pairs(&self.store.current(), at)

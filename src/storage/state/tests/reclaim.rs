@@ -1,7 +1,7 @@
 //! Space below the compaction point goes, and nobody notices.
 
 use super::bed::*;
-use crate::storage::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader};
+use crate::storage::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader, Table};
 use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic, Node};
 use crate::types::{LogIndex, Revision, Term};
 
@@ -231,4 +231,84 @@ fn rows_of_the_catalog_go_with_what_was_said_of_them() {
     bed.compact(8, 8);
     reclaim(&db, 2);
     assert_eq!(history(&db), ["h 7.0", "h 7.1"], "nothing of the catalog is left");
+}
+
+/// What a watch of keys reads that starts at the compaction point: keys by command.
+fn key_history(db: &StateDb) -> Vec<(u64, Vec<String>)> {
+    let view = db.view().unwrap();
+    let mut found = Vec::new();
+    view.history(view.head().key_floor(), |command| {
+        let keys = command.records.iter().filter(|record| record.table == Table::Kv);
+        found.push((command.index.get(), keys.map(|record| record.kv.key.escape_ascii().to_string()).collect()));
+        true
+    })
+    .unwrap();
+    found
+}
+
+#[test]
+fn keys_keep_their_last_revision_where_the_rest_goes_on() {
+    for limit in [1, 2, 1000] {
+        let bed = Bed::new();
+        bed.commit(1, &[("a", Some("1")), ("b", Some("1"))]);
+        commit_node(&bed, 2, Some("x"));
+        bed.commit(3, &[("a", None), ("b", Some("3"))]);
+        for index in 4..8 {
+            commit_node(&bed, index, Some(&index.to_string()));
+        }
+        bed.trim(8, Some(4), 6);
+        let db = bed.store.current();
+        let told = [(3, vec!["a".to_owned(), "b".to_owned()]), (6, vec![]), (7, vec![])];
+        let hash = db.view().unwrap().state_hash().unwrap();
+        assert_eq!(key_history(&db), told, "by {limit}");
+        reclaim(&db, limit);
+        assert_eq!(key_history(&db), told, "by {limit}");
+        assert_eq!(db.view().unwrap().state_hash().unwrap(), hash, "by {limit}");
+        let kept = ["h 3.0", "h 3.1", "h 3.2", "h 6.0", "h 6.1", "h 6.2", "h 7.0", "h 7.1", "h 7.2"];
+        let versions = ["v a@3", "v b@3", "v n@7", "v n@6", "r 4"];
+        assert_eq!(dump(&db), [&kept[..], &versions].concat(), "by {limit}");
+        // The rest goes on, and the keys' revision stays.
+        bed.trim(9, None, 7);
+        reclaim(&db, limit);
+        assert_eq!(dump(&db), [&kept[..3], &kept[6..], &["v a@3", "v b@3", "v n@7", "r 4"]].concat(), "by {limit}");
+        // With the next revision of the keys the last one goes, also after a restart.
+        drop(db);
+        let bed = bed.reopened();
+        bed.commit(10, &[("b", Some("10"))]);
+        commit_node(&bed, 11, None);
+        bed.trim(12, Some(11), 11);
+        let db = bed.store.current();
+        assert_eq!(key_history(&db), [(10, vec!["b".to_owned()]), (11, vec![])], "by {limit}");
+        reclaim(&db, limit);
+        assert_eq!(key_history(&db), [(10, vec!["b".to_owned()]), (11, vec![])], "by {limit}");
+        assert_eq!(
+            dump(&db),
+            ["h 10.0", "h 10.1", "h 11.0", "h 11.1", "h 11.2", "v b@10", "v n@11", "r 11"],
+            "by {limit}"
+        );
+    }
+}
+
+#[test]
+fn the_last_command_of_a_time_is_found() {
+    let bed = Bed::new();
+    let last = |bed: &Bed, unix_ms| bed.store.current().view().unwrap().last_command_until(unix_ms).unwrap();
+    assert_eq!(last(&bed, u64::MAX), None, "an empty store");
+    // Proposed at 1000 plus the index; entries in between change nothing, and 40 does not say when.
+    let indexes: Vec<u64> = (1..=30).chain((50..100).step_by(7)).collect();
+    for index in &indexes {
+        bed.commit(*index, &[("k", Some("v"))]);
+        if *index == 30 {
+            commit_node(&bed, 40, Some("a"));
+        }
+    }
+    for time in 0..120 {
+        let wanted = indexes.iter().filter(|index| **index <= time).max().map(|index| LogIndex(*index));
+        assert_eq!(last(&bed, 1000 + time), wanted, "{time}");
+    }
+    bed.trim(200, Some(31), 40);
+    for time in 0..120 {
+        let wanted = indexes.iter().filter(|index| **index <= time && **index > 40).max().map(|index| LogIndex(*index));
+        assert_eq!(last(&bed, 1000 + time), wanted, "{time}, with what was given up");
+    }
 }

@@ -1,0 +1,49 @@
+//! Gives up history that has become too old, so that a store that is only written to does not grow without end.
+//!
+//! Owns when: the leader looks now and then, and proposes where history begins. Which changes that takes from whom is decided
+//! where it is applied. How old a change is, is in history itself, so that leaders and restarts change nothing about it.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::{Inner, Node, NodeError, RequestContext, tasks, unix_ms};
+use crate::types::{Command, TrimHistory};
+
+/// In how many steps the oldest history of the retention time is given up: each is an entry of the log, and what it gives up is
+/// reclaimed at once.
+const STEPS: u32 = 20;
+/// The longest and the shortest time between two steps.
+const STEP_MAX: Duration = Duration::from_secs(300);
+const STEP_MIN: Duration = Duration::from_millis(50);
+/// How long a step may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// While this node leads, and for as long as it is there: keeps history as long as configured.
+pub(super) async fn keep_history(inner: Weak<Inner>) {
+    let Some(retention) = inner.upgrade().and_then(|inner| inner.history_retention) else { return };
+    if !tasks::once_serving(&inner).await {
+        return;
+    }
+    loop {
+        tokio::time::sleep((retention / STEPS).clamp(STEP_MIN, STEP_MAX)).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let node = Node { inner };
+        if node.leadership().leader == Some(node.identity().node_id)
+            && let Err(error) = node.trim_history(retention).await
+        {
+            tracing::debug!(%error, "history is given up later");
+        }
+    }
+}
+
+impl Node {
+    async fn trim_history(&self, retention: Duration) -> Result<(), NodeError> {
+        let ctx = RequestContext::within(PATIENCE);
+        let until = unix_ms().saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        let last = self.read(false, ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
+        if let Some(from) = last.value {
+            self.propose(&ctx, Command::TrimHistory(TrimHistory { from })).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! How old history is, by the clocks of those who proposed.
+//!
+//! Owns the search. Clocks of members differ and may jump, so what it finds is about right and no more: good enough to decide
+//! how much history is kept, for nothing that is read depends on it.
+
+use super::db::corrupt;
+use super::keys;
+use super::options::HISTORY;
+use super::record::HistoryHead;
+use super::view::ReadView;
+use crate::storage::StorageError;
+use crate::types::LogIndex;
+
+impl ReadView<'_> {
+    /// The last command in history that was proposed at `unix_ms` or before; `None` if all that history has is younger. A search
+    /// by halves: some dozens of look-ups, however much there is.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history is not what it must be.
+    pub fn last_command_until(&self, unix_ms: u64) -> Result<Option<LogIndex>, StorageError> {
+        let mut found = None;
+        // What is at `known` or before is old enough, what is at `young` or later is not.
+        let (mut known, mut young) = (self.head().compacted_index().get(), self.applied().get() + 1);
+        while young - known > 1 {
+            let middle = known + (young - known) / 2;
+            match self.first_from(LogIndex(middle))? {
+                Some((index, proposed_ms)) if index.get() < young && proposed_ms <= unix_ms => {
+                    known = index.get();
+                    found = Some(index);
+                }
+                Some(_) | None => young = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// The first command in history at `from` or later that says when it was proposed, with that. Changes of the membership do not.
+    fn first_from(&self, from: LogIndex) -> Result<Option<(LogIndex, u64)>, StorageError> {
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
+        let mut next = from;
+        loop {
+            iter.seek(keys::history(next, 0));
+            let Some((key, value)) = iter.item() else {
+                iter.status()?;
+                return Ok(None);
+            };
+            let head = keys::parse_history(key).filter(|(_, position)| *position == 0);
+            let head = head.and_then(|(index, _)| Some((index, HistoryHead::decode(value)?.unix_ms)));
+            match head.ok_or_else(|| corrupt(HISTORY, key, "not the head of a command"))? {
+                (index, 0) => next = index.next(),
+                known => return Ok(Some(known)),
+            }
+        }
+    }
+}
