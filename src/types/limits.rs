@@ -187,6 +187,11 @@ pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
 /// Directories of which one living key is remembered, count.
 pub const ENTITY_WITNESSES_MAX: usize = 16_384;
 
+/// Decoded rows of the catalog that are remembered, bytes.
+pub const CATALOG_ROWS_CACHED_BYTES_MAX: u64 = 16 << 20;
+/// Lists of the checks of instances that are remembered, bytes.
+pub const CATALOG_LISTS_CACHED_BYTES_MAX: u64 = 4 << 20;
+
 /// Longest domain below which DNS is answered, bytes without the dot at its end: names below it need room, too.
 pub const DNS_DOMAIN_BYTES_MAX: usize = 100;
 /// Longest DNS packet that is sent over UDP, bytes: what passes every network in one piece. Also told to those who ask.

@@ -276,24 +276,23 @@ fn tables(changes: &Changes) -> Vec<CatalogTable> {
 /// higher one, and nobody else does.
 fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
     let mut moved = BTreeSet::new();
-    for event in events {
+    // Registrations come last, and what a subject is told of at last is there: nobody has to look.
+    for event in events.iter().rev() {
         if !moved.insert((event.topic, &event.key, table_of(event))) {
             continue;
         }
         let key = event.key.to_string();
+        let comes = event.op == CatalogOp::Register;
         let (mark, is_there, gone) = match event.topic {
             CatalogTopic::ServiceHealth => {
-                let is_there = txn.has_instances(&key)?;
+                let is_there = comes || txn.has_instances(&key)?;
                 (CatalogMark::Service(key), is_there, Some(CatalogMark::ServiceGone))
             }
             CatalogTopic::ServiceHealthConnect => {
-                let is_there = txn.is_in_mesh(&key)?;
+                let is_there = comes || txn.is_in_mesh(&key)?;
                 (CatalogMark::Connect(key), is_there, Some(CatalogMark::ConnectGone))
             }
-            CatalogTopic::Node => {
-                let is_there = txn.row::<Node>(key.as_bytes())?.is_some();
-                (CatalogMark::Node(key), is_there, Some(CatalogMark::NodeGone))
-            }
+            CatalogTopic::Node => (CatalogMark::Node(key), comes, Some(CatalogMark::NodeGone)),
             CatalogTopic::Table => {
                 let table = table_of(event).expect("invariant: the body of this topic is a table");
                 (CatalogMark::Table(table), true, None)

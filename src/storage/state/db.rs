@@ -14,6 +14,7 @@ use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, FlushOptions, ReadOptions, WriteBatch};
 
 use super::cache::KeyCache;
+use super::catalog::{ListCache, RowCache};
 use super::filter::{self, KeyFilter};
 use super::keys::Table;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
@@ -95,11 +96,13 @@ pub struct StateDb {
     pub(super) cache: KeyCache,
     /// The writer's.
     pub(super) registrations: Mutex<Registrations>,
+    pub(super) rows: RowCache,
+    pub(super) lists: ListCache,
     /// `None` if there is too much to make one.
     pub(super) filter: Option<KeyFilter>,
     /// What the last commit wrote.
     pub(super) head: RwLock<StateHead>,
-    /// Held by the writer from the first entry that it puts into the cache until its commit is the head.
+    /// Held by the writer from the first entry that it puts into the caches, or forgets, until its commit is the head.
     pub(super) committing: Mutex<()>,
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
@@ -134,6 +137,8 @@ impl StateDb {
             filter: make_filter(&db)?,
             cache: KeyCache::new(tuning.options.key_cache_bytes),
             registrations: Mutex::default(),
+            rows: RowCache::default(),
+            lists: ListCache::default(),
             head: RwLock::new(head),
             committing: Mutex::new(()),
             durable: Mutex::new(head.applied.map(|(_, index)| index)),
@@ -295,6 +300,15 @@ impl StateDb {
             && *self.head.read() == *seen
         {
             self.cache.insert(table, key, version, None);
+        }
+    }
+
+    /// The same for a list of the index.
+    pub(super) fn remember_list(&self, prefix: &[u8], entries: &Arc<[Bytes]>, seen: &StateHead) {
+        if let Some(_quiet) = self.committing.try_lock()
+            && *self.head.read() == *seen
+        {
+            self.lists.insert(prefix, seen.applied_index(), entries);
         }
     }
 

@@ -3,8 +3,11 @@
 //! Owns the trait that business rules are written against, so that a range has one meaning everywhere. Invariant: all
 //! answers of one reader come from one state.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use super::catalog::RowCache;
 use super::keys::{self, Table};
 use super::record::{HistoryRecord, StateHead, Version};
 use super::scan::VersionScan;
@@ -65,6 +68,22 @@ pub trait StateReader {
     /// If the disk failed.
     fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
 
+    /// As [`index_keys`](Self::index_keys), the first entry of each group: `end` gives what lies between the group of an entry and
+    /// the next one; `None` ends the list with the entry. It costs what it answers with, however large the groups are.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError>;
+
+    /// As [`index_keys`](Self::index_keys), all of them, for the checks of one instance or node: remembered, for this is asked of
+    /// every instance that anybody is told of.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn check_list(&self, prefix: &[u8]) -> Result<Arc<[Bytes]>, StorageError>;
+
     /// A log index that `meta` holds under `key`; zero if it holds none.
     ///
     /// # Errors
@@ -97,6 +116,9 @@ pub trait StateReader {
     ///
     /// If the disk failed.
     fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError>;
+
+    /// Where decoded rows are remembered, provided that what `version` names is committed.
+    fn row_cache(&self, version: &Version) -> Option<&RowCache>;
 
     /// The resource with a key, with what is known of its newest version.
     ///

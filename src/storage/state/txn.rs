@@ -6,13 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use super::catalog::{PendingCatalog, read_mark};
+use super::catalog::{PendingCatalog, RowCache, read_mark};
 use super::db::{AppliedState, Families, StateDb};
 use super::keys::{self, Table};
 use super::load;
@@ -247,12 +248,12 @@ impl<'db> WriteTxn<'db> {
         self.head.compaction = Some(point);
     }
 
-    /// Names the store's lineage.
     /// Gives up what history has below `floor`, which lies above the compaction point; keys have not changed in between.
     pub fn set_history_floor(&mut self, floor: LogIndex) {
         self.head.history_floor = floor;
     }
 
+    /// Names the store's lineage.
     pub fn set_epoch(&mut self, epoch: StoreEpoch) {
         self.head.epoch = Some(epoch);
     }
@@ -418,6 +419,7 @@ impl<'db> WriteTxn<'db> {
             }
         }
         for (entry, attached) in &self.index {
+            db.lists.forget(entry);
             match attached {
                 true => batch.put_cf(families.index, entry, b""),
                 false => batch.delete_cf(families.index, entry),
@@ -540,11 +542,41 @@ impl StateReader for WriteTxn<'_> {
         self.index_entries(prefix, after, limit)
     }
 
+    fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError> {
+        let mut found = Vec::new();
+        let mut after = Some(Vec::new());
+        while let Some(start) = after {
+            let Some(entry) = self.index_entries(prefix, &start, 1)?.pop() else { break };
+            after = end(&entry);
+            found.push(entry);
+        }
+        Ok(found)
+    }
+
+    fn check_list(&self, prefix: &[u8]) -> Result<Arc<[Bytes]>, StorageError> {
+        let mut pending = self.index.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+        if pending.next().is_some_and(|(entry, _)| entry.starts_with(prefix)) {
+            return Ok(self.index_entries(prefix, &[], usize::MAX)?.into());
+        }
+        // Nobody else commits: what is stored now is the newest.
+        let seen = self.base.applied_index();
+        if let Some(list) = self.db.lists.get(prefix, seen) {
+            return Ok(list);
+        }
+        let list = stored_entries(self.db, ReadOptions::default(), prefix, &[], usize::MAX)?.into();
+        self.db.lists.insert(prefix, seen, &list);
+        Ok(list)
+    }
+
     fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
         match self.catalog.marks.get(key) {
             Some(mark) => Ok(mark.unwrap_or(LogIndex::ZERO)),
             None => read_mark(key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref()),
         }
+    }
+
+    fn row_cache(&self, version: &Version) -> Option<&RowCache> {
+        (version.index <= self.base.applied_index()).then_some(&self.db.rows)
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

@@ -4,11 +4,12 @@
 //! right after the entry that its head names.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rocksdb::{ReadOptions, Snapshot};
 
-use super::catalog::read_mark;
+use super::catalog::{RowCache, read_mark};
 use super::db::{Families, StateDb, corrupt, decode_head};
 use super::keys::{self, Table};
 use super::load;
@@ -172,7 +173,6 @@ impl<'db> ReadView<'db> {
     ///
     /// If the disk failed, or history has a hole.
     pub fn history(&self, from: LogIndex, mut visit: impl FnMut(CommandHistory) -> bool) -> Result<(), StorageError> {
-        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         let floor = self.head.compacted_index();
         if from < floor
             && let Some(command) = self.kept_for_keys(from)?
@@ -180,6 +180,7 @@ impl<'db> ReadView<'db> {
         {
             return Ok(());
         }
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         iter.seek(keys::history(from.max(floor), 0));
         while let Some((key, value)) = iter.item() {
             let (index, head) = match keys::parse_history(key) {
@@ -211,7 +212,6 @@ impl<'db> ReadView<'db> {
         iter.status()?;
         Ok(())
     }
-}
 
     /// What the command of the compaction point did to keys, if it lies below what is left of the rest and not before `from`.
     fn kept_for_keys(&self, from: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
@@ -240,6 +240,7 @@ impl<'db> ReadView<'db> {
         iter.status()?;
         Ok(kept)
     }
+}
 
 impl StateReader for ReadView<'_> {
     fn head(&self) -> &StateHead {
@@ -254,8 +255,37 @@ impl StateReader for ReadView<'_> {
         stored_entries(self.db, self.options(), prefix, after, limit)
     }
 
+    fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError> {
+        let mut options = self.options();
+        options.set_iterate_upper_bound(keys::prefix_end(prefix));
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.index, options);
+        let mut found = Vec::new();
+        let mut next = Some(prefix.to_vec());
+        while let Some(start) = next {
+            iter.seek(start);
+            let Some(entry) = iter.key().and_then(|key| key.strip_prefix(prefix)) else { break };
+            next = end(entry).map(|after| [prefix, &after[..]].concat());
+            found.push(Bytes::copy_from_slice(entry));
+        }
+        iter.status()?;
+        Ok(found)
+    }
+
+    fn check_list(&self, prefix: &[u8]) -> Result<Arc<[Bytes]>, StorageError> {
+        if let Some(list) = self.db.lists.get(prefix, self.applied()) {
+            return Ok(list);
+        }
+        let list = stored_entries(self.db, self.options(), prefix, &[], usize::MAX)?.into();
+        self.db.remember_list(prefix, &list, &self.head);
+        Ok(list)
+    }
+
     fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
         read_mark(key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
+    }
+
+    fn row_cache(&self, _version: &Version) -> Option<&RowCache> {
+        Some(&self.db.rows)
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

@@ -302,3 +302,31 @@ fn a_full_store_takes_no_registration_but_lets_go() {
     assert_eq!(store.deregister("n1", Deregistered::Node).unwrap(), ["H/web - n1/web", "L/web -"]);
     assert_eq!(store.view(|view| view.head().live_bytes), 0);
 }
+
+#[test]
+fn a_view_keeps_its_checks_whatever_is_remembered_since() {
+    let mut store = Store::new();
+    store.register(on("n1", typical("web"))).unwrap();
+    store.register(checks("n1", [check("c1", "web"), check("alive", "")])).unwrap();
+    let db = store.bed.store.current();
+    let ids = |view: &ReadView<'_>| -> Vec<String> {
+        let found = view.instances("web").unwrap().value;
+        found[0].checks.iter().map(|check| format!("{}={}", check.id, check.status.as_str())).collect()
+    };
+    let first = db.view().unwrap();
+    store.register(checks("n1", [check("c2", "web"), Check { output: "x".to_owned(), ..check("c1", "web") }])).unwrap();
+    let second = db.view().unwrap();
+    store.deregister("n1", Deregistered::Check("alive".to_owned())).unwrap();
+    let third = db.view().unwrap();
+    // Whoever asks first, and whatever the others have had remembered by then.
+    for order in [[&first, &second, &third], [&third, &second, &first], [&second, &first, &third]] {
+        for view in order {
+            let wanted: &[&str] = match view.applied() {
+                at if at == first.applied() => &["alive=passing", "c1=passing"],
+                at if at == second.applied() => &["alive=passing", "c1=passing", "c2=passing"],
+                _ => &["c1=passing", "c2=passing"],
+            };
+            assert_eq!(ids(view), wanted, "at {}", view.applied());
+        }
+    }
+}

@@ -15,7 +15,7 @@ use super::super::options::HISTORY;
 use super::super::reader::StateReader;
 use super::super::view::{CommandHistory, ReadView};
 use super::keys;
-use super::reads::row_at;
+use super::reads::CatalogReader;
 use super::row::CatalogRow;
 use crate::codec::catalog::{RecordedBody, decode_events, encode_events};
 use crate::storage::StorageError;
@@ -97,6 +97,6 @@ impl Rows<'_, '_> {
 
     fn read<R: CatalogRow>(&self, key: &[u8]) -> Result<Option<Arc<R>>, StorageError> {
         let Some(version) = self.view.lookup(R::TABLE, key, self.at)? else { return Ok(None) };
-        Ok(Some(row_at::<R>(&self.view.load_one(&version)?, version.index)?))
+        Ok(self.view.rows_of(std::slice::from_ref(&version))?.pop())
     }
 }

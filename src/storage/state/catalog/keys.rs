@@ -116,6 +116,14 @@ pub(super) fn checks_of(node: &str, service_id: &str) -> Vec<u8> {
     out
 }
 
+/// What an entry of [`checks_of`] begins with; `None` for any other entry.
+pub(super) fn list_of_check(entry: &[u8]) -> Option<&[u8]> {
+    let rest = entry.strip_prefix(&[SERVICE_CHECK])?;
+    let (_, rest) = unescape_terminated(rest)?;
+    let (_, id) = unescape_terminated(rest)?;
+    Some(&entry[..entry.len() - id.len()])
+}
+
 /// Reads the id of the check out of what follows [`checks_on`].
 pub(super) fn split_check(entry: &[u8]) -> Option<&str> {
     let (_, id) = unescape_terminated(entry)?;
@@ -235,6 +243,10 @@ mod tests {
         fn a_look_up_goes_on_right_after_a_group(
             one in name(), other in name(), tag in prop::option::of(name()), rest in name(),
         ) {
+            let checks = checks_of(&one, &other);
+            let (check, another) = ([&checks[..], rest.as_bytes()].concat(), [&services_of(&one)[..], b"x"].concat());
+            prop_assert_eq!(list_of_check(&check), Some(&checks[..]));
+            prop_assert_eq!(list_of_check(&another), None);
             let group = name_and_tag(&one, tag.as_deref());
             let after = after_group(&group);
             let inside = [&group[..], rest.as_bytes()].concat();

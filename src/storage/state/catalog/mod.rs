@@ -3,6 +3,7 @@
 //! Owns what is kept up with every write of a row. Knows no rule about when something may be written. Invariant: the secondary
 //! indexes say what the live rows say, at every applied index.
 
+mod cache;
 mod events;
 mod keys;
 mod reads;
@@ -22,6 +23,7 @@ use crate::storage::StorageError;
 use crate::types::catalog::{CatalogEvent, CatalogMark};
 use crate::types::{ChangeKind, KeyValue, LogIndex};
 
+pub(super) use cache::{ListCache, RowCache};
 pub use keys::{node as node_key, on_node as on_node_key};
 pub use reads::CatalogReader;
 pub use row::{CatalogRow, StoredRow, mesh_name};
@@ -100,13 +102,9 @@ impl WriteTxn<'_> {
     }
 
     fn replace_entries(&mut self, before: Vec<Vec<u8>>, after: Vec<Vec<u8>>) {
-        let after: BTreeSet<Vec<u8>> = after.into_iter().collect();
-        for entry in before {
-            if !after.contains(&entry) {
-                self.index.insert(entry, false);
-            }
-        }
-        self.index.extend(after.into_iter().map(|entry| (entry, true)));
+        let (before, after) = (BTreeSet::from_iter(before), BTreeSet::from_iter(after));
+        self.index.extend(before.difference(&after).map(|entry| (entry.clone(), false)));
+        self.index.extend(after.difference(&before).map(|entry| (entry.clone(), true)));
     }
 
     /// Moves a query index to `index`, or with `None` forgets it.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::super::db::corrupt;
 use super::super::options::{HISTORY, INDEX};
 use super::super::reader::{NEWEST, StateReader};
-use super::super::record::HistoryRecord;
+use super::super::record::{HistoryRecord, Version};
 use super::keys;
 use super::row::{CatalogRow, StoredRow};
 use crate::storage::StorageError;
@@ -35,7 +35,8 @@ pub trait CatalogReader: StateReader {
     /// A row with what is known of its newest version.
     fn row<R: CatalogRow>(&self, key: &[u8]) -> Result<Option<StoredRow<R>>, StorageError> {
         let Some(version) = self.lookup(R::TABLE, key, NEWEST)? else { return Ok(None) };
-        Ok(Some(StoredRow { version, row: row_at(&self.load_one(&version)?, version.index)? }))
+        let row = self.rows_of(std::slice::from_ref(&version))?.remove(0);
+        Ok(Some(StoredRow { version, row }))
     }
 
     /// Rows that a secondary index names, in the order of `keys`.
@@ -45,8 +46,29 @@ pub trait CatalogReader: StateReader {
             let version = self.lookup(R::TABLE, key, NEWEST)?;
             versions.push(version.ok_or_else(|| corrupt(INDEX, key, "names a row of the catalog that is not there"))?);
         }
-        let records = self.load(&versions)?;
-        records.iter().zip(&versions).map(|(record, version)| row_at(record, version.index)).collect()
+        self.rows_of(&versions)
+    }
+
+    /// The rows that versions point to, in their order: those that are remembered, and the others from disk.
+    fn rows_of<R: CatalogRow>(&self, versions: &[Version]) -> Result<Vec<Arc<R>>, StorageError> {
+        let remembered = |version: &Version| self.row_cache(version)?.get::<R>(version);
+        let found: Vec<Option<Arc<R>>> = versions.iter().map(remembered).collect();
+        let missing: Vec<Version> =
+            versions.iter().zip(&found).filter(|(_, row)| row.is_none()).map(|(version, _)| *version).collect();
+        if missing.is_empty() {
+            return Ok(found.into_iter().flatten().collect());
+        }
+        let records = self.load(&missing)?;
+        let mut read = records.iter().zip(&missing).map(|(record, version)| {
+            let row = row_at(record, version.index)?;
+            if let Some(cache) = self.row_cache(version) {
+                cache.insert(version, &row);
+            }
+            Ok(row)
+        });
+        let next =
+            |row: Option<Arc<R>>| row.map(Ok).or_else(|| read.next()).expect("invariant: one record per version");
+        found.into_iter().map(next).collect()
     }
 
     /// Every row of a table.
@@ -57,8 +79,7 @@ pub trait CatalogReader: StateReader {
             versions.push(version);
         }
         drop(scan);
-        let records = self.load(&versions)?;
-        records.iter().zip(&versions).map(|(record, version)| row_at(record, version.index)).collect()
+        self.rows_of(&versions)
     }
 
     /// Every node.
@@ -129,15 +150,19 @@ pub trait CatalogReader: StateReader {
 
     /// Keys of the checks on a node: all of them, or those of one instance, or with an empty id those of the node itself.
     fn check_keys(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Bytes>, StorageError> {
-        let (prefix, is_all) = match service_id {
-            Some(id) => (keys::checks_of(node, id), false),
-            None => (keys::checks_on(node), true),
-        };
-        let key = |entry: &Bytes| {
-            let id = if is_all { keys::split_check(entry) } else { std::str::from_utf8(entry).ok() };
+        let key = |entry: &Bytes, id: Option<&str>| {
             Ok(keys::on_node(node, id.ok_or_else(|| corrupt(INDEX, entry, "not a check on a node"))?))
         };
-        self.index_keys(&prefix, &[], usize::MAX)?.iter().map(key).collect()
+        match service_id {
+            Some(id) => {
+                let list = self.check_list(&keys::checks_of(node, id))?;
+                list.iter().map(|entry| key(entry, std::str::from_utf8(entry).ok())).collect()
+            }
+            None => {
+                let entries = self.index_keys(&keys::checks_on(node), &[], usize::MAX)?;
+                entries.iter().map(|entry| key(entry, keys::split_check(entry))).collect()
+            }
+        }
     }
 
     /// A check on a node.
@@ -266,12 +291,14 @@ pub trait CatalogReader: StateReader {
     fn service_names(&self) -> Result<Indexed<Vec<ServiceName>>, StorageError> {
         let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Services))?;
         let mut names: Vec<ServiceName> = Vec::new();
-        let mut after = Vec::new();
+        let end = |entry: &[u8]| {
+            let (_, _, len) = keys::split_name_and_tag(entry)?;
+            Some(keys::after_group(&entry[..len]))
+        };
         // From one name and tag to the next, however many instances have them.
-        while let Some(entry) = self.index_keys(keys::ALL_NAMES, &after, 1)?.first() {
-            let read = keys::split_name_and_tag(entry);
-            let (name, tag, len) = read.ok_or_else(|| corrupt(INDEX, entry, "not the name of a service"))?;
-            after = keys::after_group(&entry[..len]);
+        for entry in self.index_groups(keys::ALL_NAMES, &end)? {
+            let read = keys::split_name_and_tag(&entry);
+            let (name, tag, _) = read.ok_or_else(|| corrupt(INDEX, &entry, "not the name of a service"))?;
             match names.last_mut().filter(|last| last.name == name) {
                 Some(last) => last.tags.extend(tag),
                 None => names.push(ServiceName { name, tags: tag.into_iter().collect() }),

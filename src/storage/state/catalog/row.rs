@@ -14,7 +14,7 @@ use crate::types::LogIndex;
 use crate::types::catalog::{Check, Node, Service, ServiceKind, TerminatingGateway};
 
 /// A row of the catalog.
-pub trait CatalogRow: Clone + PartialEq {
+pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// Where it is stored.
     const TABLE: Table;
 
