@@ -38,7 +38,8 @@ impl Clock {
         value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
     }
 
-    fn nanos_at(self, at: Instant) -> u64 {
+    /// Nanoseconds until `at`.
+    pub(super) fn nanos_at(self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).expect("a run ends within 500 years")
     }
 }

@@ -79,6 +79,8 @@ pub(super) enum Method {
     Watch,
     /// `Watcher.Watch`
     Follow,
+    /// `StateChangeSubscription.Subscribe`
+    Subscribe,
     /// `Lease.LeaseGrant`
     LeaseGrant,
     /// `Lease.LeaseKeepAlive`, a stream of one request
@@ -92,12 +94,13 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Put,
         Self::Range,
         Self::Txn,
         Self::Watch,
         Self::Follow,
+        Self::Subscribe,
         Self::LeaseGrant,
         Self::LeaseKeepAlive,
         Self::ResourceWrite,
@@ -112,6 +115,7 @@ impl Method {
             Self::Txn => "txn",
             Self::Watch => "watch",
             Self::Follow => "follow",
+            Self::Subscribe => "subscribe",
             Self::LeaseGrant => "grant",
             Self::LeaseKeepAlive => "keep-alive",
             Self::ResourceWrite => "write",
@@ -125,6 +129,7 @@ impl Method {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
             Self::Follow => "/google.watcher.v1.Watcher/Watch",
+            Self::Subscribe => "/subscribe.StateChangeSubscription/Subscribe",
             Self::Watch => "/etcdserverpb.Watch/Watch",
             Self::LeaseGrant => "/etcdserverpb.Lease/LeaseGrant",
             Self::LeaseKeepAlive => "/etcdserverpb.Lease/LeaseKeepAlive",

@@ -1,4 +1,4 @@
-//! Who is registered, and the writes: Consul's HTTP API over HTTP/2.
+//! Who is registered, and the changes of health: Consul's HTTP API over HTTP/2.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,6 +12,7 @@ use tonic::body::Body;
 use tonic::transport::Channel;
 use tower::{Service, ServiceExt};
 
+use super::super::clock::Clock;
 use crate::cli::error::CliError;
 use crate::client::channel;
 
@@ -24,13 +25,12 @@ pub(super) struct Catalog {
     prefix: String,
     instances: usize,
     services: usize,
-    /// What times are counted from.
-    origin: Instant,
+    clock: Clock,
 }
 
 impl Catalog {
-    pub(super) fn new(prefix: &str, instances: usize, services: usize) -> Self {
-        Self { prefix: prefix.to_owned(), instances, services, origin: Instant::now() }
+    pub(super) fn new(prefix: &str, instances: usize, services: usize, clock: Clock) -> Self {
+        Self { prefix: prefix.to_owned(), instances, services, clock }
     }
 
     pub(super) fn services(&self) -> usize {
@@ -42,7 +42,7 @@ impl Catalog {
     }
 
     pub(super) fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
+        self.clock.nanos()
     }
 
     fn node(&self, instance: usize) -> Value {
@@ -129,30 +129,6 @@ impl Load {
         Ok(self.catalog.instances as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Changes health without a pause; gives changes a second.
-    pub(super) async fn as_fast_as_possible(&self, duration: Duration) -> Result<f64, CliError> {
-        let began = Instant::now();
-        let mut writers = JoinSet::new();
-        for writer in 0..self.clients {
-            let (catalog, turn) = (Arc::clone(&self.catalog), Arc::clone(&self.turn));
-            let mut channel = self.channels[writer % self.channels.len()].clone();
-            writers.spawn(async move {
-                let mut done = 0_u64;
-                while began.elapsed() < duration {
-                    let turn = turn.fetch_add(1, Ordering::Relaxed);
-                    register(&mut channel, &catalog.change(instance(turn, &catalog), turn, 0)).await?;
-                    done += 1;
-                }
-                Ok::<u64, String>(done)
-            });
-        }
-        let mut done = 0;
-        for writer in writers.join_all().await {
-            done += writer.map_err(CliError::Finding)?;
-        }
-        Ok(done as f64 / began.elapsed().as_secs_f64())
-    }
-
     /// Changes health so often a second, whether or not the ones before are answered.
     pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<Steady, CliError> {
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
@@ -161,7 +137,7 @@ impl Load {
         for number in 0..total {
             let due = began + Duration::from_secs_f64(number as f64 / rate as f64);
             tokio::time::sleep_until(due.into()).await;
-            let due_ns = due.saturating_duration_since(self.catalog.origin).as_nanos() as u64;
+            let due_ns = self.catalog.clock.nanos_at(due);
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
             let catalog = Arc::clone(&self.catalog);
             let mut channel = self.channels[number as usize % self.channels.len()].clone();

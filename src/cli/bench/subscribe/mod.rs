@@ -1,32 +1,36 @@
 //! `headwater bench subscribe`: many subscriptions to the service catalog, and changes of health that reach them.
 //!
 //! Instances are registered by Consul's HTTP API and followed by Subscribe, as clients do it. A change carries the time at which
-//! it was due, in the output of its check, so every delivery tells its own latency. Invariant: every acknowledged change must
-//! reach every subscription of its service once; what is missing is a failure.
+//! it was due, in the output of its check, so every delivery tells its own latency. What the machine can write meanwhile is
+//! measured with keys, which nobody follows. Invariant: every acknowledged change must reach every subscription of its service
+//! once; what is missing is a failure.
 
 mod catalog;
 mod report;
 mod streams;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use hdrhistogram::Histogram;
+use tokio::runtime::Runtime;
 
-use super::cpu::resident_bytes;
+use super::clock::Clock;
+use super::cpu::{Sample, resident_bytes};
+use super::drive::{self, Plan, Stop};
 use super::report::Latency;
+use super::workload::{Keys, Kind, Workload};
 use crate::cli::ClientArgs;
 use crate::cli::error::CliError;
-use catalog::{Catalog, Load};
+use catalog::{Catalog, Load, Steady};
 use report::Report;
 use streams::Streams;
 
 /// Measures how fast changes of health reach subscribers, what subscriptions cost, and how fast they come back.
 ///
-/// Registers instances, then measures in turn: a fresh subscription; writes without subscriptions; all subscriptions at once;
-/// changes at --rate and how long they take to arrive; writes with subscriptions; all subscriptions at once again, after their
-/// connections were cut.
+/// Registers instances, then measures in turn: a fresh subscription; writes of keys alone; changes of health at --rate alone;
+/// both; then opens all subscriptions at once and measures the changes and both again, with how long changes take to arrive;
+/// and all subscriptions at once again, after their connections were cut.
 #[derive(Clone, Debug, Args)]
 pub(in crate::cli::bench) struct SubscribeArgs {
     /// Instances that are registered
@@ -41,10 +45,10 @@ pub(in crate::cli::bench) struct SubscribeArgs {
     /// Changes of health a second
     #[arg(long, default_value_t = 500, value_name = "NUMBER")]
     rate: u64,
-    /// How long each of the three measurements with writes takes
+    /// How long each of the five measurements takes
     #[arg(long, default_value = "10s", value_parser = crate::cli::parse_duration, value_name = "DURATION")]
     duration: Duration,
-    /// Writes under way at once
+    /// Writes of keys under way at once
     #[arg(long, default_value_t = 64, value_name = "NUMBER")]
     clients: usize,
     /// Connections that carry the streams, spread over the endpoints [default: one for every 100 streams]
@@ -59,19 +63,21 @@ pub(in crate::cli::bench) struct SubscribeArgs {
     /// The instances are there already
     #[arg(long)]
     no_fill: bool,
-    /// Servers whose memory is reported
+    /// Servers whose processor time and memory are reported
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pids: Vec<u32>,
 }
 
 /// Streams on one connection, unless the user chooses.
 const STREAMS_PER_CONN: usize = 100;
-/// Longest wait for what must arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest latency that is told apart from longer ones, microseconds.
-const LATENCY_US_MAX: u64 = 600_000_000;
 /// Pause before memory is read: allocators give back and take what they like meanwhile.
 const SETTLE: Duration = Duration::from_secs(2);
+/// Keys that are written, their length, and that of their values, bytes.
+const KEYS: u64 = 10_000;
+const KEY_BYTES: usize = 32;
+const VALUE_BYTES: usize = 256;
+/// Connections of the writers.
+const WRITER_CONNS_MAX: usize = 8;
 
 pub(super) fn run(args: SubscribeArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
     let above_zero = [
@@ -88,8 +94,17 @@ pub(super) fn run(args: SubscribeArgs, endpoints: Arc<[String]>, client: &Client
     if args.services > args.instances {
         return Err(CliError::Usage("--services must be at most --instances, or some have none".to_owned()));
     }
+    let keys = Keys::new(&format!("{}/", args.prefix), KEY_BYTES.max(args.prefix.len() + 8), KEYS);
+    let keys = keys.map_err(CliError::Usage)?;
+    let catalog = Arc::new(Catalog::new(&args.prefix, args.instances, args.services, Clock::start()));
+    // Changes are sent from this thread, keys and streams have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
-    let report = runtime.block_on(measure(args, &endpoints))?;
+    let load = {
+        let _within = runtime.enter();
+        Load::new(Arc::clone(&catalog), &endpoints, args.clients)?
+    };
+    let writes = Writes { endpoints: Arc::clone(&endpoints), keys, clients: args.clients, timeout: client.timeout };
+    let report = Run { args, endpoints, catalog, load, writes, runtime }.measure()?;
     report.print(client.write_out)?;
     match report.missing {
         0 => Ok(()),
@@ -97,65 +112,144 @@ pub(super) fn run(args: SubscribeArgs, endpoints: Arc<[String]>, client: &Client
     }
 }
 
-async fn measure(args: SubscribeArgs, endpoints: &[String]) -> Result<Report, CliError> {
-    let catalog = Arc::new(Catalog::new(&args.prefix, args.instances, args.services));
-    let load = Load::new(Arc::clone(&catalog), endpoints, args.clients)?;
-    let filled = if args.no_fill { None } else { Some(load.fill().await?) };
-    let conns = args.conns.unwrap_or_else(|| args.subscriptions.div_ceil(STREAMS_PER_CONN)).max(endpoints.len());
+struct Run {
+    args: SubscribeArgs,
+    endpoints: Arc<[String]>,
+    catalog: Arc<Catalog>,
+    load: Load,
+    writes: Writes,
+    runtime: Runtime,
+}
 
-    let mut fresh = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(CliError::other)?;
-    let probe = Streams::connect(Arc::clone(&catalog), endpoints, endpoints.len())?;
-    for number in 0..args.probes {
-        let took = probe.probe(number, PATIENCE).await?;
-        fresh.saturating_record(took.as_micros() as u64);
+/// Writes of keys.
+struct Writes {
+    endpoints: Arc<[String]>,
+    keys: Keys,
+    clients: usize,
+    timeout: Duration,
+}
+
+impl Writes {
+    /// Writes as fast as it goes; how many a second.
+    fn run(&self, stop: Stop, sequential: bool) -> Result<f64, CliError> {
+        let outcome = drive::run(Plan {
+            endpoints: Arc::clone(&self.endpoints),
+            workload: Workload {
+                kind: Kind::Put,
+                keys: self.keys.clone(),
+                value: vec![b'x'; VALUE_BYTES].into(),
+                clock: None,
+                serializable: false,
+                sequential,
+                leases: Arc::default(),
+            },
+            clients: self.clients,
+            conns: self.clients.min(WRITER_CONNS_MAX),
+            threads: 1,
+            stop,
+            rate: 0,
+            seed: 1,
+            timeout: self.timeout,
+            progress: None,
+            ledger: None,
+        })?;
+        match outcome.failed() {
+            0 => Ok(outcome.succeeded() as f64 / outcome.elapsed.as_secs_f64()),
+            failed => Err(CliError::Finding(format!("{failed} writes failed: {}", outcome.reasons()))),
+        }
     }
-    let alone = load.as_fast_as_possible(args.duration).await?;
+}
 
-    let memory = |pids: &[u32]| -> Result<Vec<u64>, CliError> {
-        pids.iter().map(|pid| resident_bytes(*pid).map_err(CliError::Finding)).collect()
-    };
-    tokio::time::sleep(SETTLE).await;
-    let before = memory(&args.pids)?;
-    let mut streams = Streams::connect(Arc::clone(&catalog), endpoints, conns)?;
-    let began = Instant::now();
-    streams.open(args.subscriptions, PATIENCE).await?;
-    let first_storm = began.elapsed();
-    tokio::time::sleep(SETTLE).await;
-    let idle = memory(&args.pids)?;
+/// Changes of health, with what they cost the servers.
+struct Changes {
+    done: Steady,
+    /// Microseconds of processor time a change, all servers together.
+    cpu_us: f64,
+}
 
-    streams.begin_counting();
-    let steady = load.at_rate(args.rate, args.duration).await?;
-    let expected = steady.changed.iter().map(|service| streams.of_service(*service)).sum();
-    let missing = streams.wait_delivered(expected, PATIENCE).await;
-    let delivery = streams.end_counting();
-    let accompanied = load.as_fast_as_possible(args.duration).await?;
+impl Run {
+    fn measure(self) -> Result<Report, CliError> {
+        let Self { args, endpoints, catalog, .. } = &self;
+        let filled = if args.no_fill { None } else { Some(self.runtime.block_on(self.load.fill())?) };
+        self.writes.run(Stop::After(KEYS), true)?;
+        let conns = args.conns.unwrap_or_else(|| args.subscriptions.div_ceil(STREAMS_PER_CONN)).max(endpoints.len());
 
-    streams.close().await;
-    let mut streams = Streams::connect(Arc::clone(&catalog), endpoints, conns)?;
-    let began = Instant::now();
-    streams.open(args.subscriptions, PATIENCE).await?;
-    let second_storm = began.elapsed();
+        let fresh = streams::probe(catalog, endpoints, args.probes)?;
+        let writes_alone = self.writes.run(Stop::At(args.duration), false)?;
+        let changes_alone = self.change()?;
+        let (writes_with_changes, _) = self.write_and_change()?;
 
-    let subscriptions = args.subscriptions as u64;
-    let bytes_per_subscription =
-        before.iter().zip(&idle).map(|(before, idle)| idle.saturating_sub(*before)).sum::<u64>();
-    Ok(Report {
-        instances: args.instances,
-        services: args.services,
-        subscriptions: args.subscriptions,
-        conns,
-        rate: args.rate,
-        registrations_per_second: filled,
-        fresh: Latency::of(&fresh),
-        delivery: Latency::of(&delivery),
-        delivered: delivery.len(),
-        missing,
-        changes_failed: steady.failed,
-        writes_per_second_alone: alone,
-        writes_per_second_with_subscriptions: accompanied,
-        all_live_ms: first_storm.as_millis() as u64,
-        all_live_again_ms: second_storm.as_millis() as u64,
-        resident_bytes: idle,
-        bytes_per_subscription: (!args.pids.is_empty()).then(|| bytes_per_subscription / subscriptions),
-    })
+        std::thread::sleep(SETTLE);
+        let before = self.memory()?;
+        let (streams, first_storm) = Streams::open(catalog, endpoints, conns, args.subscriptions)?;
+        std::thread::sleep(SETTLE);
+        let idle = self.memory()?;
+
+        streams.begin_counting();
+        let changes = self.change()?;
+        let (delivery, missing) = streams.end_counting(expected(&streams, &changes.done))?;
+        streams.begin_counting();
+        let (writes_with_subscriptions, busy) = self.write_and_change()?;
+        let (delivery_busy, missing_busy) = streams.end_counting(expected(&streams, &busy))?;
+
+        streams.close()?;
+        let (streams, second_storm) = Streams::open(catalog, endpoints, conns, args.subscriptions)?;
+        streams.close()?;
+
+        let bytes: u64 = before.iter().zip(&idle).map(|(before, idle)| idle.saturating_sub(*before)).sum();
+        let measured = !args.pids.is_empty();
+        Ok(Report {
+            instances: args.instances,
+            services: args.services,
+            subscriptions: args.subscriptions,
+            conns,
+            rate: args.rate,
+            registrations_per_second: filled,
+            fresh: Latency::of(&fresh),
+            delivery: Latency::of(&delivery),
+            delivery_beside_writes: Latency::of(&delivery_busy),
+            delivered: delivery.len() + delivery_busy.len(),
+            missing: missing + missing_busy,
+            changes_failed: changes_alone.done.failed + changes.done.failed + busy.failed,
+            writes_per_second_alone: writes_alone,
+            writes_per_second_with_changes: writes_with_changes,
+            writes_per_second_with_subscriptions: writes_with_subscriptions,
+            cpu_us_per_change: measured.then_some(changes_alone.cpu_us),
+            cpu_us_per_change_with_subscriptions: measured.then_some(changes.cpu_us),
+            all_live_ms: first_storm.as_millis() as u64,
+            all_live_again_ms: second_storm.as_millis() as u64,
+            resident_bytes: idle,
+            bytes_per_subscription: measured.then(|| bytes / args.subscriptions as u64),
+        })
+    }
+
+    /// Changes health at the rate.
+    fn change(&self) -> Result<Changes, CliError> {
+        let before = Sample::take(&self.args.pids).map_err(CliError::Usage)?;
+        let done = self.runtime.block_on(self.load.at_rate(self.args.rate, self.args.duration))?;
+        let spent = before.until_now().map_err(CliError::Finding)?;
+        let seconds: f64 = spent.servers.iter().map(|server| server.cpu_seconds).sum();
+        let cpu_us = seconds * 1e6 / done.changed.len().max(1) as f64;
+        Ok(Changes { done, cpu_us })
+    }
+
+    /// Writes keys as fast as it goes, beside changes of health; how many keys a second.
+    fn write_and_change(&self) -> Result<(f64, Steady), CliError> {
+        std::thread::scope(|scope| {
+            let (writes, stop) = (&self.writes, Stop::At(self.args.duration));
+            let writes = scope.spawn(move || writes.run(stop, false));
+            let changes = self.runtime.block_on(self.load.at_rate(self.args.rate, self.args.duration));
+            let writes = writes.join().map_err(|_| CliError::Finding("the writers' thread panicked".to_owned()))?;
+            Ok((writes?, changes?))
+        })
+    }
+
+    fn memory(&self) -> Result<Vec<u64>, CliError> {
+        self.args.pids.iter().map(|pid| resident_bytes(*pid).map_err(CliError::Finding)).collect()
+    }
+}
+
+/// How many deliveries the changes that were acknowledged must come to.
+fn expected(streams: &Streams, changes: &Steady) -> u64 {
+    changes.changed.iter().map(|service| streams.of_service(*service)).sum()
 }

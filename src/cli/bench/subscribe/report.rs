@@ -22,11 +22,21 @@ pub(super) struct Report {
     pub(super) fresh: Latency,
     /// From the time at which a change was due until it was read, microseconds.
     pub(super) delivery: Latency,
+    /// The same while keys are written as fast as it goes.
+    pub(super) delivery_beside_writes: Latency,
+    /// All of both.
     pub(super) delivered: u64,
     pub(super) missing: u64,
     pub(super) changes_failed: u64,
+    /// Of keys: without anything else, beside the changes, and beside the changes with all subscriptions.
     pub(super) writes_per_second_alone: f64,
+    pub(super) writes_per_second_with_changes: f64,
     pub(super) writes_per_second_with_subscriptions: f64,
+    /// Processor time of all servers, microseconds, while nothing else is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_us_per_change: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_us_per_change_with_subscriptions: Option<f64>,
     pub(super) all_live_ms: u64,
     pub(super) all_live_again_ms: u64,
     /// With all subscriptions idle, server by server.
@@ -44,8 +54,9 @@ impl Report {
         }
     }
 
-    fn fall_percent(&self) -> f64 {
-        100.0 * (1.0 - self.writes_per_second_with_subscriptions / self.writes_per_second_alone)
+    /// How much smaller a number is than the writes alone, percent.
+    fn fall_percent(&self, writes: f64) -> f64 {
+        100.0 * (1.0 - writes / self.writes_per_second_alone)
     }
 
     fn print_text(&self, out: &mut impl Write) -> Result<(), CliError> {
@@ -64,11 +75,25 @@ impl Report {
         )?;
         writeln!(
             out,
-            "  writes: {:.0}/s alone, {:.0}/s with the subscriptions: {:.1} % fewer",
+            "  writes of keys: {:.0}/s alone, {:.0}/s beside the changes, {:.0}/s with the subscriptions as well: {:.1} % fewer,",
             self.writes_per_second_alone,
+            self.writes_per_second_with_changes,
             self.writes_per_second_with_subscriptions,
-            self.fall_percent()
+            self.fall_percent(self.writes_per_second_with_subscriptions)
         )?;
+        writeln!(
+            out,
+            "    {:.1} % if the changes, which are writes, are counted, {:.1} % of it for the subscriptions",
+            self.fall_percent(self.writes_per_second_with_subscriptions + *rate as f64),
+            100.0 * (self.writes_per_second_with_changes - self.writes_per_second_with_subscriptions)
+                / self.writes_per_second_alone
+        )?;
+        if let (Some(alone), Some(subscribed)) = (self.cpu_us_per_change, self.cpu_us_per_change_with_subscriptions) {
+            writeln!(
+                out,
+                "  a change takes the servers {alone:.0} us of processor time, {subscribed:.0} us with the subscriptions"
+            )?;
+        }
         writeln!(
             out,
             "  all live after {} ms, and after {} ms when they came back at once",
@@ -78,6 +103,7 @@ impl Report {
             let resident: Vec<_> = self.resident_bytes.iter().map(|bytes| human_bytes(*bytes)).collect();
             writeln!(out, "  memory: {} an idle subscription; {} resident", human_bytes(bytes), resident.join(", "))?;
         }
-        latency_table(out, [("fresh", &self.fresh), ("delivery", &self.delivery)].into_iter())
+        let deliveries = [("delivery", &self.delivery), ("delivery beside writes", &self.delivery_beside_writes)];
+        latency_table(out, [("fresh", &self.fresh)].into_iter().chain(deliveries))
     }
 }

@@ -1,183 +1,336 @@
-//! The subscribers: opened all at once, and counting what reaches them.
+//! The subscribers: one thread, few connections, events read by hand as far as they are counted.
+//!
+//! Invariant: what is counted was due while counting was on, and reached a subscriber whose state was complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use h2::RecvStream;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
 
-use super::LATENCY_US_MAX;
+use super::super::drive::new_histogram;
+use super::super::protobuf::{Fields, Malformed};
+use super::super::watch::Splitter;
+use super::super::wire::{self, Connection, Failure};
+use super::super::workload::{Method, frame};
 use super::catalog::Catalog;
 use crate::cli::error::CliError;
-use crate::client::{ServiceHealth, ViewTopic, channel};
-use crate::pb::subscribe::event::Payload;
-use crate::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
-use crate::pb::subscribe::{Event, ServiceHealthUpdate};
+use crate::client::{ServiceHealth, ViewTopic};
+
+/// Longest wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the threads look at each other.
+const POLL: Duration = Duration::from_millis(1);
 
 /// Subscribers on some connections. The one with number n is of the service n modulo their count.
 pub(super) struct Streams {
-    catalog: Arc<Catalog>,
-    channels: Vec<Channel>,
-    tasks: JoinSet<Result<(), Status>>,
-    opened: usize,
     shared: Arc<Shared>,
+    count: usize,
+    close: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
+/// What the threads share.
 struct Shared {
+    catalog: Arc<Catalog>,
     live: AtomicU64,
     delivered: AtomicU64,
     is_counting: AtomicBool,
     /// Microseconds from the time at which a change was due.
-    latency: Mutex<Option<Histogram<u64>>>,
-    progress: Notify,
+    latency: Mutex<Histogram<u64>>,
+    failed: Mutex<Option<String>>,
 }
 
 impl Streams {
-    pub(super) fn connect(catalog: Arc<Catalog>, endpoints: &[String], conns: usize) -> Result<Self, CliError> {
-        let channels = (0..conns).map(|number| channel(&endpoints[number % endpoints.len()]));
-        let channels = channels.collect::<Result<_, _>>().map_err(|error| CliError::Usage(error.to_string()))?;
-        Ok(Self { catalog, channels, tasks: JoinSet::new(), opened: 0, shared: Arc::default() })
-    }
-
-    async fn subscribe(&self, number: usize) -> Result<Streaming<Event>, Status> {
-        let request = ServiceHealth::of(&self.catalog.service(number)).request();
-        let channel = self.channels[number % self.channels.len()].clone();
-        Ok(StateChangeSubscriptionClient::new(channel).subscribe(request).await?.into_inner())
-    }
-
-    /// Subscribes once, and gives the time until the state was complete.
-    pub(super) async fn probe(&self, number: usize, patience: Duration) -> Result<Duration, CliError> {
+    /// Opens so many at once, and waits until the state of each is complete; how long that took.
+    pub(super) fn open(
+        catalog: &Arc<Catalog>,
+        endpoints: &Arc<[String]>,
+        conns: usize,
+        count: usize,
+    ) -> Result<(Self, Duration), CliError> {
+        let shared = Arc::new(Shared {
+            catalog: Arc::clone(catalog),
+            live: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            is_counting: AtomicBool::new(false),
+            latency: Mutex::new(new_histogram()),
+            failed: Mutex::new(None),
+        });
+        let (close, mut closed) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
         let began = Instant::now();
-        let complete = async {
-            let mut events = self.subscribe(number).await?;
-            snapshot(&mut events).await
-        };
-        match tokio::time::timeout(patience, complete).await {
-            Ok(Ok(())) => Ok(began.elapsed()),
-            Ok(Err(status)) => Err(CliError::Finding(format!("a subscription failed: {status}"))),
-            Err(_) => Err(CliError::Finding("a subscription was not live in time".to_owned())),
-        }
-    }
-
-    /// Opens so many at once, and waits until the state of each is complete.
-    pub(super) async fn open(&mut self, count: usize, patience: Duration) -> Result<(), CliError> {
-        for number in 0..count {
-            let request = ServiceHealth::of(&self.catalog.service(number)).request();
-            let channel = self.channels[number % self.channels.len()].clone();
-            let (catalog, shared) = (Arc::clone(&self.catalog), Arc::clone(&self.shared));
-            self.tasks.spawn(async move {
-                let mut events = StateChangeSubscriptionClient::new(channel).subscribe(request).await?.into_inner();
-                snapshot(&mut events).await?;
-                shared.live.fetch_add(1, Ordering::Relaxed);
-                shared.progress.notify_one();
-                while let Some(event) = events.message().await? {
-                    shared.count(&catalog, event);
-                }
-                Ok(())
-            });
-        }
-        self.opened = count;
-        let all_live = async {
-            loop {
-                let live = self.shared.live.load(Ordering::Relaxed);
-                if live >= count as u64 {
-                    return Ok(());
-                }
-                tokio::select! {
-                    () = self.shared.progress.notified() => {}
-                    Some(ended) = self.tasks.join_next() => {
-                        let why = match ended {
-                            Ok(Ok(())) => "the stream ended".to_owned(),
-                            Ok(Err(status)) => status.to_string(),
-                            Err(error) => error.to_string(),
-                        };
-                        return Err(CliError::Finding(format!("a subscription failed, {live} were live: {why}")));
+        let thread = std::thread::spawn({
+            let (shared, endpoints) = (Arc::clone(&shared), Arc::clone(endpoints));
+            move || {
+                LocalSet::new().block_on(&runtime, async {
+                    if let Err(why) = spawn_all(&shared, &endpoints, conns, count).await {
+                        *shared.failed.lock() = Some(why);
                     }
-                }
+                    // Whoever drops the sender is done as well.
+                    let _over = closed.wait_for(|closed| *closed).await.is_ok();
+                });
             }
-        };
-        let live = tokio::time::timeout(patience, all_live).await;
-        live.map_err(|_| CliError::Finding(format!("not all of {count} subscriptions were live in time")))?
+        });
+        let streams = Self { shared, count, close, thread: Some(thread) };
+        streams.wait("every subscription is live", |shared| &shared.live, count as u64)?;
+        Ok((streams, began.elapsed()))
     }
 
     /// How many subscribe to a service.
     pub(super) fn of_service(&self, service: usize) -> u64 {
-        let services = self.catalog.services();
-        (self.opened / services + usize::from(service < self.opened % services)) as u64
+        let services = self.shared.catalog.services();
+        (self.count / services + usize::from(service < self.count % services)) as u64
     }
 
     pub(super) fn begin_counting(&self) {
-        *self.shared.latency.lock() = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).ok();
+        *self.shared.latency.lock() = new_histogram();
         self.shared.delivered.store(0, Ordering::Relaxed);
         self.shared.is_counting.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until so many changes were delivered; gives how many are missing.
-    pub(super) async fn wait_delivered(&self, expected: u64, patience: Duration) -> u64 {
-        let missing = || expected.saturating_sub(self.shared.delivered.load(Ordering::Relaxed));
-        let all = async {
-            while missing() > 0 {
-                self.shared.progress.notified().await;
-            }
-        };
-        // Whether in time or not, what is missing is said.
-        let _in_time = tokio::time::timeout(patience, all).await.is_ok();
-        missing()
-    }
-
-    pub(super) fn end_counting(&self) -> Histogram<u64> {
+    /// Waits until so many changes were delivered; what they took, and how many are missing.
+    pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
+        let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);
         self.shared.is_counting.store(false, Ordering::Relaxed);
-        let latency = self.shared.latency.lock().take();
-        latency.unwrap_or_else(|| Histogram::new(3).expect("three digits are a legal precision"))
+        let missing = expected.saturating_sub(self.shared.delivered.load(Ordering::Relaxed));
+        match waited {
+            Err(error) if self.shared.failed.lock().is_some() => return Err(error),
+            // What is missing is told with what came.
+            Ok(()) | Err(_) => {}
+        }
+        Ok((std::mem::replace(&mut *self.shared.latency.lock(), new_histogram()), missing))
     }
 
     /// Cuts all connections, and waits until nobody reads any more.
-    pub(super) async fn close(mut self) {
-        self.tasks.shutdown().await;
+    pub(super) fn close(mut self) -> Result<(), CliError> {
+        self.close.send_replace(true);
+        let thread = self.thread.take().expect("invariant: it is taken once");
+        thread.join().map_err(|_| CliError::Finding("the subscribers' thread panicked".to_owned()))
     }
-}
 
-impl Shared {
-    fn count(&self, catalog: &Catalog, event: Event) {
-        if !self.is_counting.load(Ordering::Relaxed) {
-            return;
-        }
-        let now = catalog.now_ns();
-        let mut delivered = 0;
-        each_health(event, &mut |update| {
-            let checks = update.check_service_node.map(|instance| instance.checks).unwrap_or_default();
-            let due = checks.iter().find_map(|check| check.output.parse::<u64>().ok()).filter(|due| *due > 0);
-            let Some(due) = due else { return };
-            delivered += 1;
-            if let Some(latency) = &mut *self.latency.lock() {
-                latency.saturating_record(now.saturating_sub(due) / 1000);
+    fn wait(&self, what: &str, count: impl Fn(&Shared) -> &AtomicU64, wanted: u64) -> Result<(), CliError> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let reached = count(&self.shared).load(Ordering::Acquire);
+            if let Some(why) = self.shared.failed.lock().clone() {
+                return Err(CliError::Finding(why));
             }
-        });
-        self.delivered.fetch_add(delivered, Ordering::Relaxed);
-        self.progress.notify_one();
-    }
-}
-
-fn each_health(event: Event, found: &mut dyn FnMut(ServiceHealthUpdate)) {
-    match event.payload {
-        Some(Payload::ServiceHealth(update)) => found(update),
-        Some(Payload::EventBatch(batch)) => batch.events.into_iter().for_each(|event| each_health(event, found)),
-        Some(Payload::EndOfSnapshot(_) | Payload::NewSnapshotToFollow(_) | Payload::Service(_)) | None => {}
-    }
-}
-
-/// Reads until the state is complete.
-async fn snapshot(events: &mut Streaming<Event>) -> Result<(), Status> {
-    while let Some(event) = events.message().await? {
-        if let Some(Payload::EndOfSnapshot(_)) = event.payload {
-            return Ok(());
+            if reached >= wanted {
+                return Ok(());
+            }
+            if Instant::now() > give_up {
+                return Err(CliError::Finding(format!("waited in vain until {what}: {reached} of {wanted}")));
+            }
+            std::thread::sleep(POLL);
         }
     }
-    Err(Status::unavailable("the stream ended before its snapshot was complete"))
+}
+
+/// Subscribes so often, one after the other; microseconds until the state was complete.
+pub(super) fn probe(
+    catalog: &Arc<Catalog>,
+    endpoints: &Arc<[String]>,
+    probes: usize,
+) -> Result<Histogram<u64>, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
+    let probing = async {
+        let connections = connect(endpoints, endpoints.len()).await?;
+        let mut took = new_histogram();
+        for number in 0..probes {
+            let began = Instant::now();
+            let connection = &connections[number % connections.len()];
+            let mut body = subscribe(connection, catalog, number).await?;
+            let mut splitter = Splitter::default();
+            let mut is_complete = false;
+            while !is_complete {
+                let chunk = next_chunk(&mut body).await?;
+                splitter.push(&chunk, |message| {
+                    is_complete |= Seen::of(message)?.is_end_of_snapshot;
+                    Ok::<_, String>(())
+                })?;
+            }
+            took.saturating_record(began.elapsed().as_micros() as u64);
+        }
+        Ok::<_, String>(took)
+    };
+    let within = async { tokio::time::timeout(PATIENCE, probing).await };
+    match LocalSet::new().block_on(&runtime, within) {
+        Ok(Ok(took)) => Ok(took),
+        Ok(Err(why)) => Err(CliError::Finding(format!("a subscription failed: {why}"))),
+        Err(_) => Err(CliError::Finding("a subscription was not live in time".to_owned())),
+    }
+}
+
+async fn connect(endpoints: &[String], conns: usize) -> Result<Vec<Connection>, String> {
+    let opening = (0..conns).map(|number| Connection::open(&endpoints[number % endpoints.len()]));
+    futures::future::try_join_all(opening).await
+}
+
+async fn spawn_all(shared: &Arc<Shared>, endpoints: &[String], conns: usize, count: usize) -> Result<(), String> {
+    let connections = connect(endpoints, conns).await?;
+    for number in 0..count {
+        let connection = connections[number % connections.len()].clone();
+        let subscriber = Subscriber { shared: Arc::clone(shared), is_live: false };
+        tokio::task::spawn_local(subscriber.run(connection, number));
+    }
+    Ok(())
+}
+
+async fn subscribe(connection: &Connection, catalog: &Catalog, number: usize) -> Result<RecvStream, String> {
+    let request = frame(&ServiceHealth::of(&catalog.service(number)).request());
+    connection.open_answers(Method::Subscribe, request).await.map_err(|failure| match failure {
+        Failure::Status(reason) | Failure::Transport(reason) => reason,
+    })
+}
+
+/// What has come, for which the server may send as much again.
+async fn next_chunk(body: &mut RecvStream) -> Result<Bytes, String> {
+    match body.data().await {
+        Some(Ok(chunk)) => {
+            body.flow_control().release_capacity(chunk.len()).map_err(|error| error.to_string())?;
+            Ok(chunk)
+        }
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err(wire::ending(body).await),
+    }
+}
+
+struct Subscriber {
+    shared: Arc<Shared>,
+    is_live: bool,
+}
+
+impl Subscriber {
+    async fn run(mut self, connection: Connection, number: usize) {
+        let Err(why) = self.read(connection, number).await;
+        *self.shared.failed.lock() = Some(format!("subscription {number} ended: {why}"));
+    }
+
+    async fn read(&mut self, connection: Connection, number: usize) -> Result<std::convert::Infallible, String> {
+        let mut body = subscribe(&connection, &self.shared.catalog, number).await?;
+        let mut splitter = Splitter::default();
+        loop {
+            let chunk = next_chunk(&mut body).await?;
+            splitter.push(&chunk, |message| {
+                self.take(&Seen::of(message)?);
+                Ok::<_, String>(())
+            })?;
+        }
+    }
+
+    fn take(&mut self, seen: &Seen) {
+        let shared = &self.shared;
+        if self.is_live && seen.changes > 0 && shared.is_counting.load(Ordering::Relaxed) {
+            let now = shared.catalog.now_ns();
+            shared.latency.lock().saturating_record_n(now.saturating_sub(seen.due_ns) / 1000, seen.changes);
+            shared.delivered.fetch_add(seen.changes, Ordering::Release);
+        }
+        if seen.is_end_of_snapshot && !self.is_live {
+            self.is_live = true;
+            shared.live.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// A message, as far as it matters here.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    is_end_of_snapshot: bool,
+    /// Instances with a check that tells when a change was due.
+    changes: u64,
+    /// When the last one was.
+    due_ns: u64,
+}
+
+impl Seen {
+    #[inline]
+    fn of(message: &[u8]) -> Result<Self, String> {
+        let mut seen = Self::default();
+        seen.read(message).map_err(|Malformed| "what came is no event".to_owned())?;
+        Ok(seen)
+    }
+
+    /// `Event`: field 2 ends the snapshot, 4 is a batch whose field 1 are events, 10 an update whose field 2 is an instance,
+    /// whose field 3 are checks, whose field 6 is the output.
+    #[inline]
+    fn read(&mut self, event: &[u8]) -> Result<(), Malformed> {
+        for field in Fields::of(event) {
+            match field? {
+                (2, content) => self.is_end_of_snapshot |= content.number() == Some(1),
+                (4, content) => {
+                    for field in Fields::of(content.bytes().ok_or(Malformed)?) {
+                        if let (1, event) = field? {
+                            self.read(event.bytes().ok_or(Malformed)?)?;
+                        }
+                    }
+                }
+                (10, content) => self.update(content.bytes().ok_or(Malformed)?)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn update(&mut self, update: &[u8]) -> Result<(), Malformed> {
+        for field in Fields::of(update) {
+            let (2, instance) = field? else { continue };
+            for field in Fields::of(instance.bytes().ok_or(Malformed)?) {
+                let (3, check) = field? else { continue };
+                for field in Fields::of(check.bytes().ok_or(Malformed)?) {
+                    let (6, output) = field? else { continue };
+                    let output = std::str::from_utf8(output.bytes().ok_or(Malformed)?).map_err(|_| Malformed)?;
+                    if let Some(due_ns) = output.parse().ok().filter(|due_ns| *due_ns > 0) {
+                        self.changes += 1;
+                        self.due_ns = due_ns;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::pb::pbservice::{CheckServiceNode, HealthCheck};
+    use crate::pb::subscribe::event::Payload;
+    use crate::pb::subscribe::{Event, EventBatch, ServiceHealthUpdate};
+
+    fn health(outputs: &[&str]) -> Event {
+        let check = |output: &&str| HealthCheck { output: (*output).to_owned(), ..Default::default() };
+        let checks = outputs.iter().map(check).collect();
+        let update =
+            ServiceHealthUpdate { op: 0, check_service_node: Some(CheckServiceNode { checks, ..Default::default() }) };
+        Event { index: 7, payload: Some(Payload::ServiceHealth(update)) }
+    }
+
+    #[test]
+    fn events_are_read_as_far_as_they_matter() {
+        let end = Event { index: 7, payload: Some(Payload::EndOfSnapshot(true)) };
+        let batch = EventBatch { events: vec![health(&["5"]), health(&["", "6"]), health(&["x"])] };
+        for (event, wanted) in [
+            (end, Seen { is_end_of_snapshot: true, ..Seen::default() }),
+            (health(&[]), Seen::default()),
+            (health(&["", "12"]), Seen { changes: 1, due_ns: 12, ..Seen::default() }),
+            (health(&["0"]), Seen::default()),
+            (
+                Event { index: 7, payload: Some(Payload::EventBatch(batch)) },
+                Seen { changes: 2, due_ns: 6, ..Seen::default() },
+            ),
+        ] {
+            assert_eq!(Seen::of(&event.encode_to_vec()), Ok(wanted), "{event:?}");
+        }
+        assert!(Seen::of(&[0x52, 5]).is_err());
+    }
 }
