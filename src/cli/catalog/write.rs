@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::http::Call;
+use super::http::{Call, encode};
 use crate::cli::ClientArgs;
 use crate::cli::connect::Cluster;
 use crate::cli::error::CliError;
@@ -14,7 +14,7 @@ use crate::cli::output::{WriteOut, print_json};
 /// Register an instance of a service, or change it
 ///
 /// Without --node it is registered on the node that is asked, under the name of that member. A node that is not in the catalog
-/// yet is registered with it.
+/// yet needs a --node-address and is registered with it; one that is there stays as it is without.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RegisterArgs {
     /// The service's name
@@ -36,13 +36,13 @@ pub(crate) struct RegisterArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "service")]
     meta: Vec<(String, String)>,
     /// The node that it is on [default: the member that is asked]
-    #[arg(long, value_name = "NAME", requires = "node_address")]
+    #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// The node's address
+    /// The node's address [default: the one that it has]
     #[arg(long, value_name = "ADDRESS", requires = "node")]
     node_address: Option<String>,
     /// Metadata of the node; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "node")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, requires = "node_address")]
     node_meta: Vec<(String, String)>,
     /// A check with this status
     #[arg(long, value_enum)]
@@ -97,8 +97,10 @@ fn pair(text: &str) -> Result<(String, String), String> {
 struct On {
     name: String,
     address: String,
-    /// Empty if the node was named: then it is registered as it is said, else only if it is not there yet.
+    /// Of the member that is asked; empty for another node.
     member_id: String,
+    /// Whether it stays as it is if it is there.
+    is_left_alone: bool,
 }
 
 /// The member that answers.
@@ -110,7 +112,20 @@ async fn member(cluster: &Cluster) -> Result<On, CliError> {
         name: text(&config["NodeName"]),
         address: text(&own["Member"]["Addr"]),
         member_id: text(&config["NodeID"]),
+        is_left_alone: true,
     })
+}
+
+/// A node that is in the catalog.
+async fn known(name: &str, cluster: &Cluster) -> Result<On, CliError> {
+    let found = Call::get(&format!("/v1/catalog/node/{}", encode(name)), &[]).send(cluster).await?;
+    let node = &found["Node"];
+    match (node["Node"].as_str(), node["Address"].as_str()) {
+        (Some(name), Some(address)) => {
+            Ok(On { name: name.to_owned(), address: address.to_owned(), member_id: String::new(), is_left_alone: true })
+        }
+        _ => Err(CliError::Finding(format!("node {name} is not in the catalog yet: give its --node-address"))),
+    }
 }
 
 fn object(pairs: &[(String, String)]) -> Value {
@@ -119,8 +134,11 @@ fn object(pairs: &[(String, String)]) -> Value {
 
 pub(crate) async fn register(args: RegisterArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let on = match (&args.node, &args.node_address) {
-        (Some(name), Some(address)) => On { name: name.clone(), address: address.clone(), member_id: String::new() },
-        _ => member(cluster).await?,
+        (Some(name), Some(address)) => {
+            On { name: name.clone(), address: address.clone(), member_id: String::new(), is_left_alone: false }
+        }
+        (Some(name), None) => known(name, cluster).await?,
+        (None, _) => member(cluster).await?,
     };
     let done = Call::put("/v1/catalog/register", &body(&args, &on)).send(cluster).await?;
     let node = &on.name;
@@ -142,7 +160,7 @@ fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
 /// What is sent: a node that is not this command's business is left as it is.
 fn body(args: &RegisterArgs, on: &On) -> Value {
     let node = &on.name;
-    let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": !on.member_id.is_empty() });
+    let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": on.is_left_alone });
     if !on.member_id.is_empty() {
         body["ID"] = on.member_id.as_str().into();
     }
@@ -213,8 +231,8 @@ mod tests {
         args: RegisterArgs,
     }
 
-    fn on(name: &str, address: &str, member_id: &str) -> On {
-        On { name: name.to_owned(), address: address.to_owned(), member_id: member_id.to_owned() }
+    fn on(name: &str, address: &str, member_id: &str, is_left_alone: bool) -> On {
+        On { name: name.to_owned(), address: address.to_owned(), member_id: member_id.to_owned(), is_left_alone }
     }
 
     fn parsed(line: &str) -> RegisterArgs {
@@ -225,7 +243,7 @@ mod tests {
     fn an_instance_goes_to_the_member_that_is_asked() {
         let args = parsed("register web --port 80 --tag a --tag b --meta v=1 --status passing --ttl 10s");
         assert_eq!(
-            body(&args, &on("node1", "127.0.0.1", "id")),
+            body(&args, &on("node1", "127.0.0.1", "id", true)),
             json!({
                 "ID": "id", "Node": "node1", "Address": "127.0.0.1", "SkipNodeUpdate": true,
                 "Service": {"Service": "web", "ID": "web", "Tags": ["a", "b"], "Meta": {"v": "1"}, "Port": 80},
@@ -242,15 +260,28 @@ mod tests {
         let args =
             parsed("register web --id web-2 --address 10.0.0.9 --node n1 --node-address 10.0.0.1 --node-meta r=1");
         assert_eq!(
-            body(&args, &on("n1", "10.0.0.1", "")),
+            body(&args, &on("n1", "10.0.0.1", "", false)),
             json!({
                 "Node": "n1", "Address": "10.0.0.1", "SkipNodeUpdate": false, "NodeMeta": {"r": "1"},
                 "Service": {"Service": "web", "ID": "web-2", "Tags": [], "Meta": {}, "Address": "10.0.0.9"},
             })
         );
+        let args = parsed("register web --id web-2 --node n1 --status warning --output slow");
+        assert_eq!(
+            body(&args, &on("n1", "10.0.0.1", "", true)),
+            json!({
+                "Node": "n1", "Address": "10.0.0.1", "SkipNodeUpdate": true,
+                "Service": {"Service": "web", "ID": "web-2", "Tags": [], "Meta": {}},
+                "Check": {
+                    "CheckID": "service:web-2", "Name": "Service 'web' check", "Status": "warning", "Output": "slow",
+                    "ServiceID": "web-2",
+                },
+            })
+        );
         for bad in [
             "register",
-            "register web --node n1",
+            "register web --node-address 10.0.0.1",
+            "register web --node n1 --node-meta r=1",
             "register --port 80 --node n --node-address a",
             "register web --meta x",
         ] {
