@@ -100,9 +100,13 @@ fn unreachable_text(tried: &[Tried]) -> String {
         text.push_str("\n  ");
         text.push_str(&endpoint.to_string());
     }
-    text.push_str(
-        "\nIs the cluster running (scripts/cluster status)? Other nodes are named with --endpoints or HEADWATER_ENDPOINTS.",
-    );
+    text.push_str(if tried.iter().any(|endpoint| endpoint.reason.contains("no leader")) {
+        "\nWhere a node answers that there is no leader, most of the others do not: start them (scripts/cluster up). \
+         Reads with --consistency s work meanwhile."
+    } else {
+        "\nIs the cluster running (scripts/cluster status, scripts/cluster up)? \
+         Other nodes are named with --endpoints or HEADWATER_ENDPOINTS."
+    });
     text
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: `marker` is that of the last group that was printed to its end, so that nothing is missed; a group that was cut off
 //! is printed again from its beginning.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,18 +16,23 @@ use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use super::ClientArgs;
 use super::connect::{Attempt, Cluster};
 use super::error::{CliError, Tried};
 use super::output::{WriteOut, print_json};
+use super::resource::{Catalogue, Data};
+use super::{ClientArgs, Freshness};
+use crate::controller::wire;
 use crate::pb::pbwatcher::change::State;
 use crate::pb::pbwatcher::{Change, Request};
 use crate::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
+use crate::types::resource::{ResourceId, Type};
 
 /// Pause after every endpoint was tried in vain.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// The marker that asks for changes alone.
 const NOW: &str = "now";
+/// The message of a resource.
+const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
@@ -85,6 +91,50 @@ struct Follow {
     was_connected: bool,
     markers: bool,
     format: WriteOut,
+    types: Types,
+}
+
+/// The types of the resources that are printed, read when one is met.
+struct Types {
+    catalogue: Catalogue,
+    /// Types that were not registered when they were met.
+    unknown: HashSet<Type>,
+}
+
+impl Types {
+    fn new() -> Self {
+        Self { catalogue: Catalogue::builtin(), unknown: HashSet::new() }
+    }
+
+    /// Reads the types anew if a change is about a resource of one that was not met before.
+    async fn learn(&mut self, changes: &[Change], cluster: &Cluster) {
+        let met = changes.iter().filter_map(|change| Some(id_of(&resource(change.data.as_ref()?)?).type_));
+        let new: HashSet<Type> =
+            met.filter(|type_| self.catalogue.get(type_).is_none() && !self.unknown.contains(type_)).collect();
+        if new.is_empty() {
+            return;
+        }
+        // Without them data is printed in base64, which says as much to a program.
+        if let Ok(catalogue) = Catalogue::read(cluster, Freshness::Serializable).await {
+            self.catalogue = catalogue;
+        }
+        self.unknown.extend(new.into_iter().filter(|type_| self.catalogue.get(type_).is_none()));
+    }
+
+    /// The data of a resource.
+    fn data(&self, resource: &pbresource::Resource) -> Option<Value> {
+        let data = wire::data_from_pb(resource)?;
+        serde_json::to_value(Data::of(&id_of(resource), data, &self.catalogue)).ok()
+    }
+}
+
+fn id_of(resource: &pbresource::Resource) -> ResourceId {
+    wire::id_from_pb(resource.id.as_ref())
+}
+
+/// The resource that an element carries, if it is one.
+fn resource(any: &prost_types::Any) -> Option<pbresource::Resource> {
+    (name(any) == RESOURCE).then(|| pbresource::Resource::decode(any.value.as_slice()).ok()).flatten()
 }
 
 pub(super) async fn run(args: FollowArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
@@ -94,13 +144,14 @@ pub(super) async fn run(args: FollowArgs, cluster: &Cluster, client: &ClientArgs
         was_connected: false,
         markers: args.markers,
         format: client.write_out,
+        types: Types::new(),
     };
     loop {
         let mut tried = Vec::new();
         for (number, name) in cluster.names().enumerate() {
             let ended = match cluster.attempt(number).await {
                 Err(reason) => Ended::Broken(reason),
-                Ok(attempt) => follow.at(&attempt).await,
+                Ok(attempt) => follow.at(&attempt, cluster).await,
             };
             let reason = match ended {
                 Ended::Broken(reason) => reason,
@@ -141,21 +192,22 @@ fn marker(from: &str) -> Result<Bytes, CliError> {
 
 impl Follow {
     /// Follows at one endpoint until that ends.
-    async fn at(&mut self, attempt: &Attempt) -> Ended {
-        match self.print_all(attempt).await {
+    async fn at(&mut self, attempt: &Attempt, cluster: &Cluster) -> Ended {
+        match self.print_all(attempt, cluster).await {
             Ok(()) => Ended::Broken("the stream ended".to_owned()),
             Err(ended) => ended,
         }
     }
 
-    async fn print_all(&mut self, attempt: &Attempt) -> Result<(), Ended> {
+    async fn print_all(&mut self, attempt: &Attempt, cluster: &Cluster) -> Result<(), Ended> {
         let request = Request { target: self.target.clone(), resume_marker: self.marker.clone() };
         let mut batches = attempt.watcher().watch(request).await?.into_inner();
         let mut out = std::io::stdout();
         while let Some(batch) = batches.message().await? {
             self.was_connected = true;
+            self.types.learn(&batch.changes, cluster).await;
             for change in &batch.changes {
-                print(&mut out, change, self.format, self.markers)?;
+                print(&mut out, change, &self.types, self.format, self.markers)?;
                 if !change.continued && !change.resume_marker.is_empty() {
                     self.marker = change.resume_marker.clone();
                 }
@@ -166,13 +218,20 @@ impl Follow {
     }
 }
 
-fn print(out: &mut impl Write, change: &Change, format: WriteOut, markers: bool) -> Result<(), CliError> {
+fn print(
+    out: &mut impl Write,
+    change: &Change,
+    types: &Types,
+    format: WriteOut,
+    markers: bool,
+) -> Result<(), CliError> {
     if format == WriteOut::Json {
-        return print_json(out, &as_json(change));
+        return print_json(out, &as_json(change, types));
     }
+    let shown = |any| shown(any, types);
     let element = if change.element.is_empty() { "." } else { &change.element };
     let (sign, told) = match change.state() {
-        State::Exists => ("+", change.data.as_ref().map(shown).unwrap_or_default()),
+        State::Exists => ("+", change.data.as_ref().map(&shown).unwrap_or_default()),
         State::DoesNotExist => ("-", String::new()),
         State::InitialStateSkipped => ("~", String::new()),
         State::Error => ("!", change.data.as_ref().map(shown).unwrap_or_default()),
@@ -189,26 +248,29 @@ fn name(any: &prost_types::Any) -> &str {
 }
 
 /// What an element carries, on one line for people.
-fn shown(any: &prost_types::Any) -> String {
+fn shown(any: &prost_types::Any, types: &Types) -> String {
     let bytes = any.value.as_slice();
     match name(any) {
         "google.protobuf.Empty" => "/".to_owned(),
         "mvccpb.KeyValue" => mvccpb::KeyValue::decode(bytes)
             .map(|kv| String::from_utf8_lossy(&kv.value).escape_debug().to_string())
             .unwrap_or_default(),
-        "hashicorp.consul.resource.Resource" => pbresource::Resource::decode(bytes)
-            .map(|resource| format!("version {} generation {}", resource.version, resource.generation))
+        RESOURCE => resource(any)
+            .map(|resource| {
+                let data = types.data(&resource).map(|data| format!("  {data}")).unwrap_or_default();
+                format!("version {}{data}", resource.version)
+            })
             .unwrap_or_default(),
         "google.rpc.Status" => google::rpc::Status::decode(bytes).map(|status| status.message).unwrap_or_default(),
-        _ => data_as_json(any).to_string(),
+        _ => data_as_json(any, types).to_string(),
     }
 }
 
-fn as_json(change: &Change) -> Value {
+fn as_json(change: &Change, types: &Types) -> Value {
     let mut object = json!({"element": change.element, "state": change.state().as_str_name()});
     let fields = object.as_object_mut().expect("made as an object");
     if let Some(data) = &change.data {
-        fields.insert("data".to_owned(), data_as_json(data));
+        fields.insert("data".to_owned(), data_as_json(data, types));
     }
     if change.continued {
         fields.insert("continued".to_owned(), true.into());
@@ -219,9 +281,22 @@ fn as_json(change: &Change) -> Value {
 }
 
 /// By the message that it is, if this program knows it and everything in it.
-fn data_as_json(any: &prost_types::Any) -> Value {
+fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
+    if let Some(resource) = resource(any) {
+        let data = types.data(&resource);
+        let rest = pbresource::Resource { data: None, ..resource }.encode_to_vec();
+        let mut json = known_as_json(any, &rest);
+        if let (Some(fields), Some(data)) = (json.as_object_mut(), data) {
+            fields.insert("data".to_owned(), data);
+        }
+        return json;
+    }
+    known_as_json(any, &any.value)
+}
+
+fn known_as_json(any: &prost_types::Any, value: &[u8]) -> Value {
     let message = POOL.get_message_by_name(name(any));
-    let message = message.and_then(|message| DynamicMessage::decode(message, any.value.as_slice()).ok());
+    let message = message.and_then(|message| DynamicMessage::decode(message, value).ok());
     match message.and_then(|message| serde_json::to_value(message).ok()) {
         Some(Value::Object(mut fields)) => {
             fields.insert("@type".to_owned(), any.type_url.as_str().into());
@@ -238,7 +313,7 @@ mod tests {
 
     fn printed(change: &Change, format: WriteOut) -> String {
         let mut out = Vec::new();
-        print(&mut out, change, format, true).unwrap();
+        print(&mut out, change, &Types::new(), format, true).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -258,6 +333,15 @@ mod tests {
         assert_eq!((&json["element"], &json["continued"]), (&json!("a"), &json!(true)));
         let gone = Change { state: State::DoesNotExist.into(), resume_marker: vec![0xfb].into(), ..Change::default() };
         assert_eq!(printed(&gone, WriteOut::Simple), "- .\n= -w\n");
+        let held = pbresource::Resource {
+            version: "7".to_owned(),
+            data: Some(any("x.y.Z", b"\x01".to_vec())),
+            ..Default::default()
+        };
+        let resource = Change { data: Some(any(RESOURCE, held.encode_to_vec())), ..put.clone() };
+        let json: Value = serde_json::from_str(&printed(&resource, WriteOut::Json)).unwrap();
+        assert_eq!(json["data"]["version"], "7", "what is known is told although the data's type is not");
+        assert_eq!(json["data"]["data"]["base64"], "AQ==");
         let directory =
             Change { continued: true, data: Some(any("google.protobuf.Empty", vec![])), ..Change::default() };
         assert_eq!(printed(&directory, WriteOut::Table), "+ .  /\n");

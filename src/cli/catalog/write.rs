@@ -14,7 +14,8 @@ use crate::cli::output::{WriteOut, print_json};
 /// Register an instance of a service, or change it
 ///
 /// Without --node it is registered on the node that is asked, under the name of that member. A node that is not in the catalog
-/// yet needs a --node-address and is registered with it; one that is there stays as it is without.
+/// yet needs a --node-address and is registered with it; one that is there stays as it is without. The status is a value like any
+/// other: nothing watches the process, unless --ttl says how often it must report.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RegisterArgs {
     /// The service's name
@@ -147,7 +148,14 @@ pub(crate) async fn register(args: RegisterArgs, cluster: &Cluster, client: &Cli
         (WriteOut::Json, _) => print_json(&mut out, &done),
         (WriteOut::Simple | WriteOut::Table, Some(service)) => {
             let id = args.id.as_ref().unwrap_or(service);
-            said(&mut out, &format!("{service} is registered on {node} as {id}"))
+            said(&mut out, &format!("{service} is registered on {node} as {id}"))?;
+            match args.ttl {
+                Some(ttl) => {
+                    let (ttl, check) = (humantime::format_duration(ttl), encode(&format!("service:{id}")));
+                    said(&mut out, &format!("report at least every {ttl}: PUT /v1/agent/check/pass/{check} at {node}"))
+                }
+                None => Ok(()),
+            }
         }
         (WriteOut::Simple | WriteOut::Table, None) => said(&mut out, &format!("node {node} is registered")),
     }
@@ -199,6 +207,9 @@ pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: 
         Some(node) => node.clone(),
         None => member(cluster).await?.name,
     };
+    if let Some(nothing) = nothing_to_remove(&args, &node, cluster).await? {
+        return Err(CliError::Finding(nothing));
+    }
     let mut body = json!({ "Node": node });
     let what = match (&args.id, &args.check) {
         (Some(id), _) => {
@@ -217,6 +228,39 @@ pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: 
         WriteOut::Json => print_json(&mut out, &done),
         WriteOut::Simple | WriteOut::Table => said(&mut out, &what),
     }
+}
+
+/// Why there is nothing to remove on `node`, if so, and where it is instead: a request for what is not there would succeed.
+async fn nothing_to_remove(args: &DeregisterArgs, node: &str, cluster: &Cluster) -> Result<Option<String>, CliError> {
+    let whole = Call::get(&format!("/v1/catalog/node/{}", encode(node)), &[]).send(cluster).await?;
+    if whole["Node"].is_null() {
+        return Ok(Some(format!("there is no node {node}; `headwater nodes` shows those that there are")));
+    }
+    if let Some(check) = &args.check {
+        let checks = Call::get(&format!("/v1/health/node/{}", encode(node)), &[]).send(cluster).await?;
+        let is_there = rows(&checks).iter().any(|row| row["CheckID"] == check.as_str());
+        return Ok((!is_there).then(|| format!("there is no check {check} on {node}")));
+    }
+    let Some(id) = &args.id else { return Ok(None) };
+    if whole["Services"].get(id).is_some() {
+        return Ok(None);
+    }
+    // Most instances are called as their service is.
+    let same_name = Call::get(&format!("/v1/catalog/service/{}", encode(id)), &[]).send(cluster).await?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let elsewhere: Vec<String> = rows(&same_name)
+        .iter()
+        .map(|row| format!("{} --node {}", text(&row["ServiceID"]), text(&row["Node"])))
+        .collect();
+    let hint = match elsewhere.as_slice() {
+        [] => "`headwater services` and `headwater health NAME` show what there is".to_owned(),
+        found => format!("there is: headwater deregister {}", found.join(", or ")),
+    };
+    Ok(Some(format!("there is no instance {id} on {node}; {hint}")))
+}
+
+fn rows(list: &Value) -> &[Value] {
+    list.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 #[cfg(test)]

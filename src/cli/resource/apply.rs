@@ -11,10 +11,10 @@ use super::catalogue::Catalogue;
 use super::diff;
 use super::manifest::{self, Planned};
 use super::show::{Data, Output, Shown, print_yaml};
-use crate::cli::ClientArgs;
 use crate::cli::connect::{Cluster, Repeat};
 use crate::cli::error::CliError;
 use crate::cli::output::print_json;
+use crate::cli::{ClientArgs, Freshness};
 use crate::controller::wire;
 use crate::pb::pbresource;
 use crate::types::resource::{Any, DELETION_TIMESTAMP, FINALIZERS, ResourceId};
@@ -62,7 +62,7 @@ impl Done {
 
 pub(super) async fn run(args: ApplyArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let sources = manifest::read(&args.file)?;
-    let mut catalogue = Catalogue::read(cluster).await?;
+    let mut catalogue = Catalogue::read(cluster, Freshness::Linearizable).await?;
     let planned = manifest::plan(&sources, &mut catalogue).map_err(|problems| {
         let mut text: Vec<_> = problems.iter().take(PROBLEMS_SHOWN_MAX).map(ToString::to_string).collect();
         if problems.len() > PROBLEMS_SHOWN_MAX {

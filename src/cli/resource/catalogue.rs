@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use prost::Message;
 use tonic::Response;
 
+use crate::cli::Freshness;
 use crate::cli::connect::{Attempt, Cluster, Repeat};
 use crate::cli::error::CliError;
 use crate::controller::wire;
@@ -17,7 +18,7 @@ pub(super) const PAGE_SIZE: usize = 500;
 
 /// A type, and what its data must be.
 #[derive(Clone, Debug)]
-pub(super) struct KnownType {
+pub(in crate::cli) struct KnownType {
     pub(super) registration: ResourceType,
     pub(super) is_builtin: bool,
     /// Compiled when it is first needed.
@@ -44,19 +45,20 @@ impl KnownType {
 
 /// Types by name.
 #[derive(Clone, Debug)]
-pub(super) struct Catalogue {
+pub(in crate::cli) struct Catalogue {
     types: Vec<KnownType>,
 }
 
 impl Catalogue {
     /// What every cluster has.
-    pub(super) fn builtin() -> Self {
+    pub(in crate::cli) fn builtin() -> Self {
         let types = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| KnownType::new(registration, true));
         Self { types: types.into() }
     }
 
     /// What the cluster has.
-    pub(super) async fn read(cluster: &Cluster) -> Result<Self, CliError> {
+    pub(in crate::cli) async fn read(cluster: &Cluster, freshness: Freshness) -> Result<Self, CliError> {
+        let consistent = freshness == Freshness::Linearizable;
         let mut catalogue = Self::builtin();
         let mut token = None;
         loop {
@@ -65,7 +67,7 @@ impl Catalogue {
                 tenancy: Some(pbresource::Tenancy::default()),
                 name_prefix: String::new(),
             };
-            let (answer, next) = page(cluster, request, token.as_deref(), true).await?;
+            let (answer, next) = page(cluster, request, token.as_deref(), consistent).await?;
             for data in answer.resources.into_iter().filter_map(|resource| resource.data) {
                 let registered = headwater_v1::ResourceType::decode(data.value.as_slice()).map_err(CliError::other)?;
                 catalogue.add(registration(registered));
@@ -87,7 +89,7 @@ impl Catalogue {
         &self.types
     }
 
-    pub(super) fn get(&self, type_: &Type) -> Option<&KnownType> {
+    pub(in crate::cli) fn get(&self, type_: &Type) -> Option<&KnownType> {
         self.types.iter().find(|known| known.type_() == type_)
     }
 

@@ -13,6 +13,9 @@ mod show;
 mod types;
 mod watch;
 
+pub(super) use catalogue::Catalogue;
+pub(super) use show::Data;
+
 use clap::Subcommand;
 
 use super::ClientArgs;

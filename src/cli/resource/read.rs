@@ -89,7 +89,7 @@ async fn find_named(
     cluster: &Cluster,
     client: &ClientArgs,
 ) -> Result<(Catalogue, pbresource::Resource), CliError> {
-    let catalogue = Catalogue::read(cluster).await?;
+    let catalogue = Catalogue::read(cluster, client.consistency).await?;
     let id = name.id(known(&catalogue, &name.type_)?);
     match find(&id, cluster, client.consistency == Freshness::Linearizable).await? {
         Some(resource) => Ok((catalogue, resource)),
@@ -113,7 +113,7 @@ pub(super) async fn read(args: ReadArgs, cluster: &Cluster, client: &ClientArgs)
 }
 
 pub(super) async fn list(args: ListArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
-    let catalogue = Catalogue::read(cluster).await?;
+    let catalogue = Catalogue::read(cluster, client.consistency).await?;
     let known = known(&catalogue, &args.type_)?;
     let units = if args.all { UnitArgs::every(known.scope()) } else { args.units };
     let request = pbresource::ListRequest {

@@ -112,7 +112,7 @@ struct ShownCondition {
 }
 
 /// Data, by its type where that is known.
-pub(super) enum Data {
+pub(in crate::cli) enum Data {
     Known(JsonData),
     /// Of a type that is no longer registered, or was registered otherwise when this was written.
     Opaque(Any),
@@ -133,7 +133,7 @@ impl Serialize for Data {
 }
 
 impl Data {
-    pub(super) fn of(id: &ResourceId, any: Any, catalogue: &Catalogue) -> Self {
+    pub(in crate::cli) fn of(id: &ResourceId, any: Any, catalogue: &Catalogue) -> Self {
         let schema = catalogue.get(&id.type_).and_then(|known| known.schema().ok());
         match schema.map(|schema| schema.data_as_json(&any)) {
             Some(Ok(data)) => Self::Known(data),

@@ -30,7 +30,7 @@ struct ShownType {
 }
 
 pub(super) async fn run(args: TypesArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
-    let catalogue = Catalogue::read(cluster).await?;
+    let catalogue = Catalogue::read(cluster, client.consistency).await?;
     let mut types: Vec<_> = catalogue.all().iter().map(shown).collect();
     types.sort_by(|a, b| a.type_.cmp(&b.type_));
     let mut out = std::io::stdout();

@@ -111,7 +111,7 @@ impl Progress {
 }
 
 pub(super) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
-    let catalogue = Catalogue::read(cluster).await?;
+    let catalogue = Catalogue::read(cluster, client.consistency).await?;
     let known = read::known(&catalogue, &args.type_)?;
     let units = if args.units.is_given() { args.units } else { UnitArgs::every(known.scope()) };
     let mut watch = Watch {
@@ -197,7 +197,7 @@ impl Watch<'_> {
         };
         match self.output {
             Output::Table => {
-                let columns = resource.map(row).unwrap_or_default();
+                let columns = resource.map_or_else(|| vec![index.to_string()], row);
                 let shown: Vec<_> = columns.iter().map(String::as_str).filter(|column| !column.is_empty()).collect();
                 writeln!(out, "{name:<11} {}", shown.join("  "))?;
             }
