@@ -93,6 +93,10 @@ impl WatcherService {
             }
             error => Failure::Entity(error),
         })?;
+        // What may be had at once is not given to who has stopped waiting.
+        if patience.is_some_and(|at| at <= Instant::now()) {
+            return Err(Failure::Expired);
+        }
         let index = *self.node.applied().borrow();
         let first = match &watch {
             Some(_) => Vec::new(),

@@ -88,6 +88,7 @@ pub async fn run_all(member: Member<'_>) {
     w03_w04_what_is_not_there_can_be_followed(member.case("w03")).await;
     w05_a_leaf(member.case("w05")).await;
     w06_w07_now_skips_the_state(member.case("w06")).await;
+    w19_only_a_closed_group_has_a_marker(member.case("w19")).await;
     w20_to_w24_groups_are_commands(member.case("w20")).await;
     w25_a_slow_reader_ends_at_the_newest(member.case("w25")).await;
     w26_a_removal_has_no_data(member.case("w26")).await;
@@ -96,7 +97,7 @@ pub async fn run_all(member: Member<'_>) {
     w33_a_directory_goes_with_the_last(member.case("w33")).await;
     w34_w35_the_entity_itself_comes_and_goes(member.case("w34")).await;
     w40_w42_names_are_decoded_once(member.case("w40")).await;
-    w48_what_was_acknowledged_is_there(member.case("w48")).await;
+    w48_w49_nothing_is_late_or_lost(member.case("w48")).await;
     neighbours_are_not_below(member.case("neighbours")).await;
     keys_with_a_leading_slash_have_names(member.case("slash")).await;
     the_state_is_shared_and_never_old(member.case("shared")).await;
@@ -135,6 +136,23 @@ async fn w06_w07_now_skips_the_state(member: Member<'_>) {
     member.put("/app/a", "7").await;
     there.expect(&["C(a,E,7,m)"]).await;
     not_there.silent().await;
+}
+
+async fn w19_only_a_closed_group_has_a_marker(member: Member<'_>) {
+    member.fixture().await;
+    let mut stream = member.follow("/app?recursive=true&batch_bytes=1").await;
+    let marker = stream.expect(&WHOLE).await;
+    member.txn(["/app/a", "/app/b", "/app/c"].map(|key| member.put_op(key, "7")).to_vec()).await;
+    let mut view = View::default();
+    view.marker.clone_from(&marker);
+    for _ in 0..2 {
+        assert!(!view.take(stream.try_next().await.unwrap().unwrap()), "the group is open");
+    }
+    // The client goes before the group is closed: for it, nothing of that has happened.
+    drop(stream);
+    view.cut_off();
+    assert_eq!((&view.marker, view.elements.len()), (&marker, 0));
+    member.follow_from(TREE, &view.marker).await.expect(&["C(a,E,7,+)", "C(b,E,7,+)", "C(c,E,7,m)"]).await;
 }
 
 async fn w20_to_w24_groups_are_commands(member: Member<'_>) {
@@ -280,13 +298,20 @@ async fn w40_w42_names_are_decoded_once(member: Member<'_>) {
     assert_eq!(names, ["", "a b", "a%20b", "a+b", "~~x", "€"]);
 }
 
-async fn w48_what_was_acknowledged_is_there(member: Member<'_>) {
+async fn w48_w49_nothing_is_late_or_lost(member: Member<'_>) {
     for number in 0..30 {
         // Acknowledged by any member.
         let members = member.cluster.running().collect::<Vec<_>>();
         let writer = Member { index: members[number % members.len()], ..member };
         writer.put("/here", &number.to_string()).await;
-        member.follow("/here").await.expect(&[&format!("C(,E,{number},m)")]).await;
+        let mut here = member.follow("/here").await;
+        here.expect(&[&format!("C(,E,{number},m)")]).await;
+        // The first message is the point from which on nothing is missed.
+        let mut from_now = member.follow_from("/here", b"now").await;
+        from_now.expect(&["C(,S,m)"]).await;
+        writer.put("/here", "next").await;
+        here.expect(&["C(,E,next,m)"]).await;
+        from_now.expect(&["C(,E,next,m)"]).await;
     }
 }
 

@@ -62,6 +62,17 @@ impl Seen {
     }
 
     fn of_json(change: &Value) -> Self {
+        // Defaults are left out.
+        for (name, value) in change.as_object().unwrap() {
+            let default = match name.as_str() {
+                "element" | "resumeMarker" => Value::from(""),
+                "state" => Value::from("EXISTS"),
+                "continued" => Value::from(false),
+                "data" => Value::Null,
+                _ => panic!("{name} is no field of a change"),
+            };
+            assert_ne!(*value, default, "{change}");
+        }
         let text = |name: &str| change.get(name).map(|text| text.as_str().unwrap().to_owned());
         let type_ =
             change.get("data").map(|data| data["@type"].as_str().unwrap().rsplit('/').next().unwrap().to_owned());

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::{StreamExt, stream};
 use http::{Request, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -10,7 +11,7 @@ use tonic::Code;
 use tonic::body::Body;
 
 use super::cases::Member;
-use super::client::{BOTH, Follower, Via, encode, show};
+use super::client::{BOTH, Follower, Via, View, encode, show};
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::Connection;
 
@@ -81,6 +82,63 @@ async fn w51_a_member_alone_shows_nothing_old() {
     }
 }
 
+/// Writes while nobody reads: more than lies in the buffers between, and more commits than are told one by one.
+const UNREAD: usize = 1500;
+const UNREAD_VALUE_BYTES: usize = 16 * 1024;
+
+/// Two keys that a follower must see together.
+async fn write_twins(member: Member<'_>) {
+    let text = ".".repeat(UNREAD_VALUE_BYTES / 2);
+    let write = |number: usize| {
+        let value = format!("{number}{text}");
+        let twins = vec![member.put_op("/app/a", &value), member.put_op("/app/twin", &value)];
+        async move { member.txn(twins).await }
+    };
+    stream::iter(0..UNREAD).map(write).buffer_unordered(32).collect::<()>().await;
+    member.put("/app/last", "!").await;
+}
+
+/// Takes groups until the last write was told, but for at most `groups_max`; how many there were.
+async fn take(stream: &mut Follower, view: &mut View, groups_max: usize) -> usize {
+    let mut groups = 0;
+    while groups < groups_max && !view.elements.contains_key("last") {
+        if view.take(stream.try_next().await.unwrap().expect("nobody is sent away")) {
+            groups += 1;
+            let twin = |name| view.elements.get(name);
+            assert!(twin("twin").is_none() || twin("a") == twin("twin"), "half a transaction was told");
+        }
+    }
+    groups
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w25_w52_who_does_not_read_is_told_sums_and_not_sent_away() {
+    let cluster = Cluster::three().await;
+    let index = cluster.follower().await;
+    for via in BOTH {
+        let member = Member { cluster: &cluster, index, via, case: "w52" };
+        member.fixture().await;
+        let (mut slow, mut leaving) = (member.follow(TREE).await, member.follow(TREE).await);
+        let (mut view, mut left) = (View::default(), View::default());
+        take(&mut slow, &mut view, 1).await;
+        take(&mut leaving, &mut left, 1).await;
+        write_twins(member).await;
+        let groups = take(&mut slow, &mut view, usize::MAX).await;
+        assert!(groups < UNREAD / 2, "{UNREAD} commits came in {groups} groups");
+        // Whoever goes in the midst goes on with the last marker, wherever.
+        take(&mut leaving, &mut left, 3).await;
+        drop(leaving);
+        assert!(!left.elements.contains_key("last"));
+        let member = Member { index: (index + 1) % 3, ..member };
+        let mut there = member.follow_from(TREE, &left.marker).await;
+        take(&mut there, &mut left, usize::MAX).await;
+        let mut now = View::default();
+        take(&mut member.follow(TREE).await, &mut now, usize::MAX).await;
+        assert_eq!(view.elements, now.elements);
+        assert_eq!(left.elements, now.elements);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn w53_the_clients_time_is_kept() {
     let cluster = Cluster::three().await;
@@ -92,6 +150,21 @@ async fn w53_the_clients_time_is_kept() {
     assert!(stream.message().await.unwrap().is_some());
     let ended = within("the time is over", stream.message()).await.unwrap_err();
     assert_eq!(ended.code(), Code::DeadlineExceeded);
+
+    let mut connection = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+    let mut get = async |timeout: &str| {
+        let request = Request::get("/v1/watch?target=%2Fkv%2Fw53").header("grpc-timeout", timeout);
+        let response = connection.send(request.body(Body::empty()).unwrap()).await;
+        let status = response.status().as_u16();
+        let body = within("the time is over", response.into_body().collect()).await.unwrap().to_bytes();
+        let last = body.trim_ascii().rsplit(|byte| *byte == b'\n').next().unwrap();
+        (status, serde_json::from_slice::<Value>(last).unwrap())
+    };
+    let (status, last) = get("300m").await;
+    assert_eq!((status, &last["error"]["grpc_code"], &last["error"]["http_code"]), (200, &4.into(), &504.into()));
+    // Over before it began (W55).
+    let (status, refused) = get("1n").await;
+    assert_eq!((status, &refused["code"]), (504, &4.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
