@@ -21,6 +21,7 @@ mod real_clients;
 mod recovery;
 mod resource_tools;
 mod resources;
+mod snapshots;
 mod subscribe;
 mod url_authority;
 mod watch;

@@ -6,6 +6,7 @@ use headwater::stream::FeedOptions;
 use super::client::{Client, Scope, named, type_of};
 use super::conformance::{Member, run_all};
 use crate::cluster::{Cluster, Settings};
+use crate::snapshots;
 
 async fn write_some(client: &Client, count: usize) {
     let type_ = type_of("before", "v1", "Thing");
@@ -50,13 +51,11 @@ async fn resources_on_a_restarted_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resources_on_a_member_whose_state_was_installed() {
-    let mut cluster = Cluster::start(Settings { snapshot_every: 100, keep: 20, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(snapshots::settings()).await;
     let index = cluster.follower().await;
-    let leader = cluster.leader().await;
     cluster.crash(index).await;
-    write_some(&Client::of(&cluster, leader), 300).await;
-    cluster.restart(index).await;
-    cluster.wait_healthy().await;
-    cluster.hashes().await;
+    let leader = cluster.leader().await;
+    write_some(&Client::of(&cluster, leader), 50).await;
+    snapshots::install(&mut cluster, index).await;
     run_all(&Member { cluster: &cluster, index }).await;
 }

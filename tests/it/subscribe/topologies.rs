@@ -6,6 +6,7 @@ use headwater::stream::FeedOptions;
 use super::cases::{Member, run_all};
 use super::client::register;
 use crate::cluster::{Cluster, Settings};
+use crate::snapshots;
 
 async fn write_some(cluster: &Cluster, member: usize, count: usize) {
     for number in 0..count {
@@ -48,13 +49,11 @@ async fn subscribing_at_a_restarted_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn subscribing_at_a_member_whose_state_was_installed() {
-    let mut cluster = Cluster::start(Settings { snapshot_every: 100, keep: 20, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(snapshots::settings()).await;
     let index = cluster.follower().await;
-    let leader = cluster.leader().await;
     cluster.crash(index).await;
-    write_some(&cluster, leader, 300).await;
-    cluster.restart(index).await;
-    cluster.wait_healthy().await;
-    cluster.hashes().await;
+    let leader = cluster.leader().await;
+    write_some(&cluster, leader, 30).await;
+    snapshots::install(&mut cluster, index).await;
     run_all(&Member { cluster: &cluster, index }).await;
 }

@@ -5,6 +5,7 @@ use headwater::stream::FeedOptions;
 
 use super::cases::{Member, run_all};
 use crate::cluster::{Cluster, Settings, put};
+use crate::snapshots;
 
 /// A window that is far too small: readers fall behind and rejoin all the time.
 fn narrow() -> FeedOptions {
@@ -44,15 +45,9 @@ async fn watch_on_a_restarted_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_on_a_member_whose_state_was_installed() {
-    let mut cluster = Cluster::start(Settings { snapshot_every: 300, keep: 50, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(snapshots::settings()).await;
     let index = cluster.follower().await;
-    let leader = cluster.leader().await;
     cluster.crash(index).await;
-    for number in 0..1000 {
-        cluster.kv(leader).put(put(format!("before/{number}"), "x")).await.unwrap();
-    }
-    cluster.restart(index).await;
-    cluster.wait_healthy().await;
-    cluster.hashes().await;
+    snapshots::install(&mut cluster, index).await;
     run_all(&Member { cluster: &cluster, index }).await;
 }

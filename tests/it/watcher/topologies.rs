@@ -7,6 +7,7 @@ use super::cases::{self, Member};
 use super::client::BOTH;
 use super::{positions, spaces};
 use crate::cluster::{Cluster, Settings, put};
+use crate::snapshots;
 
 async fn run_all(cluster: &Cluster, index: usize) {
     for via in BOTH {
@@ -52,15 +53,9 @@ async fn followers_on_a_restarted_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn followers_on_a_member_whose_state_was_installed() {
-    let mut cluster = Cluster::start(Settings { snapshot_every: 300, keep: 50, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(snapshots::settings()).await;
     let index = cluster.follower().await;
-    let leader = cluster.leader().await;
     cluster.crash(index).await;
-    for number in 0..1000 {
-        cluster.kv(leader).put(put(format!("before/{number}"), "x")).await.unwrap();
-    }
-    cluster.restart(index).await;
-    cluster.wait_healthy().await;
-    cluster.hashes().await;
+    snapshots::install(&mut cluster, index).await;
     run_all(&cluster, index).await;
 }
