@@ -147,7 +147,6 @@ impl Machine {
         // Whatever it still does it does for nobody.
         drop(member.raft.shutdown().await);
         drop(member);
-        drop(std::fs::remove_dir_all(self.state_dir(start)));
     }
 }
 

@@ -20,6 +20,7 @@ mod watchers;
 mod world;
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub(crate) use runtime::TestRuntime;
@@ -33,6 +34,20 @@ thread_local! {
 /// history.
 pub(crate) fn is_running() -> bool {
     RUNNING.get()
+}
+
+/// Runs one simulation with random numbers of this seed, and with a folder of its own.
+///
+/// The folder stays until everything that was in the simulation is gone, tasks of members that have lost their power among it:
+/// a RocksDB that is closed writes once more, and if it cannot it first waits a second.
+fn in_simulation<T, F: Future<Output = T>>(seed: u64, doing: impl FnOnce(PathBuf) -> F) -> T {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    RUNNING.set(true);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let done = runtime.block_on(TestRuntime::scope(seed, doing(dir.path().to_owned())));
+    drop(runtime);
+    RUNNING.set(false);
+    done
 }
 
 /// Simulated time. The runtime's timers tell milliseconds apart, and what happens at the same one has no order that a seed

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,25 +182,19 @@ pub(super) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 's
 
 /// Lives one life.
 pub(crate) fn run(options: Options) -> Report {
-    super::RUNNING.set(true);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let report = runtime.block_on(Runtime::scope(options.seed, live(options)));
-    drop(runtime);
-    super::RUNNING.set(false);
-    report
+    super::in_simulation(options.seed, |dir| live(options, dir))
 }
 
-async fn live(options: Options) -> Report {
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+async fn live(options: Options, dir: PathBuf) -> Report {
     let committed = Arc::new(Committed::default());
     let has = |control| options.control == Some(control);
     let machines = (1..=MEMBERS).map(|id| {
         let disk = Disk::new(id, options.seed * 100 + id, has(Control::LyingDisk), Arc::clone(&committed));
-        Machine::new(id, dir.path().join(id.to_string()), disk, has(Control::LostEvents))
+        Machine::new(id, dir.join(id.to_string()), disk, has(Control::LostEvents))
     });
     let world = Arc::new(World {
         options,
-        net: Net::new(options.seed, dir.path().join("copies")),
+        net: Net::new(options.seed, dir.join("copies")),
         machines: machines.collect(),
         running: Mutex::default(),
         phase: watch::Sender::new(Phase::Living),

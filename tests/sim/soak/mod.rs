@@ -11,7 +11,7 @@ mod leaders;
 mod node;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,8 +22,8 @@ use rand::{Rng, SeedableRng};
 use self::leaders::Leaders;
 use self::node::{Host, Install, Node, contents};
 use super::world::spawn;
-use super::{ms, us, variable};
-use crate::raft::parts::{Runtime, StuckApply};
+use super::{in_simulation, ms, us, variable};
+use crate::raft::parts::StuckApply;
 use crate::types::LogIndex;
 
 /// How long a life is, simulated milliseconds.
@@ -220,13 +220,8 @@ async fn born(seed: u64, install: Install, dir: &Path) -> Life {
     Life { rng, host, node, leaders: Leaders::new(seed, dir), sent: Sent::default(), report }
 }
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
-async fn live(seed: u64, life_ms: u64, install: Install) -> Report {
-    let dir = folder();
-    let mut life = born(seed, install, dir.path()).await;
+async fn live(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
+    let mut life = born(seed, install, dir).await;
     let began = tokio::time::Instant::now();
     while began.elapsed() < ms(life_ms) {
         life.step().await;
@@ -256,15 +251,6 @@ async fn live(seed: u64, life_ms: u64, install: Install) -> Report {
     life.report
 }
 
-fn in_simulation<T>(seed: u64, doing: impl Future<Output = T>) -> T {
-    super::RUNNING.set(true);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let done = runtime.block_on(Runtime::scope(seed, doing));
-    drop(runtime);
-    super::RUNNING.set(false);
-    done
-}
-
 /// `HEADWATER_SOAK_LIVES` (`default`) of them, from `HEADWATER_SIM_FIRST` (1) on, of `HEADWATER_SIM_LIFE_MS` (ten seconds).
 fn soak(install: Install, default: u64) -> Report {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(1);
@@ -272,7 +258,7 @@ fn soak(install: Install, default: u64) -> Report {
     let life_ms = variable("HEADWATER_SIM_LIFE_MS").unwrap_or(LIFE_MS);
     let mut total = Report::default();
     for seed in first..first + lives {
-        let report = in_simulation(seed, live(seed, life_ms, install));
+        let report = in_simulation(seed, |dir| async move { live(seed, life_ms, install, &dir).await });
         if report.panics + report.stuck > 0 {
             println!("{install:?}, seed {seed}: {report}");
         }
@@ -300,9 +286,8 @@ fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
 /// A follower has entries up to 100 and knows 90 of them as committed; its answers got lost, and it is sent a snapshot up to 95.
 #[test]
 fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_blank_entry() {
-    in_simulation(1, async {
-        let dir = folder();
-        let mut life = born(1, Install::Ready, dir.path()).await;
+    in_simulation(1, |dir: PathBuf| async move {
+        let mut life = born(1, Install::Ready, &dir).await;
         life.leaders.write(100 - life.leaders.last());
         life.leaders.commit(90);
         let all = life.leaders.append(0, u64::MAX);
