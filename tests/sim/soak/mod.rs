@@ -251,10 +251,11 @@ async fn live(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
     life.report
 }
 
-/// `HEADWATER_SOAK_LIVES` (`default`) of them, from `HEADWATER_SIM_FIRST` (1) on, of `HEADWATER_SIM_LIFE_MS` (ten seconds).
-fn soak(install: Install, default: u64) -> Report {
-    let first = variable("HEADWATER_SIM_FIRST").unwrap_or(1);
-    let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(default);
+/// `HEADWATER_SOAK_LIVES` of them, from `HEADWATER_SIM_FIRST` on, of `HEADWATER_SIM_LIFE_MS` (ten seconds); if these are not set,
+/// `lives` from `first` on.
+fn soak(install: Install, first: u64, lives: u64) -> Report {
+    let first = variable("HEADWATER_SIM_FIRST").unwrap_or(first);
+    let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(lives);
     let life_ms = variable("HEADWATER_SIM_LIFE_MS").unwrap_or(LIFE_MS);
     let mut total = Report::default();
     for seed in first..first + lives {
@@ -271,16 +272,23 @@ fn soak(install: Install, default: u64) -> Report {
 /// With what this program does, openraft does not even panic: a snapshot lies ready before it hears of it.
 #[test]
 fn defect_a_does_not_come_while_snapshots_lie_ready() {
-    let report = soak(Install::Ready, 2);
+    let report = soak(Install::Ready, 1, 2);
     assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
     assert_eq!(report.panics, 0, "openraft panicked (replay a life with HEADWATER_SIM_FIRST=SEED): {report}");
 }
 
+/// A life in which openraft panics twice if an installation takes its time.
+const BROKEN_LIFE: u64 = 16;
+
 /// With an installation that takes its time openraft may panic. That ends the process, and the next one comes to what is right.
 #[test]
 fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
-    let report = soak(Install::Slow, 3);
+    let report = soak(Install::Slow, BROKEN_LIFE, 1);
     assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
+    let choices = ["HEADWATER_SIM_FIRST", "HEADWATER_SOAK_LIVES", "HEADWATER_SIM_LIFE_MS"];
+    if choices.iter().all(|name| variable(name).is_none()) {
+        assert!(report.panics > 0, "openraft does not panic in life {BROKEN_LIFE}: look for another, or the defect is gone");
+    }
 }
 
 /// A follower has entries up to 100 and knows 90 of them as committed; its answers got lost, and it is sent a snapshot up to 95.
