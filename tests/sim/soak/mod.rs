@@ -287,7 +287,10 @@ fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
     assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
     let choices = ["HEADWATER_SIM_FIRST", "HEADWATER_SOAK_LIVES", "HEADWATER_SIM_LIFE_MS"];
     if choices.iter().all(|name| variable(name).is_none()) {
-        assert!(report.panics > 0, "openraft does not panic in life {BROKEN_LIFE}: look for another, or the defect is gone");
+        assert!(
+            report.panics > 0,
+            "openraft does not panic in life {BROKEN_LIFE}: look for another, or the defect is gone"
+        );
     }
 }
 
