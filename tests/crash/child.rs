@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headwater::node::LeaseClock;
 use headwater::raft::{Consensus, Timing};
@@ -19,6 +20,11 @@ pub(super) const DIR: &str = "HEADWATER_CRASH_DIR";
 pub(super) const HOST: &str = "HEADWATER_CRASH_HOST";
 /// `POINT ACTION HIT SINCE`.
 pub(super) const CASE: &str = "HEADWATER_CRASH_CASE";
+
+/// How long a delay is: longer than an election takes.
+const DELAY: Duration = Duration::from_secs(1);
+/// How long whoever was delayed goes on before the process aborts.
+const AFTER_DELAY: Duration = Duration::from_millis(300);
 
 /// A point has made somebody panic: the next consensus that ends, ends for it.
 static PANICKED: AtomicBool = AtomicBool::new(false);
@@ -38,7 +44,12 @@ fn read_case(text: &str) -> Case {
     let mut word = || words.next().expect("four words");
     let name = word();
     let point = *Point::ALL.iter().find(|point| point.name() == name).expect("a point");
-    let action = if word() == "Abort" { Action::Abort } else { Action::Panic };
+    let action = match word() {
+        "Abort" => Action::Abort,
+        "Panic" => Action::Panic,
+        "Delay" => Action::Delay,
+        other => panic!("{other} is no action"),
+    };
     let hit = word().parse().expect("a number");
     let since = if word() == "Start" { Since::Start } else { Since::Load };
     Case { point, action, hit, since }
@@ -46,13 +57,22 @@ fn read_case(text: &str) -> Case {
 
 /// Makes the point do what the case says, once.
 fn arm(case: Case) {
-    let hits = AtomicU32::new(0);
+    let (hits, woken) = (AtomicU32::new(0), OnceLock::<Instant>::new());
     let act = move || {
-        if hits.fetch_add(1, Ordering::SeqCst) + 1 != case.hit {
+        let hit = hits.fetch_add(1, Ordering::SeqCst) + 1;
+        if woken.get().is_some_and(|at| at.elapsed() > AFTER_DELAY) {
+            abort();
+        }
+        if hit != case.hit {
             return;
         }
         match case.action {
             Action::Abort => abort(),
+            // As a disk does, or a machine without time: whoever came here is held up, not only its task.
+            Action::Delay => {
+                std::thread::sleep(DELAY);
+                woken.set(Instant::now()).expect("invariant: one hit is delayed");
+            }
             Action::Panic => {
                 PANICKED.store(true, Ordering::SeqCst);
                 panic!("here the process of the test should end");

@@ -49,6 +49,8 @@ enum Action {
     Abort,
     /// Whoever came there panics; consensus must end, and the process with it.
     Panic,
+    /// Whoever came there stands still while others go on, then goes on, too; a little later the process aborts.
+    Delay,
 }
 
 /// From when on hits are counted.
@@ -73,6 +75,16 @@ struct Case {
 /// Where a panic is tried: on the task of consensus (as openraft's own would be), on that of its state machine, on the
 /// thread that writes the log, and on one that installs a snapshot.
 const PANICS: [Point; 4] = [Point::LogPurge, Point::StateCommit, Point::LogWrite, Point::InstallSwitch];
+
+/// Where standing still is tried: where a disk or a follower takes long, and where watchers wait for what was read.
+const DELAYS: [Point; 6] = [
+    Point::LogWrite,
+    Point::LogSynced,
+    Point::StateCommit,
+    Point::MembershipApply,
+    Point::WatchSend,
+    Point::CatchUpRead,
+];
 
 /// How many hits may come before the one that counts: few where a hit takes a while.
 fn hits_max(point: Point) -> u32 {
@@ -237,6 +249,10 @@ fn cases(rng: &mut SmallRng) -> Vec<Vec<Case>> {
         }
         if PANICS.contains(&point) {
             cases.push(Case { point, action: Action::Panic, hit: 1, since: Since::Load });
+        }
+        if DELAYS.contains(&point) {
+            let hit = rng.random_range(1..=hits_max(point));
+            cases.push(Case { point, action: Action::Delay, hit, since: Since::Load });
         }
     }
     cases.shuffle(rng);
