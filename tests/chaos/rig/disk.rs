@@ -5,11 +5,16 @@
 //! power loss whose disk tells the truth.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::tool;
+use crate::patience::Patience;
 
+/// How long somebody may look at a disk that is to be taken away.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+const BUSY_POLL: Duration = Duration::from_millis(50);
 /// Size of a volume.
 const VOLUME_BYTES: u64 = 1 << 30;
 /// EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, by way of Python: this crate has no unsafe code.
@@ -62,9 +67,18 @@ impl Disk {
         Ok(())
     }
 
+    /// Takes it out of the tree of folders. Tries again while it is busy: the measurement of what is on it, or whoever else
+    /// looks at it, is through in a moment.
     pub(crate) async fn unmount(&self) -> anyhow::Result<()> {
-        tool::run("umount", &[text(&self.mount)?]).await?;
-        Ok(())
+        let mut patience = Patience::new(BUSY_MAX);
+        loop {
+            match tool::run("umount", &[text(&self.mount)?]).await {
+                Err(error) if error.to_string().contains("busy") && !patience.is_over() => {
+                    tokio::time::sleep(BUSY_POLL).await;
+                }
+                done => return done.map(drop),
+            }
+        }
     }
 
     /// Cuts the power: everything that was not fsynced is lost, and every access fails from now on.
