@@ -2,11 +2,63 @@
 //!
 //! Killing loses nothing that the kernel has: it tests recovery, not fsync (power losses do).
 
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
 use super::Scene;
+use crate::history::{Freshness, Outcome, Request};
+use crate::work::{Client, Lab};
+
+/// Pause between two questions to a node that nothing happens to.
+const ASK_EVERY: Duration = Duration::from_millis(25);
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.any();
     kill(scene, &[node]).await
+}
+
+/// Who asks another node than the one that is killed must not notice (spec: reliability §1.12, row 2).
+pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let node = scene.follower().await?;
+    let (rig, over) = (scene.rig, scene.lab.stop.child_token());
+    let term = rig.terms().await.into_iter().max().flatten();
+    let mut asking = JoinSet::new();
+    for other in (0..rig.nodes.len()).filter(|other| *other != node) {
+        asking.spawn(first_failure(scene.lab.clone(), other, over.clone()));
+    }
+    let done = kill(scene, &[node]).await;
+    over.cancel();
+    let failures: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
+    done?;
+    // On a busy machine a leader may have come too late with its heartbeats, and then somebody else is asked.
+    let is_led_by_the_same = rig.terms().await.into_iter().max().flatten() == term;
+    match failures.first() {
+        Some(failure) if is_led_by_the_same => bail!("while node {} was down, a follower: {failure}", node + 1),
+        _ => Ok(()),
+    }
+}
+
+/// Asks a node again and again, until something fails or it is over. What is under way then is part of the history.
+async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
+    // Numbers that no other client without a workload has.
+    let mut client = Client::new(lab, "elsewhere", 500 + node as u64);
+    let mut round = 0_u64;
+    while !over.is_cancelled() {
+        round += 1;
+        let key = format!("elsewhere/{node}");
+        let request = match round % 2 {
+            0 => Request::Put { key, value: client.value(), lease: 0 },
+            _ => Request::Read { key, prefix: false, freshness: Freshness::Linearizable },
+        };
+        match client.send_to(node, request).await {
+            Outcome::Ok(_) => tokio::time::sleep(ASK_EVERY).await,
+            Outcome::Failed(why) | Outcome::Unknown(why) => return Some(format!("node {} failed: {why}", node + 1)),
+        }
+    }
+    None
 }
 
 pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {

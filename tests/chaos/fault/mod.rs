@@ -10,6 +10,7 @@ mod membership;
 mod network;
 mod pause;
 mod power;
+mod several;
 mod storm;
 mod wipe;
 
@@ -87,6 +88,7 @@ macro_rules! fault {
 /// Every fault.
 pub(crate) const FAULTS: &[Fault] = &[
     fault!("kill", "one node is killed and started again", &[], kill::one),
+    fault!("kill-follower", "a follower is killed, which must not be noticed elsewhere", &[], kill::follower),
     fault!("kill-leader", "the leader is killed and started again", &[], kill::leader),
     fault!("kill-majority", "a majority is killed at once and started again", &[], kill::majority),
     fault!("kill-all", "every node is killed at once and started again", &[], kill::all),
@@ -126,11 +128,17 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault!("compaction", "history is compacted every 200 ms", &[], storm::compaction),
     fault!("clock", "a node's clock jumps an hour ahead and back, and runs too fast", &[Need::Compiler], clock::jump),
     fault!("membership", "a member is removed, loses its data and joins again", &[], membership::churn),
+    fault!(
+        "several",
+        "nodes are killed, paused, wiped or lose power while the network is broken",
+        &[Need::Network],
+        several::together
+    ),
 ];
 
 /// Names for several faults at once.
 pub(crate) const GROUPS: &[(&str, &[&str])] = &[
-    ("kills", &["kill", "kill-leader", "kill-majority", "kill-all"]),
+    ("kills", &["kill", "kill-follower", "kill-leader", "kill-majority", "kill-all"]),
     ("pauses", &["pause", "pause-leader", "pause-all"]),
     ("partition", &["partition-halves", "partition-leader", "partition-bridge", "partition-one-way"]),
     ("power-loss", &["power-loss-one", "power-loss-all"]),

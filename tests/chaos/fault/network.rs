@@ -2,24 +2,88 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use rand::Rng;
 
 use super::Scene;
+use crate::rig::Rig;
+
+/// How long lines stay cut, milliseconds.
+const CUT_MS: std::ops::Range<u64> = 3000..8000;
+/// Terms that may begin in that time while a bridge holds both halves together (spec: reliability §1.12, row 9).
+const BRIDGE_TERMS_MAX: u64 = 2;
+
+/// What is broken, and from whom to whom nothing gets through.
+type Shape = (&'static str, Vec<(usize, usize)>);
 
 pub(crate) async fn halves(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let majority = scene.majority();
-    let pairs = pairs(scene, |a, b| majority.contains(&a) != majority.contains(&b));
-    cut(scene, "halves", &pairs).await
+    let shape = into_halves(scene);
+    cut(scene, &shape).await
 }
 
 pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let leader = scene.rig.leader().await?;
-    let pairs = pairs(scene, |a, b| a == leader || b == leader);
-    cut(scene, "leader alone", &pairs).await
+    let shape = around_the_leader(scene).await?;
+    cut(scene, &shape).await
 }
 
-/// One node, often the leader, sees everybody; the two sides do not see each other.
+/// One node, often the leader, sees everybody; the two sides do not see each other. Nobody needs another leader then.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let shape = over_a_bridge(scene).await?;
+    let before = term(scene).await;
+    let mark = begin(scene, &shape).await?;
+    scene.hold(CUT_MS).await;
+    let after = term(scene).await;
+    heal(scene, mark).await?;
+    if after > before + BRIDGE_TERMS_MAX {
+        bail!("with a bridge between two halves the term went from {before} to {after}: nobody keeps the leadership");
+    }
+    Ok(())
+}
+
+pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let shape = in_one_direction(scene).await?;
+    cut(scene, &shape).await
+}
+
+/// Breaks lines in a way that the seed chooses; for a fault of which this is only a part. Gives the mark that
+/// [`heal_lines`] ends.
+pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
+    let shape = match scene.rng.random_range(0..5) {
+        0 => into_halves(scene),
+        1 => around_the_leader(scene).await?,
+        2 => over_a_bridge(scene).await?,
+        3 => in_one_direction(scene).await?,
+        _ => return lossy(scene).await,
+    };
+    begin(scene, &shape).await
+}
+
+/// Cuts one node off from everybody.
+pub(super) async fn isolate(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
+    for (from, to) in pairs(scene, |from, to| from == node || to == node) {
+        scene.rig.net.cut(from, to).await?;
+    }
+    Ok(())
+}
+
+/// Mends all lines.
+pub(super) async fn heal_lines(rig: &Rig, mark: usize) -> anyhow::Result<()> {
+    rig.net.heal().await?;
+    rig.end(mark);
+    Ok(())
+}
+
+fn into_halves(scene: &mut Scene<'_>) -> Shape {
+    let majority = scene.majority();
+    ("halves", pairs(scene, |a, b| majority.contains(&a) != majority.contains(&b)))
+}
+
+async fn around_the_leader(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
+    let leader = scene.rig.leader().await?;
+    Ok(("leader alone", pairs(scene, |a, b| a == leader || b == leader)))
+}
+
+async fn over_a_bridge(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
     let middle = match scene.rng.random_range(0..2) {
         0 => scene.rig.leader().await?,
         _ => scene.any(),
@@ -31,18 +95,17 @@ pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         place if place <= (count - 1) / 2 => 1,
         _ => 2,
     };
-    let pairs = pairs(scene, |a, b| side(a) != 0 && side(b) != 0 && side(a) != side(b));
-    cut(scene, "bridge", &pairs).await
+    Ok(("bridge", pairs(scene, |a, b| side(a) != 0 && side(b) != 0 && side(a) != side(b))))
 }
 
-pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+async fn in_one_direction(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
     let node = match scene.rng.random_range(0..2) {
         0 => scene.rig.leader().await?,
         _ => scene.any(),
     };
     let deaf = scene.rng.random_range(0..2) == 0;
     let pairs = pairs(scene, |from, to| if deaf { to == node } else { from == node });
-    cut(scene, if deaf { "one does not hear" } else { "one is not heard" }, &pairs).await
+    Ok((if deaf { "one does not hear" } else { "one is not heard" }, pairs))
 }
 
 fn pairs(scene: &Scene<'_>, wanted: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
@@ -51,29 +114,44 @@ fn pairs(scene: &Scene<'_>, wanted: impl Fn(usize, usize) -> bool) -> Vec<(usize
     all.filter(|(a, b)| a != b && wanted(*a, *b)).collect()
 }
 
-async fn cut(scene: &mut Scene<'_>, what: &str, pairs: &[(usize, usize)]) -> anyhow::Result<()> {
-    let mark = scene.rig.begin(None, what);
-    for (from, to) in pairs {
-        scene.rig.net.cut(*from, *to).await?;
-    }
-    scene.hold(3000..8000).await;
+async fn cut(scene: &mut Scene<'_>, shape: &Shape) -> anyhow::Result<()> {
+    let mark = begin(scene, shape).await?;
+    scene.hold(CUT_MS).await;
     heal(scene, mark).await
 }
 
-async fn heal(scene: &mut Scene<'_>, mark: usize) -> anyhow::Result<()> {
-    scene.rig.net.heal().await?;
-    scene.rig.end(mark);
+async fn begin(scene: &Scene<'_>, (what, pairs): &Shape) -> anyhow::Result<usize> {
+    let mark = scene.rig.begin(None, *what);
+    for (from, to) in pairs {
+        scene.rig.net.cut(*from, *to).await?;
+    }
+    Ok(mark)
+}
+
+async fn heal(scene: &Scene<'_>, mark: usize) -> anyhow::Result<()> {
+    heal_lines(scene.rig, mark).await?;
     scene.rig.wait_all_serving().await
 }
 
+/// The highest term that any node is in.
+async fn term(scene: &Scene<'_>) -> u64 {
+    let terms = scene.rig.terms().await;
+    terms.into_iter().flatten().max().unwrap_or(0)
+}
+
 pub(crate) async fn loss(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let mark = lossy(scene).await?;
+    scene.hold(4000..8000).await;
+    heal(scene, mark).await
+}
+
+async fn lossy(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     let percent = scene.rng.random_range(5..30);
     let mark = scene.rig.begin(None, format!("{percent} % lost"));
     for (from, to) in pairs(scene, |_, _| true) {
         scene.rig.net.lose(from, to, percent).await?;
     }
-    scene.hold(4000..8000).await;
-    heal(scene, mark).await
+    Ok(mark)
 }
 
 pub(crate) async fn slow(scene: &mut Scene<'_>) -> anyhow::Result<()> {

@@ -1,7 +1,13 @@
 //! Power loss: the process is gone, and so is everything on its disk that was not fsynced.
 
+use anyhow::bail;
+
 use super::Scene;
+use crate::rig::Rig;
 use crate::work::Control;
+
+/// What a leader logs when a follower has less than it had acknowledged.
+const REVERTED: &str = "follower log is reverted";
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.any();
@@ -22,6 +28,7 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
         }
         scene.hold(2000..4000).await;
     }
+    let before = reversions(rig);
     nodes.iter().for_each(|node| rig.nodes[*node].excuse());
     // The disks first: nothing is written any more while the processes still run for a moment. They may even notice.
     let cuts = nodes.iter().map(|node| rig.disks[*node].cut_power());
@@ -38,5 +45,15 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
         rig.launch(*node)?;
         rig.end(mark);
     }
-    rig.wait_all_serving().await
+    rig.wait_all_serving().await?;
+    // Without fsync it is so, and the checkers shall tell.
+    if reversions(rig) > before && scene.lab.control != Some(Control::NoFsync) {
+        bail!("a node came back with less than it had acknowledged to its leader; the leader's log tells");
+    }
+    Ok(())
+}
+
+/// How often that was so, in all lives of all nodes.
+fn reversions(rig: &Rig) -> usize {
+    rig.lives().iter().map(|life| life.text.matches(REVERTED).count()).sum()
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use rand::Rng;
 use tokio::task::JoinSet;
 
-use super::Scene;
+use super::{Scene, network};
 use crate::history::Request;
+use crate::rig::net::Kind as Network;
 use crate::work::Client;
 
 /// Writers besides the workloads' while a snapshot is on its way.
@@ -23,11 +25,16 @@ pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// A follower misses more than the log keeps; while it installs the snapshot under full load, the leader dies.
+/// A follower misses more than the log keeps, because it is down or nothing reaches it; while it installs the snapshot under
+/// full load, the leader dies.
 pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;
-    rig.nodes[node].kill().await;
+    let is_cut = rig.net.kind() != Network::Loopback && scene.rng.random_range(0..2) == 0;
+    match is_cut {
+        true => network::isolate(scene, node).await?,
+        false => rig.nodes[node].kill().await,
+    }
     let mark = rig.begin(Some(node), "far behind");
     let mut writers = JoinSet::new();
     let over = scene.lab.stop.child_token();
@@ -42,7 +49,10 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         });
     }
     scene.hold(4000..7000).await;
-    rig.launch(node)?;
+    match is_cut {
+        true => rig.net.heal().await?,
+        false => rig.launch(node)?,
+    }
     rig.end(mark);
     scene.hold(200..900).await;
     let leader = rig.leader().await?;

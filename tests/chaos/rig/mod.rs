@@ -192,8 +192,7 @@ impl Rig {
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
         let mut patience = Patience::new(PATIENCE);
         while !patience.is_over() {
-            let asked = self.nodes.iter().map(|node| leads(&node.target));
-            let votes: Vec<Option<(u64, bool)>> = futures::future::join_all(asked).await;
+            let votes = self.votes().await;
             // Terms decide between two that both believe it.
             let leader = votes
                 .iter()
@@ -206,6 +205,16 @@ impl Rig {
             tokio::time::sleep(POLL).await;
         }
         bail!("no node leads within {PATIENCE:?}")
+    }
+
+    /// The term that each node is in; none of those that do not answer.
+    pub(crate) async fn terms(&self) -> Vec<Option<u64>> {
+        self.votes().await.into_iter().map(|vote| vote.map(|(term, _)| term)).collect()
+    }
+
+    /// Of each node its term, and whether it takes itself for the leader.
+    async fn votes(&self) -> Vec<Option<(u64, bool)>> {
+        futures::future::join_all(self.nodes.iter().map(|node| leads(&node.target))).await
     }
 
     /// Begins a stretch of the timeline.
