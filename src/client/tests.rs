@@ -187,6 +187,25 @@ async fn a_broken_stream_goes_on_where_it_was_at_the_next_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lineage_that_is_learned_late_is_told_from_then_on() {
+    let server = Server::new(3);
+    let feed = server.opens(None);
+    let view = MaterializedView::start(ServiceList, server.clone());
+    feed.snapshot(5, &["a"]);
+    view.query(0, SHORT).await.unwrap();
+    let next = server.opens(Some("e1"));
+    feed.fails(Code::Unavailable);
+    next.send(6, named(CatalogOp::Register, "b"));
+    assert_eq!(view.query(5, LONG).await.unwrap().index, 6);
+    let last = server.opens(Some("e1"));
+    next.fails(Code::Unavailable);
+    last.send(7, named(CatalogOp::Register, "c"));
+    assert_eq!(view.query(6, LONG).await.unwrap().index, 7);
+    let told: Vec<_> = server.asked().into_iter().map(|asked| (asked.index, asked.epoch)).collect();
+    assert_eq!(told, [(0, None), (5, None), (6, Some("e1".to_owned()))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_old_view_stays_until_the_new_snapshot_is_complete() {
     let server = Server::new(2);
     let feed = server.opens(Some("e1"));

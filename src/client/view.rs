@@ -240,6 +240,10 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
                     self.backoff.succeeded();
                 }
                 Ok(Step::Apply(changes, index)) => {
+                    // A server that goes on after an index without a lineage takes it for one of its own.
+                    if self.epoch.is_none() {
+                        self.epoch.clone_from(&opened.epoch);
+                    }
                     let topic = &self.topic;
                     show(&self.visible, |visible| {
                         // Whoever still looks at the old state keeps it.

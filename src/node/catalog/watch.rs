@@ -78,8 +78,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Those of a serializable read; [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not
-    /// reach in time.
+    /// Those of a serializable read; [`NodeError::NoLeader`] if this node does not learn in time which lineage it is of;
+    /// [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not reach in time.
     pub async fn watch_catalog(
         &self,
         ctx: &RequestContext,
@@ -89,6 +89,7 @@ impl Node {
         encode: Encode,
     ) -> Result<CatalogWatch, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.lineage_known(ctx).await?;
         if let CatalogStart::After(index, epoch) = start {
             let head = self.inner.store.current().head();
             if epoch.is_some() && epoch == head.epoch && index > head.applied_index() {

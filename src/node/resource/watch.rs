@@ -91,6 +91,19 @@ impl Node {
         self.inner.store.current().head().epoch
     }
 
+    /// Waits until the lineage is known. What a client is told before that it could not safely go on after elsewhere: a
+    /// member that lags would take its index for another lineage's.
+    pub(in crate::node) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        let mut applied = self.inner.consensus.applied();
+        let known = applied.wait_for(|_| self.epoch().is_some());
+        match tokio::time::timeout_at(ctx.deadline.into(), known).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            // A leader names it before anything else.
+            Err(_) => Err(NodeError::NoLeader),
+        }
+    }
+
     fn resume(
         &self,
         selector: Selector,
