@@ -22,6 +22,8 @@ pub(super) struct Draft<'a, S> {
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
 }
+    /// By session, the paths that operations have written as held by it: all that it can hold besides those that `index` names.
+    taken: BTreeMap<String, BTreeSet<Bytes>>,
 
 /// One path.
 #[derive(Clone, Debug)]
@@ -39,11 +41,12 @@ pub(super) struct Changes {
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
 }
+    taken: BTreeMap<String, BTreeSet<Bytes>>,
 
 impl<'a, S: StateReader> Draft<'a, S> {
     /// Nothing is done yet; what will be is of the command at `index`.
     pub(super) fn new(state: &'a S, index: LogIndex) -> Self {
-        Self { state, index, slots: BTreeMap::new(), ended: BTreeMap::new(), delayed: BTreeMap::new() }
+        Self::resume(Changes::default(), state, index)
     }
 
     fn slot(&mut self, path: &Bytes) -> Result<&mut Slot, StorageError> {
@@ -60,8 +63,8 @@ impl<'a, S: StateReader> Draft<'a, S> {
 
     /// Goes on with what operations have done so far, on the same state.
     pub(super) fn resume(changes: Changes, state: &'a S, index: LogIndex) -> Self {
-        let Changes { slots, ended, delayed } = changes;
-        Self { state, index, slots, ended, delayed }
+        let Changes { slots, taken, ended, delayed } = changes;
+        Self { state, index, slots, taken, ended, delayed }
     }
 
     /// A key as of now.
@@ -121,7 +124,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
     pub(super) fn end_session(&mut self, id: &str) -> Result<(), StorageError> {
         let Some(session) = self.session(id)? else { return Ok(()) };
         let mut paths: BTreeSet<Bytes> = self.state.session_paths(id)?.into_iter().collect();
-        paths.extend(self.slots.keys().cloned());
+        paths.extend(self.taken.remove(id).unwrap_or_default());
         for path in paths {
             let Some(mut entry) = self.entry(&path)? else { continue };
             // It may have been given back, or taken, by an operation before.
@@ -132,6 +135,9 @@ impl<'a, S: StateReader> Draft<'a, S> {
                 SessionBehavior::Release => {
                     entry.side.session.clear();
                     self.write(entry)?;
+        if !entry.side.session.is_empty() {
+            self.taken.entry(entry.side.session.clone()).or_default().insert(entry.path.clone());
+        }
                 }
                 SessionBehavior::Delete => self.remove(&path)?,
             }
@@ -157,7 +163,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
 
     /// What has to be written.
     pub(super) fn into_changes(self) -> Changes {
-        Changes { slots: self.slots, ended: self.ended, delayed: self.delayed }
+        Changes { slots: self.slots, taken: self.taken, ended: self.ended, delayed: self.delayed }
     }
 }
 

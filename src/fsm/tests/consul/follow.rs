@@ -246,3 +246,40 @@ fn a_transaction_changes_catalog_and_keys_or_neither() {
     assert_eq!(bed.revision(), revision + 1);
     assert!(bed.check("d").is_none());
 }
+
+#[test]
+fn a_session_that_ends_lets_go_of_what_its_transaction_took_and_of_nothing_else() {
+    let mut bed = bed_with_sessions();
+    bed.session(session("bystander"));
+    bed.kv(with_session(KvVerb::Lock, "held", "on-c"));
+    bed.kv(with_session(KvVerb::Lock, "unlocked", "on-c"));
+    bed.kv(with_session(KvVerb::Lock, "retaken", "on-c"));
+    let critical = Check { status: CheckStatus::Critical, ..check("c") };
+    let at = LogIndex(bed.next);
+    bed.accept(txn_of(vec![
+        TxnOp::Kv(with_session(KvVerb::Lock, "taken", "on-c")),
+        TxnOp::Kv(with_session(KvVerb::Lock, "another's", "bystander")),
+        TxnOp::Kv(with_session(KvVerb::Lock, "taken and unlocked", "on-c")),
+        TxnOp::Kv(with_session(KvVerb::Unlock, "taken and unlocked", "on-c")),
+        TxnOp::Kv(with_session(KvVerb::Unlock, "unlocked", "on-c")),
+        TxnOp::Kv(with_session(KvVerb::Unlock, "retaken", "on-c")),
+        TxnOp::Kv(with_session(KvVerb::Lock, "retaken", "bystander")),
+        TxnOp::Kv(set("plain", "v")),
+        row(CatalogVerb::Set, TxnRow::Check(Box::new(critical))),
+    ]));
+    assert_eq!(bed.session_ids(), ["bystander", "on-n"]);
+    let entries: Vec<String> = bed.shown("").iter().map(|entry| entry.split_once('@').unwrap().0.to_owned()).collect();
+    let wanted = [
+        "another's=v/0 1bystander",
+        "held=v/0 1",
+        "on-c=v/0 1",
+        "on-n=v/0 1on-n",
+        "plain=v/0 0",
+        "retaken=v/0 2bystander",
+        "taken=v/0 1",
+        "taken and unlocked=v/0 1",
+        "unlocked=v/0 1",
+    ];
+    assert_eq!(entries, wanted);
+    assert_eq!(bed.consul_entry("held").unwrap().modified, at);
+}
