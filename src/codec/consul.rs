@@ -270,6 +270,7 @@ fn write_fault(fault: &TxnFault) -> pb::ConsulTxnFault {
         TxnFaultReason::Session(refusal) => Reason::Session(write_refusal(refusal)),
         TxnFaultReason::RowAbsent => Reason::RowAbsent(pb::Unit {}),
         TxnFaultReason::Catalog(refusal) => Reason::Catalog(refusal as i32),
+        TxnFaultReason::TooMuchTold => Reason::TooMuchTold(pb::Unit {}),
     };
     pb::ConsulTxnFault { op: fault.op, reason: Some(reason) }
 }
@@ -286,6 +287,7 @@ fn read_fault(fault: pb::ConsulTxnFault) -> Result<TxnFault, CodecError> {
         Reason::Session(number) => TxnFaultReason::Session(read_refusal(number)?),
         Reason::RowAbsent(pb::Unit {}) => TxnFaultReason::RowAbsent,
         Reason::Catalog(number) => TxnFaultReason::Catalog(catalog::read_refusal(number)?),
+        Reason::TooMuchTold(pb::Unit {}) => TxnFaultReason::TooMuchTold,
     };
     Ok(TxnFault { op: fault.op, reason })
 }

@@ -125,6 +125,7 @@ fn every_number_is_read_back_and_others_are_refused() {
         TxnFaultReason::Absent,
         TxnFaultReason::Present,
         TxnFaultReason::RowAbsent,
+        TxnFaultReason::TooMuchTold,
     ];
     for reason in reasons {
         let fault = TxnFault { op: 0, reason };

@@ -131,7 +131,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         Command::Resource(command) => resource::apply(txn, index, command, want),
         Command::Consul(command) => {
             let mut writer = Writer::new(txn);
-            let done = consul::apply(&mut writer, index, command)?;
+            let done = consul::apply(&mut writer, index, command, want)?;
             writer.finish();
             Ok(Outcome::Consul(done))
         }

@@ -111,7 +111,7 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
 }
 
 /// As [`catalog_bytes`] counts it.
-fn row_bytes(row: &TxnRow) -> u64 {
+pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     let mut registration = Registration::default();
     match row {
         TxnRow::Node(row) => registration.node = Node::clone(row),

@@ -156,6 +156,14 @@ pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
 pub const CONSUL_VALUE_BYTES_MAX: usize = 512 * 1024;
 /// Longest path of Consul's KV API, bytes.
 pub const CONSUL_PATH_BYTES_MAX: usize = 2048;
+/// Keys and rows of the catalog that one replicated transaction of Consul's API reads, count: every member does it.
+pub const CONSUL_TXN_TOLD_KEYS_MAX: usize = 16_384;
+/// What one replicated transaction of Consul's API reads, bytes: every member does it, and the outcome is one message.
+pub const CONSUL_TXN_TOLD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What one answer of Consul's KV API reads, bytes; who wants more asks for it in parts.
+pub const CONSUL_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What a key counts in both besides path and value, bytes: about what it takes in memory.
+pub const CONSUL_ENTRY_BYTES: usize = 128;
 /// Largest body of one transaction of Consul's API, bytes of JSON: what is in it, decoded, is a legal command.
 pub const CONSUL_TXN_BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// Shortest time to live of a session, milliseconds (Consul's; spec: consul §8.3).
@@ -207,6 +215,10 @@ pub const DNS_QUERIES_MAX: usize = 1024;
 pub const DNS_CONNECTIONS_MAX: usize = 256;
 
 const _: () = assert!(CONSUL_VALUE_BYTES_MAX + CONSUL_PATH_BYTES_MAX + 1024 < REQUEST_BYTES_MAX, "a value must fit");
+const _: () = assert!(
+    CONSUL_TXN_TOLD_BYTES_MAX + 2 * REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX,
+    "the outcome of a transaction must fit one message, with what its writes tell"
+);
 const _: () = assert!(DNS_REQUEST_BYTES_MAX <= u16::MAX as usize, "a question must fit a packet");
 const _: () = assert!(DNS_DOMAIN_BYTES_MAX < 255 / 2, "a name below the domain must fit what a name may have");
 const _: () = assert!(

@@ -3,14 +3,17 @@
 //!
 //! Invariant: each path is written at most once in a command, whatever the operations did to it on the way.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use bytes::Bytes;
 
+use super::room::Room;
 use crate::fsm::stop::Stop;
 use crate::fsm::writer::Writer;
 use crate::storage::StorageError;
-use crate::storage::state::{ConsulReader, NEWEST, StateReader, Table, Version};
+use crate::storage::state::{ConsulReader, NEWEST, StateReader, Table, Version, consul_entries};
 use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
 use crate::types::{ChangeKind, KeyRange, LeaseId, LogIndex};
 
@@ -19,11 +22,11 @@ pub(super) struct Draft<'a, S> {
     state: &'a S,
     pub(super) index: LogIndex,
     slots: BTreeMap<Bytes, Slot>,
+    /// By session, the paths that operations have written as held by it: all that it can hold besides those that `index` names.
+    taken: BTreeMap<String, BTreeSet<Bytes>>,
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
 }
-    /// By session, the paths that operations have written as held by it: all that it can hold besides those that `index` names.
-    taken: BTreeMap<String, BTreeSet<Bytes>>,
 
 /// One path.
 #[derive(Clone, Debug)]
@@ -38,10 +41,10 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct Changes {
     slots: BTreeMap<Bytes, Slot>,
+    taken: BTreeMap<String, BTreeSet<Bytes>>,
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
 }
-    taken: BTreeMap<String, BTreeSet<Bytes>>,
 
 impl<'a, S: StateReader> Draft<'a, S> {
     /// Nothing is done yet; what will be is of the command at `index`.
@@ -72,24 +75,56 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.slot(path)?.entry.clone())
     }
 
-    /// The paths of all keys that begin with `prefix`, in order.
-    pub(super) fn tree(&self, prefix: &[u8]) -> Result<Vec<Bytes>, StorageError> {
-        let range = KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into());
-        let mut paths = BTreeSet::new();
-        let mut scan = self.state.scan(Table::Kv, &range, NEWEST)?;
-        while let Some((key, _)) = scan.next()? {
-            let path = consul_path(&key.to_bytes()).expect("invariant: the scan is of the prefix");
-            // An etcd client may have made a key of the bare prefix, which is no path.
-            if !path.is_empty() && self.slots.get(&path).is_none_or(|slot| slot.entry.is_some()) {
-                paths.insert(path);
+    /// All keys that begin with `prefix`, in order, as far as there is room: `None` if there is not. Nothing is kept of those
+    /// that only the state knows, and nothing is read of their values if nobody wants to hear of them.
+    pub(super) fn read_tree(&self, prefix: &[u8], room: &mut Room) -> Result<Option<Vec<KvEntry>>, StorageError> {
+        let (mut stored, mut entries) = (Vec::new(), Vec::new());
+        let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
+        while let Some((key, version)) = scan.next()? {
+            let Some(path) = path_of(&key.to_bytes()) else { continue };
+            let slot = self.slots.get(&path);
+            let has_room = match slot {
+                None => room.tell(path.len() + version.value_len as usize),
+                Some(slot) if slot.entry.is_none() => room.look(),
+                // It is told of below.
+                Some(_) => continue,
+            };
+            if !has_room {
+                return Ok(None);
+            }
+            if slot.is_none() && room.is_wanted() {
+                stored.push((path, version));
             }
         }
-        for (path, slot) in &self.slots {
-            if slot.entry.is_some() && path.starts_with(prefix) {
-                paths.insert(path.clone());
+        for (_, slot) in touched(&self.slots, prefix) {
+            let Some(entry) = &slot.entry else { continue };
+            if !room.tell(entry.path.len() + entry.value.len()) {
+                return Ok(None);
+            }
+            if room.is_wanted() {
+                entries.push(entry.clone());
             }
         }
-        Ok(paths.into_iter().collect())
+        entries.extend(consul_entries(self.state, &stored)?);
+        entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(Some(entries))
+    }
+
+    /// Removes all keys that begin with `prefix`, and reads none of them.
+    pub(super) fn remove_tree(&mut self, prefix: &[u8]) -> Result<(), StorageError> {
+        let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
+        while let Some((key, version)) = scan.next()? {
+            let Some(path) = path_of(&key.to_bytes()) else { continue };
+            // What operations have touched follows below.
+            if let Entry::Vacant(place) = self.slots.entry(path) {
+                place.insert(Slot { before: Some(version), entry: None, changed: true });
+            }
+        }
+        let paths: Vec<Bytes> = touched(&self.slots, prefix)
+            .filter(|(_, slot)| slot.entry.is_some())
+            .map(|(path, _)| path.clone())
+            .collect();
+        paths.iter().try_for_each(|path| self.remove(path))
     }
 
     /// Writes a key. Its creation and its last change are set here.
@@ -100,6 +135,9 @@ impl<'a, S: StateReader> Draft<'a, S> {
         entry.side.created = slot.entry.as_ref().map_or(index, |before| before.side.created);
         slot.entry = Some(entry.clone());
         slot.changed = true;
+        if !entry.side.session.is_empty() {
+            self.taken.entry(entry.side.session.clone()).or_default().insert(entry.path.clone());
+        }
         Ok(entry)
     }
 
@@ -135,9 +173,6 @@ impl<'a, S: StateReader> Draft<'a, S> {
                 SessionBehavior::Release => {
                     entry.side.session.clear();
                     self.write(entry)?;
-        if !entry.side.session.is_empty() {
-            self.taken.entry(entry.side.session.clone()).or_default().insert(entry.path.clone());
-        }
                 }
                 SessionBehavior::Delete => self.remove(&path)?,
             }
@@ -200,6 +235,22 @@ impl Changes {
         }
         Ok(removed)
     }
+}
+
+/// The keys of the KV face where all paths live that begin with `prefix`.
+fn below(prefix: &[u8]) -> KeyRange {
+    KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into())
+}
+
+/// The path at a key that is [`below`] a prefix. An etcd client may have made a key of the bare prefix, which is no path.
+fn path_of(key: &Bytes) -> Option<Bytes> {
+    consul_path(key).filter(|path| !path.is_empty())
+}
+
+/// The slots of paths that begin with `prefix`, in order.
+fn touched<'a>(slots: &'a BTreeMap<Bytes, Slot>, prefix: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Slot)> {
+    let from = slots.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+    from.take_while(move |(path, _)| path.starts_with(prefix))
 }
 
 /// Rounded up: no deadline is early.

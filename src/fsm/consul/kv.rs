@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::draft::Draft;
+use super::room::Room;
 use crate::fsm::stop::Stop;
 use crate::storage::StorageError;
 use crate::storage::state::StateReader;
@@ -13,7 +14,7 @@ use crate::types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFau
 type Done = Result<Vec<KvEntry>, TxnFaultReason>;
 
 /// Carries an operation out on a draft; if it does not hold, the draft is as before.
-pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp) -> Result<Done, Stop> {
+pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp, room: &mut Room) -> Result<Done, Stop> {
     let existing = if op.verb.is_about_prefix() { None } else { draft.entry(&op.path)? };
     Ok(match op.verb {
         KvVerb::Set => Ok(set(draft, op, existing)?),
@@ -37,23 +38,15 @@ pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp) -> Result
             }
         },
         KvVerb::DeleteTree => {
-            for path in draft.tree(&op.path)? {
-                draft.remove(&path)?;
-            }
+            draft.remove_tree(&op.path)?;
             Ok(Vec::new())
         }
-        KvVerb::Get => existing.map(|entry| vec![entry]).ok_or(TxnFaultReason::Absent),
+        KvVerb::Get => existing.ok_or(TxnFaultReason::Absent).and_then(|entry| with_value(entry, room)),
         KvVerb::GetOrEmpty => {
             let empty = || KvEntry { path: op.path.clone(), ..KvEntry::default() };
-            Ok(vec![existing.unwrap_or_else(empty)])
+            with_value(existing.unwrap_or_else(empty), room)
         }
-        KvVerb::GetTree => {
-            let mut entries = Vec::new();
-            for path in draft.tree(&op.path)? {
-                entries.extend(draft.entry(&path)?);
-            }
-            Ok(entries)
-        }
+        KvVerb::GetTree => draft.read_tree(&op.path, room)?.ok_or(TxnFaultReason::TooMuchTold),
         KvVerb::CheckIndex => match existing {
             None => Err(TxnFaultReason::Absent),
             Some(entry) if entry.modified != op.index => Err(TxnFaultReason::Stale),
@@ -129,6 +122,13 @@ fn write<S: StateReader>(
         _ => draft.write(KvEntry { path: op.path.clone(), value: op.value.clone(), side, modified: LogIndex::ZERO })?,
     };
     Ok(vec![without_value(written)])
+}
+
+fn with_value(entry: KvEntry, room: &mut Room) -> Done {
+    match room.tell(entry.path.len() + entry.value.len()) {
+        true => Ok(vec![entry]),
+        false => Err(TxnFaultReason::TooMuchTold),
+    }
 }
 
 fn without_value(entry: KvEntry) -> KvEntry {

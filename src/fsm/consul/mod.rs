@@ -7,6 +7,7 @@ mod deadline;
 mod draft;
 mod follow;
 mod kv;
+mod room;
 mod rows;
 mod session;
 mod txn;
@@ -21,17 +22,19 @@ use crate::types::consul::{ConsulCommand, ConsulOutcome, SessionRefusal, TxnFaul
 use crate::types::{LogIndex, Refusal};
 
 use draft::Draft;
+use room::Room;
 
-/// Applies a command of the log entry at `index`.
+/// Applies a command of the log entry at `index`. With `want` false nobody hears what a transaction has to tell.
 pub(super) fn apply(
     writer: &mut Writer<'_, '_>,
     index: LogIndex,
     command: &ConsulCommand,
+    want: bool,
 ) -> Result<ConsulOutcome, Stop> {
     match command {
         ConsulCommand::Kv(op) => {
             let mut draft = Draft::new(&*writer.txn, index);
-            let done = match kv::run(&mut draft, op)? {
+            let done = match kv::run(&mut draft, op, &mut Room::of_command(want))? {
                 Ok(_) => true,
                 Err(TxnFaultReason::Session(refusal)) => return Err(refusal.into()),
                 Err(_) => return Ok(ConsulOutcome::Kv(false)),
@@ -39,7 +42,7 @@ pub(super) fn apply(
             draft.into_changes().write(writer)?;
             Ok(ConsulOutcome::Kv(done))
         }
-        ConsulCommand::Txn(ops) => txn::apply(writer, index, ops),
+        ConsulCommand::Txn(ops) => txn::apply(writer, index, ops, want),
         ConsulCommand::SessionCreate(create) => session::create(writer, index, create),
         ConsulCommand::SessionDestroy(id) => {
             let mut draft = Draft::new(&*writer.txn, index);

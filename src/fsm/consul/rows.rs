@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::room::Room;
 use crate::fsm::catalog::Desk;
+use crate::fsm::quota::row_bytes;
 use crate::fsm::stop::Stop;
 use crate::storage::StorageError;
 use crate::types::catalog::{Check, Node, Service};
@@ -14,10 +16,14 @@ pub(super) fn run(
     desk: &mut Desk<'_, '_>,
     verb: CatalogVerb,
     row: &TxnRow,
+    room: &mut Room,
 ) -> Result<Result<Option<TxnItem>, TxnFaultReason>, Stop> {
     let (stored, expected) = (find(desk, row)?, modified(row));
     let done = match (verb, &stored) {
         (CatalogVerb::Get, None) => return Ok(Err(TxnFaultReason::RowAbsent)),
+        (CatalogVerb::Get, Some(stored)) if !room.tell(row_bytes(stored) as usize) => {
+            return Ok(Err(TxnFaultReason::TooMuchTold));
+        }
         (CatalogVerb::Get, Some(_)) => Ok(()),
         (CatalogVerb::Cas, None) if expected != LogIndex::ZERO => return Ok(Err(TxnFaultReason::Stale)),
         (CatalogVerb::Cas, Some(stored)) if expected == LogIndex::ZERO || modified(stored) != expected => {
@@ -35,7 +41,7 @@ pub(super) fn run(
         Err(stop) => return Err(stop),
     }
     let is_delete = matches!(verb, CatalogVerb::Delete | CatalogVerb::DeleteCas);
-    Ok(Ok(if is_delete { None } else { find(desk, row)?.map(TxnItem::Catalog) }))
+    Ok(Ok(if is_delete || !room.is_wanted() { None } else { find(desk, row)?.map(TxnItem::Catalog) }))
 }
 
 /// The row that an operation names, as the operations before it have left it.

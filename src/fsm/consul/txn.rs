@@ -3,9 +3,12 @@
 //!
 //! Operations on keys are worked out first, then those on the catalog. They do not see each other, but for sessions: those that
 //! end because a check of the transaction failed let go of keys that the transaction has written.
+//!
+//! What they may tell has bounds, because every member works it out, now and when it starts again.
 
 use super::draft::{Changes, Draft};
 use super::follow::follow_with;
+use super::room::Room;
 use super::{kv, rows};
 use crate::fsm::catalog::Desk;
 use crate::fsm::stop::{Stop, settle};
@@ -22,17 +25,22 @@ struct Told {
     faults: Vec<TxnFault>,
 }
 
-pub(super) fn apply(writer: &mut Writer<'_, '_>, index: LogIndex, ops: &[TxnOp]) -> Result<ConsulOutcome, Stop> {
-    let mut told = Told::default();
+pub(super) fn apply(
+    writer: &mut Writer<'_, '_>,
+    index: LogIndex,
+    ops: &[TxnOp],
+    want: bool,
+) -> Result<ConsulOutcome, Stop> {
+    let (mut told, mut room) = (Told::default(), Room::of_command(want));
     let on_keys = (0u32..).zip(ops).filter_map(|(place, op)| match op {
         TxnOp::Kv(op) => Some((place, op)),
         TxnOp::Catalog(..) => None,
     });
-    let changes = work(&*writer.txn, index, on_keys, &mut told)?;
+    let changes = work(&*writer.txn, index, on_keys, &mut told, &mut room)?;
     let mut desk = Desk::new(writer.txn, index);
     for (place, op) in (0u32..).zip(ops) {
         let TxnOp::Catalog(verb, row) = op else { continue };
-        match rows::run(&mut desk, *verb, row)? {
+        match rows::run(&mut desk, *verb, row, &mut room)? {
             Ok(item) => told.items.extend(item.map(|item| (place, item))),
             Err(reason) => told.faults.push(TxnFault { op: place, reason }),
         }
@@ -63,7 +71,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, index: LogIndex, ops: &[TxnOp])
 pub fn read_txn(state: &impl StateReader, ops: &[KvOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
     debug_assert!(ops.iter().all(|op| op.verb.is_read()), "invariant: checked by the caller");
     let mut told = Told::default();
-    let worked = settle(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut told))?;
+    let worked = settle(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut told, &mut Room::of_read()))?;
     worked.map(drop).expect("invariant: nothing is refused");
     Ok(match told.faults.is_empty() {
         true => Ok(told.items.into_iter().map(|(_, item)| item).collect()),
@@ -76,10 +84,12 @@ fn work<'a>(
     index: LogIndex,
     ops: impl Iterator<Item = (u32, &'a KvOp)>,
     told: &mut Told,
+    room: &mut Room,
 ) -> Result<Changes, Stop> {
     let mut draft = Draft::new(state, index);
     for (place, op) in ops {
-        match kv::run(&mut draft, op)? {
+        match kv::run(&mut draft, op, room)? {
+            Ok(_) if !room.is_wanted() => {}
             Ok(entries) => told.items.extend(entries.into_iter().map(|entry| (place, TxnItem::Kv(entry)))),
             Err(reason) => told.faults.push(TxnFault { op: place, reason }),
         }

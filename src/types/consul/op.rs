@@ -6,6 +6,7 @@ use thiserror::Error;
 use super::{KvEntry, SessionCreate, SessionRefusal};
 use crate::types::LogIndex;
 use crate::types::catalog::{CatalogRefusal, Check, Node, Service};
+use crate::types::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
 
 /// A command of Consul's KV and session API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,4 +223,10 @@ pub enum TxnFaultReason {
     /// A rule of the catalog.
     #[error(transparent)]
     Catalog(#[from] CatalogRefusal),
+    /// With this operation there is more to tell than a transaction may tell.
+    #[error(
+        "the transaction reads too much (more than {CONSUL_TXN_TOLD_KEYS_MAX} keys or {CONSUL_TXN_TOLD_BYTES_MAX} bytes \
+         where it writes, {CONSUL_LIST_BYTES_MAX} bytes where it does not): read longer prefixes, or in several transactions"
+    )]
+    TooMuchTold,
 }

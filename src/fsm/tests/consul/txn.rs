@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::types::consul::{SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
+use crate::types::limits::{CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
 
 fn done(outcome: Outcome) -> Vec<String> {
     match outcome {
@@ -115,4 +116,63 @@ fn a_lock_with_what_it_guards() {
     done(bed.apply(guarded.clone()));
     bed.apply(destroy("s"));
     assert_eq!(failed(bed.apply(guarded)), [(0, TxnFaultReason::NotHeld)]);
+}
+
+#[test]
+fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
+    let too_much = |place| vec![(place, TxnFaultReason::TooMuchTold)];
+    let mut bed = Bed::with([put("consul/kv/long/1", "x".repeat(CONSUL_TXN_TOLD_BYTES_MAX / 2))]);
+    bed.apply(put("consul/kv/long/2", "x".repeat(CONSUL_TXN_TOLD_BYTES_MAX / 2)));
+    let keys = (1..CONSUL_TXN_TOLD_KEYS_MAX).map(|number| put(format!("consul/kv/many/{number:06}"), ""));
+    bed.apply_all(keys, false);
+    let (many, long) = (op(KvVerb::GetTree, "many/"), op(KvVerb::GetTree, "long/"));
+    // One key is still free; the one that is written tells no value, and counts for nothing.
+    assert_eq!(done(bed.apply(transaction([set("a", "1"), many.clone()]))).len(), CONSUL_TXN_TOLD_KEYS_MAX);
+    assert_eq!(done(bed.apply(transaction([set("a", "2"), many.clone(), op(KvVerb::Get, "a")]))).len(), 16_385);
+    for (ops, wanted) in [
+        (vec![many.clone(), many.clone()], too_much(1)),
+        (vec![many.clone(), op(KvVerb::Get, "a"), op(KvVerb::GetOrEmpty, "absent")], too_much(2)),
+        (vec![long.clone()], too_much(0)),
+        (vec![op(KvVerb::Get, "long/1"), op(KvVerb::Get, "long/2")], too_much(1)),
+        // What is removed by then is looked at all the same.
+        (vec![op(KvVerb::DeleteTree, "many/"), many.clone(), many.clone()], too_much(2)),
+    ] {
+        let ops: Vec<KvOp> = ops.into_iter().chain([set("a", "never")]).collect();
+        let (before, revision) = (bed.consul_entry("a"), bed.revision());
+        assert_eq!(failed(bed.apply(transaction(ops.clone()))), wanted);
+        // Whether anybody wants to hear of it changes nothing.
+        assert_eq!(bed.apply_all([transaction(ops)], false).0, [Outcome::Nothing]);
+        assert_eq!((bed.consul_entry("a"), bed.revision()), (before, revision));
+    }
+    let unheard = bed.apply_all([transaction([set("a", "3"), many.clone()])], false).0;
+    assert_eq!(unheard, [Outcome::Nothing]);
+    assert_eq!(bed.consul_entry("a").unwrap().value, bytes("3"));
+    // A transaction that only reads is one member's business, and has the bound of a list.
+    let reads = [many.clone(), long, many];
+    let db = bed.store.current();
+    let told = crate::fsm::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();
+    assert_eq!(told.len(), 2 * (CONSUL_TXN_TOLD_KEYS_MAX - 1) + 2);
+}
+
+#[test]
+fn a_tree_is_removed_whatever_was_done_to_it_before() {
+    let mut bed = Bed::new();
+    bed.session(Session { lock_delay_ms: 1000, ..session("s") });
+    for path in ["t", "t/1", "t/2", "u"] {
+        bed.kv(set(path, "1"));
+    }
+    let told = done(bed.apply(transaction([
+        set("t/3", "new"),
+        op(KvVerb::Delete, "t/2"),
+        with_session(KvVerb::Lock, "t/1", "s"),
+        op(KvVerb::DeleteTree, "t/"),
+        op(KvVerb::GetTree, "t"),
+        set("t/1", "anew"),
+        op(KvVerb::GetTree, "t"),
+    ])));
+    assert_eq!(told[2..], ["t=1/0 0@2/2", "t/1=/0 0@6/6", "t=1/0 0@2/2", "t/1=anew/0 0@6/6"]);
+    assert_eq!(bed.shown(""), ["t=1/0 0@2/2", "t/1=anew/0 0@6/6", "u=1/0 0@5/5"]);
+    assert_eq!(bed.revision(), 6);
+    bed.kv(op(KvVerb::DeleteTree, ""));
+    assert_eq!(bed.shown(""), [""; 0]);
 }
