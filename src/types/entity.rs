@@ -92,6 +92,25 @@ pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
     Ok(key)
 }
 
+/// One part, slashes and all, as one segment of a name: for spaces whose parts are not those of a key.
+pub fn segment_of(part: &[u8]) -> String {
+    let mut segment = String::with_capacity(part.len());
+    push_segment(&mut segment, part);
+    segment
+}
+
+/// The part that [`segment_of`] made a segment of.
+///
+/// # Errors
+///
+/// Why it is no segment.
+pub fn part_of(segment: &str) -> Result<Vec<u8>, NameError> {
+    let mut part = Vec::with_capacity(segment.len());
+    read_segment(segment, &mut part)?;
+    // Nothing has two names.
+    if segment_of(&part) == segment { Ok(part) } else { Err(NameError::Tilde(segment.to_owned())) }
+}
+
 fn read_segment(segment: &str, key: &mut Vec<u8>) -> Result<(), NameError> {
     let wrong = || NameError::Tilde(segment.to_owned());
     match segment.as_bytes() {
@@ -196,6 +215,25 @@ mod tests {
     }
 
     #[test]
+    fn parts_with_slashes_are_segments() {
+        for (part, segment) in [
+            (&b"web"[..], "web"),
+            (b"a/b", "~x612f62"),
+            (b"/", "~x2f"),
+            (b"", "~"),
+            (b"..", "~.."),
+            (b"~x2f", "~~x2f"),
+            (b"\xff", "~xff"),
+        ] {
+            assert_eq!(segment_of(part), segment);
+            assert_eq!(part_of(segment).unwrap(), part, "{segment}");
+        }
+        for wrong in ["", ".", "a/b/../c/", "~x61", "~x2F", "~x2", "~a"] {
+            assert!(part_of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn trees_have_roots_and_parents() {
         for (name, root, wanted) in [
             ("a/b", "", Some("a/b")),
@@ -218,6 +256,13 @@ mod tests {
             let name = name_of(&key);
             prop_assert_eq!(key_of(&name).unwrap(), key);
             prop_assert!(!name.starts_with('/') && !name.ends_with('/') && !name.contains("//"));
+        }
+
+        #[test]
+        fn every_part_has_one_segment(part in prop::collection::vec(prop::sample::select(b"a/~.x\xff\xc3\xa4".to_vec()), 0..8)) {
+            let segment = segment_of(&part);
+            prop_assert!(!segment.is_empty() && !segment.contains('/'));
+            prop_assert_eq!(part_of(&segment).unwrap(), part);
         }
 
         #[test]

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::node::{Entity, EntitySpace};
-use crate::types::entity::{NameError, key_of};
+use crate::types::catalog::canonical;
+use crate::types::entity::{NameError, key_of, part_of, segment_of};
 use crate::types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
 
 /// Parts of the name of a resource, count.
@@ -104,7 +105,9 @@ impl Target {
         if rest.iter().any(String::is_empty) {
             return Err(NameError::EmptyPart.into());
         }
-        key_of(&name)?;
+        if !matches!(space, EntitySpace::Services | EntitySpace::Nodes) {
+            key_of(&name)?;
+        }
         let (parts_max, is_tree) = shape(space);
         if rest.len() > parts_max {
             return Err(Invalid::Parts { space: space_name, parts_max });
@@ -114,9 +117,9 @@ impl Target {
         }
         if let (EntitySpace::Services | EntitySpace::Nodes, [catalog_names @ .., id]) = (space, rest) {
             // Names of services and nodes are the same in any case, ids of instances are not.
-            let lowered = catalog_names.iter().map(|part| part.to_lowercase());
-            let last = if rest.len() == INSTANCE_PARTS_MAX { id.clone() } else { id.to_lowercase() };
-            name = lowered.chain([last]).collect::<Vec<_>>().join("/");
+            let mut names = catalog_names.iter().map(|part| lowered(part)).collect::<Result<Vec<_>, _>>()?;
+            names.push(if rest.len() == INSTANCE_PARTS_MAX { segment_of(&part_of(id)?) } else { lowered(id)? });
+            name = names.join("/");
         }
         Ok(Self { entity: Some(Entity { space, name, recursive }), batch_bytes })
     }
@@ -134,6 +137,13 @@ impl Target {
         let (first, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
         u64::from_be_bytes(*first)
     }
+}
+
+/// The segment of a service or a node as it is in every name: they may have slashes, which no part of a key has.
+fn lowered(segment: &str) -> Result<String, NameError> {
+    let part = part_of(segment)?;
+    // What is no text names nothing.
+    Ok(std::str::from_utf8(&part).map_or_else(|_| segment.to_owned(), |text| segment_of(canonical(text).as_bytes())))
 }
 
 /// One part of a path, decoded.
@@ -300,6 +310,12 @@ mod tests {
             (name("/services/Web/N1/Id"), name("/services/Web"), name("/nodes/N1")),
             ("web/n1/Id".into(), "web".into(), "n1".into())
         );
+        assert_eq!(
+            (name("/services/~x412f62/N/~x412f62"), name("/nodes/~x412f62"), name("/services/~~A")),
+            ("~x612f62/n/~x412f62".into(), "~x612f62".into(), "~~a".into())
+        );
+        assert!(matches!(Target::read("/services/~a"), Err(Invalid::Name(NameError::Tilde(_)))));
+        assert!(matches!(Target::read("/kv/~x612f62"), Err(Invalid::Name(NameError::Tilde(_)))));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::stream::{Catalog, CatalogSubject, EventPublisher, Feed};
 use crate::types::catalog::{
     CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, Node, Service, canonical,
 };
-use crate::types::entity::{key_of, name_of};
+use crate::types::entity::{part_of, segment_of};
 use crate::types::limits::ENTITY_WITNESSES_MAX;
 use crate::types::{KeyRange, LogIndex};
 
@@ -25,17 +25,13 @@ fn parts(name: &str) -> Vec<String> {
         return Vec::new();
     }
     // No service, node or instance has a name that is no text.
-    let text = |segment| key_of(segment).ok().and_then(|part| String::from_utf8(part).ok());
+    let text = |segment| part_of(segment).ok().and_then(|part| String::from_utf8(part).ok());
     name.split('/').map(|segment| text(segment).unwrap_or_else(|| "\0".to_owned())).collect()
 }
 
 /// A part as a segment. A slash in it does not separate anything here.
 fn segment(part: &str) -> String {
-    if part.contains('/') {
-        let hex: String = part.bytes().map(|byte| format!("{byte:02x}")).collect();
-        return format!("~x{hex}");
-    }
-    if part.is_empty() { "~".to_owned() } else { name_of(part.as_bytes()) }
+    segment_of(part.as_bytes())
 }
 
 /// Instances by service, node and id.
