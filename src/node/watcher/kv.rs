@@ -28,6 +28,16 @@ impl Default for KvSpace {
     }
 }
 
+impl KvSpace {
+    /// Remembers that a key was there. It comes as a part of what was proposed, which is not to live on with it.
+    fn remember(&self, key: &[u8]) {
+        if let Some(end) = key.iter().rposition(|byte| *byte == b'/') {
+            let key = Bytes::copy_from_slice(key);
+            self.witnesses.insert(key.slice(..=end), key);
+        }
+    }
+}
+
 /// The key of a name that was found to be one.
 fn key(name: &str) -> Vec<u8> {
     key_of(name).expect("invariant: names are checked where they come in, and made by name_of elsewhere")
@@ -78,9 +88,7 @@ impl Space for KvSpace {
         let kv = &event.kv;
         let touched = match event.kind {
             ChangeKind::Put => {
-                if let Some(end) = kv.key.iter().rposition(|byte| *byte == b'/') {
-                    self.witnesses.insert(kv.key.slice(..=end), kv.key.clone());
-                }
+                self.remember(&kv.key);
                 Touched { data: Some(ElementData::Kv(kv.clone())), was_there: Some(kv.version > 1) }
             }
             ChangeKind::Delete | ChangeKind::Expire => Touched { data: None, was_there: Some(true) },
@@ -180,5 +188,19 @@ fn list_children(
             Some(start) if goes_on => range = KeyRange::Span { start, end },
             Some(_) | None => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remembered_key_keeps_nothing_else_alive() {
+        let proposal = Bytes::from(b"put app/a and a long value".to_vec());
+        let space = KvSpace::default();
+        space.remember(&proposal.slice(4..9));
+        assert_eq!(space.witnesses.get(&b"app/"[..]), Some("app/a".into()));
+        assert!(proposal.is_unique());
     }
 }
