@@ -41,7 +41,7 @@ pub use crate::stream::{
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
-pub use consul::{ConsulSubject, ConsulTxnDone};
+pub use consul::{ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};

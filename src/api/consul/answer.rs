@@ -12,7 +12,7 @@ use serde::Serialize;
 use tonic::body::Body;
 
 use crate::api::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use crate::node::{CatalogError, Node, NodeError};
+use crate::node::{CatalogError, ConsulTreeTooLarge, Node, NodeError};
 use crate::types::catalog::CatalogRefusal;
 use crate::types::{LogIndex, Refusal as Refused};
 
@@ -234,6 +234,12 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseExists
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale
+impl From<ConsulTreeTooLarge> for Refusal {
+    fn from(error: ConsulTreeTooLarge) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
+    }
+}
+
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
         // Consul's servers say so, and its agents pass it on as their own failure.
         Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,

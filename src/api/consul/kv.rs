@@ -86,7 +86,8 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
         let prefix = prefix.clone();
         async move {
             let read = call.node().consul_tree(&ctx, consistency, prefix).await?;
-            Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
+            let tree = read.value?;
+            Ok(Found { index: tree.index, seen: read.index, value: tree.value })
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());

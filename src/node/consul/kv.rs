@@ -1,6 +1,7 @@
 //! Keys: reads with their query indexes, single operations, transactions.
 
 use bytes::Bytes;
+use thiserror::Error;
 
 use super::other;
 use crate::fsm;
@@ -9,9 +10,18 @@ use crate::storage::ReadView;
 use crate::storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
 use crate::types::catalog::Indexed;
 use crate::types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
+use crate::types::limits::{CONSUL_ENTRY_BYTES, CONSUL_LIST_BYTES_MAX};
 
 /// What a transaction came to: what its operations have to tell, or why nothing was done.
 pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
+
+/// There is more below a prefix than one answer may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the keys that begin so have more than {CONSUL_LIST_BYTES_MAX} bytes: ask for longer prefixes one by one, or with ?keys for \
+     their paths alone"
+)]
+pub struct ConsulTreeTooLarge;
 
 impl Node {
     /// A key, with its query index.
@@ -36,8 +46,8 @@ impl Node {
         .await
     }
 
-    /// The keys that begin with `prefix`, in order, with the query index of the prefix; without their values if those are not
-    /// wanted.
+    /// The keys that begin with `prefix`, in order, with the query index of the prefix; or that they are too much to be read
+    /// at once.
     ///
     /// # Errors
     ///
@@ -47,12 +57,15 @@ impl Node {
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
-    ) -> Result<Read<Indexed<Vec<KvEntry>>>, NodeError> {
+    ) -> Result<Read<Result<Indexed<Vec<KvEntry>>, ConsulTreeTooLarge>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
         self.read(false, ctx.deadline, move |view| {
             let tree = consul_tree(view, &prefix)?;
+            if !fits(tree.versions.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
+                return Ok(Ok(Err(ConsulTreeTooLarge)));
+            }
             let index = tree.newest.max(view.head().key_floor());
-            Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? }))
+            Ok(Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? })))
         })
         .await
     }
@@ -124,6 +137,11 @@ impl Node {
     }
 }
 
+/// Whether keys can be read at once, by the lengths of path and value of each.
+fn fits(mut lens: impl Iterator<Item = usize>) -> bool {
+    lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(CONSUL_ENTRY_BYTES + len)).is_some()
+}
+
 /// Cuts each path off after the first separator that begins at `from` or later; those that are equal then are next to each
 /// other, because the paths are in order.
 fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
@@ -152,6 +170,15 @@ mod tests {
         let paths = paths.iter().map(|path| Bytes::from_static(path.as_bytes()));
         let folded = fold(paths, prefix.len(), separator.as_bytes());
         folded.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+
+    #[test]
+    fn an_answer_has_a_bound_in_values_and_in_keys() {
+        let most = CONSUL_LIST_BYTES_MAX - CONSUL_ENTRY_BYTES;
+        assert!(fits([most].into_iter()) && !fits([most + 1].into_iter()) && !fits([most, 0].into_iter()));
+        let keys = CONSUL_LIST_BYTES_MAX / (CONSUL_ENTRY_BYTES + 1);
+        assert!(fits(std::iter::repeat_n(1, keys)) && !fits(std::iter::repeat_n(1, keys + 1)));
+        assert!(fits(std::iter::empty()));
     }
 
     #[test]

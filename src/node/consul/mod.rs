@@ -12,7 +12,7 @@ use super::{Node, NodeError, RequestContext, Unanswered};
 use crate::types::consul::{ConsulCommand, ConsulOutcome};
 use crate::types::{Command, LogIndex, Outcome, Revision};
 
-pub use kv::ConsulTxnDone;
+pub use kv::{ConsulTreeTooLarge, ConsulTxnDone};
 pub use wait::ConsulSubject;
 
 /// Where an outcome was decided.
