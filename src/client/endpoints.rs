@@ -37,7 +37,7 @@ pub struct Opened {
     pub events: BoxStream<'static, Result<Event, Status>>,
 }
 
-/// Where a view subscribes.
+/// Where a view subscribes. A clone has a place of its own among the endpoints: what one view goes past, others do not.
 pub trait EventSource: Send + Sync + 'static {
     /// Opens a subscription. `epoch` is the lineage of the request's index.
     fn subscribe(&self, request: SubscribeRequest, epoch: Option<String>)
@@ -50,11 +50,18 @@ pub trait EventSource: Send + Sync + 'static {
     fn endpoints(&self) -> usize;
 }
 
-/// Members of a cluster; a view goes on at the next one when one does not answer. Clones share connections.
-#[derive(Clone, Debug)]
+/// Members of a cluster; a view goes on at the next one when one does not answer. Clones share connections, and nothing else.
+#[derive(Debug)]
 pub struct Endpoints {
     channels: Arc<[Channel]>,
-    current: Arc<AtomicUsize>,
+    current: AtomicUsize,
+}
+
+impl Clone for Endpoints {
+    fn clone(&self) -> Self {
+        let current = AtomicUsize::new(self.current.load(Ordering::Relaxed));
+        Self { channels: Arc::clone(&self.channels), current }
+    }
 }
 
 impl Endpoints {
@@ -68,14 +75,7 @@ impl Endpoints {
         if channels.is_empty() {
             return Err(BadEndpoint(String::new()));
         }
-        Ok(Self { channels: channels.into(), current: Arc::default() })
-    }
-
-    /// The same members with a place of its own: what one goes through does not move the others on.
-    #[must_use]
-    pub fn apart(&self) -> Self {
-        let current = AtomicUsize::new(self.current.load(Ordering::Relaxed));
-        Self { channels: Arc::clone(&self.channels), current: Arc::new(current) }
+        Ok(Self { channels: channels.into(), current: AtomicUsize::default() })
     }
 }
 
@@ -125,6 +125,15 @@ impl EventSource for Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn views_that_go_past_the_same_member_meet_at_the_next() {
+        let stopped_and_healthy = Endpoints::new(["127.0.0.1:1", "127.0.0.1:2"]).unwrap();
+        let views = [stopped_and_healthy.clone(), stopped_and_healthy.clone()];
+        views.iter().for_each(EventSource::go_on);
+        let at = |view: &Endpoints| view.current.load(Ordering::Relaxed) % view.endpoints();
+        assert_eq!(views.each_ref().map(at), [1, 1]);
+    }
 
     #[tokio::test]
     async fn an_endpoint_is_a_host_and_a_port() {

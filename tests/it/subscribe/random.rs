@@ -57,12 +57,12 @@ async fn views_converge_through_crashes_and_reconnects() {
     let mut cluster = Cluster::three().await;
     let urls: Vec<String> = (0..3).map(|member| cluster.client_url(member)).collect();
     let endpoints = Endpoints::new(&urls).unwrap();
-    let names = MaterializedView::start(ServiceList, endpoints.apart());
-    let all = MaterializedView::start(ServiceHealth::of_all(), endpoints.apart());
+    let names = MaterializedView::start(ServiceList, endpoints.clone());
+    let all = MaterializedView::start(ServiceHealth::of_all(), endpoints.clone());
     let mut views = Vec::new();
     for service in SERVICES {
         for _ in 0..4 {
-            let view = MaterializedView::start(ServiceHealth::of(service), endpoints.apart());
+            let view = MaterializedView::start(ServiceHealth::of(service), endpoints.clone());
             // Indexes of one lineage never go back, whatever happens to connections and members.
             let watched = view.clone();
             let watching = tokio::spawn(async move {
