@@ -24,6 +24,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// How far the events have come that were printed.
 struct Follower {
     request: SubscribeRequest,
+    /// The lineage of the request's index.
     epoch: Option<String>,
     /// The state is not complete yet: what was printed of it counts for nothing.
     in_snapshot: bool,
@@ -63,7 +64,7 @@ pub(super) async fn run(
         Follower { request, epoch: None, in_snapshot: false, was_connected: false, json, once: args.once };
     loop {
         for _ in 0..endpoints.endpoints() {
-            match follower.follow(endpoints).await {
+            match follower.follow(endpoints, &mut std::io::stdout()).await {
                 Ended::Done => return Ok(()),
                 Ended::Final(error) => return Err(error),
                 Ended::Broken(status) => follower.broken(&status)?,
@@ -100,21 +101,19 @@ impl Follower {
         }
     }
 
-    async fn follow(&mut self, endpoints: &Endpoints) -> Ended {
-        match self.print_all(endpoints).await {
+    async fn follow(&mut self, source: &impl EventSource, out: &mut impl Write) -> Ended {
+        match self.print_all(source, out).await {
             Ok(()) => Ended::Done,
             Err(ended) => ended,
         }
     }
 
-    async fn print_all(&mut self, endpoints: &Endpoints) -> Result<(), Ended> {
+    async fn print_all(&mut self, source: &impl EventSource, out: &mut impl Write) -> Result<(), Ended> {
         self.in_snapshot = self.request.index == 0;
         let epoch = if self.request.index == 0 { None } else { self.epoch.clone() };
-        let opened = endpoints.subscribe(self.request.clone(), epoch).await.map_err(Ended::Broken)?;
+        let opened = source.subscribe(self.request.clone(), epoch).await.map_err(Ended::Broken)?;
         self.was_connected = true;
-        self.epoch = opened.epoch;
         let mut events = opened.events;
-        let mut out = std::io::stdout();
         while let Some(event) = events.next().await {
             let event = event.map_err(Ended::Broken)?;
             match &event.payload {
@@ -122,9 +121,11 @@ impl Follower {
                 Some(Payload::EndOfSnapshot(_)) => self.in_snapshot = false,
                 Some(_) | None => {}
             }
-            self.print(&mut out, &event)?;
+            self.print(out, &event)?;
             if !self.in_snapshot {
+                // The server may be of another lineage than the index, as long as it has not gone on from there.
                 self.request.index = event.index;
+                self.epoch.clone_from(&opened.epoch);
             }
             if self.once && !self.in_snapshot {
                 return Ok(());
@@ -177,7 +178,38 @@ fn print_lines(out: &mut impl Write, event: &Event) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
+
+    use futures::future::BoxFuture;
+    use parking_lot::Mutex;
+
+    use crate::client::Opened;
     use crate::pb::subscribe::{EventBatch, ServiceListUpdate};
+
+    /// Opens one stream after the other, each of a lineage, and keeps what was asked for.
+    struct Server {
+        streams: Mutex<VecDeque<(&'static str, Vec<Event>)>>,
+        asked: Mutex<Vec<(u64, Option<String>)>>,
+    }
+
+    impl EventSource for Server {
+        fn subscribe(
+            &self,
+            request: SubscribeRequest,
+            epoch: Option<String>,
+        ) -> BoxFuture<'static, Result<Opened, Status>> {
+            self.asked.lock().push((request.index, epoch));
+            let (epoch, events) = self.streams.lock().pop_front().expect("a stream for each attempt");
+            let events = futures::stream::iter(events.into_iter().map(Ok)).boxed();
+            Box::pin(async move { Ok(Opened { epoch: Some(epoch.to_owned()), events }) })
+        }
+
+        fn go_on(&self) {}
+
+        fn endpoints(&self) -> usize {
+            1
+        }
+    }
 
     fn event(index: u64, payload: Payload) -> Event {
         Event { index, payload: Some(payload) }
@@ -201,6 +233,37 @@ mod tests {
             print_lines(&mut out, &event(7, payload)).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), wanted);
         }
+    }
+
+    #[tokio::test]
+    async fn an_index_goes_with_its_own_lineage() {
+        let whole = |index| vec![event(index, Payload::EndOfSnapshot(true))];
+        let streams = [
+            ("old", whole(10)),
+            // It breaks before it has said whether it goes on.
+            ("new", vec![]),
+            ("new", vec![event(0, Payload::NewSnapshotToFollow(true))]),
+            ("new", whole(7)),
+            ("new", vec![event(8, named(CatalogOp::Register, "a"))]),
+            ("new", vec![]),
+        ];
+        let server = Server { streams: Mutex::new(streams.into()), asked: Mutex::default() };
+        let mut follower = Follower {
+            request: SubscribeRequest::default(),
+            epoch: None,
+            in_snapshot: false,
+            was_connected: false,
+            json: None,
+            once: false,
+        };
+        for _ in 0..6 {
+            let Ended::Broken(status) = follower.follow(&server, &mut Vec::new()).await else { panic!("it breaks") };
+            follower.broken(&status).unwrap();
+        }
+        let asked = server.asked.into_inner();
+        let asked: Vec<_> = asked.iter().map(|(index, epoch)| (*index, epoch.as_deref())).collect();
+        let (old, new) = (Some("old"), Some("new"));
+        assert_eq!(asked, [(0, None), (10, old), (10, old), (0, None), (7, new), (8, new)]);
     }
 
     #[test]
