@@ -107,6 +107,11 @@ impl<T: Topic, K: Ord, V: Clone> Listing<T, K, V> {
         self.listed_through
     }
 
+    /// Whether the list is not complete yet: what is told belongs to the state at [`index`](Self::index).
+    pub fn is_listing(&self) -> bool {
+        self.list.is_some()
+    }
+
     /// What comes next. `None` means that there is nothing now: the session gets the token when there may be.
     ///
     /// # Errors

@@ -62,7 +62,10 @@ impl EventStream {
                 }
                 Some(Told::Changed(item)) => {
                     self.metrics.events_sent(item.len());
-                    return Ok(changed(&item, &self.encode));
+                    // Before its end a snapshot is of one index, which no message of it is below.
+                    let is_snapshot = self.listing.is_listing();
+                    let index = if is_snapshot { snapshot_index(&self.listing) } else { item.index() };
+                    return Ok(changed(&item, index, &self.encode));
                 }
                 None => self.patience.wait().await.map_err(|over| match over {
                     Over::Stopping => closed(&CloseReason::Stopping),
@@ -83,14 +86,14 @@ fn single(index: LogIndex, payload: Bytes) -> Frame {
     Frame::with_tails(&Event { index: index.get(), payload: None }, vec![payload])
 }
 
-/// What one command changed: an event, or a batch of several, which all have the command's index.
-fn changed(item: &Item<Catalog>, encode: &Encode) -> Frame {
+/// What one command changed: an event, or a batch of several, which all have the same index.
+fn changed(item: &Item<Catalog>, index: LogIndex, encode: &Encode) -> Frame {
     let commit = item.commit();
     let payload = |position: usize| commit.encoded(position, || encode(&commit.events()[position])).clone();
     let mut payloads: Vec<Bytes> = item.positions().map(payload).collect();
     match payloads.len() {
-        1 => single(item.index(), payloads.remove(0)),
-        _ => batch(item.index(), payloads),
+        1 => single(index, payloads.remove(0)),
+        _ => batch(index, payloads),
     }
 }
 

@@ -9,5 +9,6 @@ mod elsewhere;
 mod payload;
 mod random;
 mod resume;
+mod snapshots;
 mod topologies;
 mod wait;
