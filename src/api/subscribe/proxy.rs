@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
 use crate::pb::PUBLIC_DESCRIPTORS;
@@ -17,8 +17,10 @@ use crate::types::catalog::{Proxy, ServiceConnect};
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
 
-/// Members that are durations, which people write as Go does.
-const DURATIONS: [&str; 4] = ["Interval", "Timeout", "TTL", "DeregisterCriticalServiceAfter"];
+/// The message of a duration, which people write as Go does.
+const DURATION: &str = "google.protobuf.Duration";
+/// The message of a tree that is whatever it is: nothing in it has a meaning here.
+const OPAQUE: &str = "google.protobuf.Struct";
 
 /// What a proxy stands in front of; the parts that clients expect are there even if they are empty.
 pub(super) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
@@ -51,31 +53,47 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
         .get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"))
         .expect("the descriptors were made of the protos that this is built with");
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    // Messages that are encoded one behind the other are one message.
-    let mut encoded = Vec::new();
-    for (member, mut value) in members {
-        write_durations(&mut value);
-        let object = Value::Object([(member, value)].into_iter().collect());
-        if let Ok(message) = DynamicMessage::deserialize_with_options(descriptor.clone(), object, &options) {
-            encoded.extend(message.encode_to_vec());
+    let mut whole = M::default();
+    for (member, value) in members {
+        let mut object = Value::Object([(member, value)].into_iter().collect());
+        write_durations(&mut object, &descriptor);
+        let Ok(message) = DynamicMessage::deserialize_with_options(descriptor.clone(), object, &options) else {
+            continue;
+        };
+        let encoded = message.encode_to_vec();
+        // One that is too deep for the encoding is found out here, before any of it is taken.
+        if M::decode(encoded.as_slice()).is_ok() {
+            whole.merge(encoded.as_slice()).expect("what can be decoded can be merged");
         }
     }
-    M::decode(encoded.as_slice()).unwrap_or_default()
+    whole
 }
 
-/// Writes durations as protobuf's JSON does.
-fn write_durations(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(write_durations),
-        Value::Object(members) => {
-            for (name, value) in members {
-                match seconds(value) {
-                    Some(seconds) if DURATIONS.contains(&name.as_str()) => *value = Value::String(seconds),
-                    Some(_) | None => write_durations(value),
-                }
+/// Writes the durations of a message as protobuf's JSON does.
+fn write_durations(value: &mut Value, descriptor: &MessageDescriptor) {
+    let Value::Object(members) = value else { return };
+    for (name, value) in members {
+        let field = descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
+        let Some(message) = field.and_then(|field| message_of(&field)) else { continue };
+        let items: Vec<&mut Value> = match value {
+            Value::Array(items) => items.iter_mut().collect(),
+            value => vec![value],
+        };
+        for item in items {
+            match (message.full_name(), seconds(item)) {
+                (DURATION, Some(seconds)) => *item = Value::String(seconds),
+                (DURATION | OPAQUE, _) => {}
+                _ => write_durations(item, &message),
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The message that is in a field, if one is; maps have none that has a duration.
+fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
+    match field.kind() {
+        Kind::Message(message) if !field.is_map() => Some(message),
+        _ => None,
     }
 }
 
@@ -117,6 +135,37 @@ mod tests {
         let upstream = &config.upstreams[0];
         assert_eq!((upstream.destination_name.as_str(), upstream.local_bind_port), ("db", 9191));
         assert_eq!(config.mode, "", "what fits no message is left out, alone");
+    }
+
+    #[test]
+    fn what_is_opaque_is_sent_as_it_is() {
+        let config = proxy(&Proxy {
+            more_json: r#"{"Config":{"Interval":"30s","Timeout":5},
+                "EnvoyExtensions":[{"Arguments":{"TTL":"1m"},"Name":"lua"}],
+                "Upstreams":[{"Config":{"PassiveHealthCheck":{"Interval":"30s"}},"DestinationName":"db"}]}"#
+                .to_owned(),
+            ..Proxy::default()
+        });
+        let text = |tree: &Option<prost_types::Struct>| format!("{tree:?}");
+        assert!(text(&config.upstreams[0].config).contains("\"30s\""), "{:?}", config.upstreams);
+        assert!(
+            text(&config.config).contains("\"30s\"") && text(&config.config).contains("5.0"),
+            "{:?}",
+            config.config
+        );
+        let arguments = &config.envoy_extensions[0].arguments;
+        assert!(text(arguments).contains("\"1m\""), "{arguments:?}");
+    }
+
+    #[test]
+    fn one_that_is_too_deep_takes_nothing_else_with_it() {
+        let deep = format!("{}1{}", "{\"a\":".repeat(60), "}".repeat(60));
+        let config = proxy(&Proxy {
+            more_json: format!(r#"{{"Config":{deep},"Expose":{{"Checks":true}},"MeshGateway":{{"Mode":"local"}}}}"#),
+            ..Proxy::default()
+        });
+        assert_eq!((config.expose.unwrap().checks, config.mesh_gateway.unwrap().mode.as_str()), (true, "local"));
+        assert_eq!(config.config, None);
     }
 
     #[test]
