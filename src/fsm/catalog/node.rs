@@ -37,10 +37,16 @@ impl Desk<'_, '_> {
 
     /// The name under which a node with this id is stored, if that is another one.
     fn other_name(&self, node: &Node) -> Result<Option<String>, Stop> {
+        let is_other = |other: &Node| other.id == node.id && canonical(&other.name) != canonical(&node.name);
+        // What was written earlier in the same command is in no index yet.
+        let mut written = self.nodes.touched().filter_map(|(_, after)| after);
+        if let Some(other) = written.find(|written| is_other(written)) {
+            return Ok(Some(other.name.clone()));
+        }
         let Some(stored) = self.txn.node_by_id(&node.id)? else { return Ok(None) };
-        // It may have been removed, or have got another id, earlier in the same command.
-        let current = self.node(&stored.row.name)?.filter(|current| current.id == node.id);
-        Ok(current.map(|current| current.name.clone()).filter(|name| canonical(name) != canonical(&node.name)))
+        // It may have been removed, or have got another id, as well.
+        let current = self.node(&stored.row.name)?.filter(|current| is_other(current));
+        Ok(current.map(|current| current.name.clone()))
     }
 
     /// Whether a node has a serf check that is not critical.

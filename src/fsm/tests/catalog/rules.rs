@@ -115,6 +115,29 @@ fn what_cannot_be_registered_is_refused_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_id_has_one_node_also_within_a_transaction() {
+    let node = |name: &str, id| node_with_id(name, id).node;
+    let mut store = Store::new();
+    store.register(node_with_id("stored", 1)).unwrap();
+    store.desk(|desk| {
+        desk.set_node(node("new", 2))?;
+        desk.set_node(node("newer", 2))?;
+        desk.set_node(node("moved", 1))?;
+        desk.set_service(Service { node: "moved".to_owned(), ..typical("web") })?;
+        desk.set_node(node("moved again", 1))?;
+        // The same node, and one that gives its id away before another one takes it.
+        desk.set_node(node("NEWER", 2))?;
+        desk.set_node(node("giver", 3))?;
+        desk.set_node(node("giver", 4))?;
+        desk.set_node(node("taker", 3))
+    });
+    let names: Vec<String> =
+        store.view(|view| view.nodes().unwrap().value.iter().map(|node| node.name.clone()).collect());
+    assert_eq!(names, ["giver", "moved again", "newer", "taker"]);
+    assert!(store.view(|view| view.service("moved again", "web").unwrap().is_some()));
+}
+
+#[test]
 fn a_decision_about_a_check_holds_only_for_what_it_was_based_on() {
     let mut store = Store::new();
     store.register(on("n1", typical("web"))).unwrap();
