@@ -3,6 +3,7 @@
 //! Names of services and nodes are in lower case, because they are compared so. Whether something was there at a point of history is
 //! told by the rows, which have versions; the secondary indexes, which have none, are where to look first.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +19,11 @@ use crate::types::catalog::{
 use crate::types::entity::{part_of, segment_of};
 use crate::types::limits::ENTITY_WITNESSES_MAX;
 use crate::types::{KeyRange, LogIndex};
+
+/// How far back changes are looked through for an instance that has gone: those who follow are a few commands behind.
+const COMMANDS_LOOKED_AT_MAX: usize = 256;
+/// The same in bytes of what the commands wrote.
+const BYTES_LOOKED_AT_MAX: usize = 4 * 1024 * 1024;
 
 /// The parts of a name, as they were before they were named.
 fn parts(name: &str) -> Vec<String> {
@@ -69,6 +75,22 @@ impl ServiceSpace {
     }
 }
 
+/// The keys of the instances that have changed, come or gone since the command at `at`; `None` if that was so long ago that it is
+/// less to look at all there are. The caller knows that history goes back that far.
+fn changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<Bytes>>, StorageError> {
+    let (mut changed, mut commands, mut bytes) = (BTreeSet::new(), 0, 0);
+    let mut is_near = true;
+    view.history(at.next(), |command| {
+        commands += 1;
+        bytes += command.records.iter().map(|record| record.kv.value.len()).sum::<usize>();
+        is_near = commands <= COMMANDS_LOOKED_AT_MAX && bytes <= BYTES_LOOKED_AT_MAX;
+        let records = command.records.into_iter().filter(|record| record.table == Table::CatalogService);
+        changed.extend(records.map(|record| record.kv.key));
+        is_near
+    })?;
+    Ok(is_near.then_some(changed))
+}
+
 fn instance_name(instance: &CheckServiceNode) -> String {
     let parts = [&canonical(&instance.service.name), &canonical(&instance.node.name), &instance.service.id];
     parts.map(|part| segment(part)).join("/")
@@ -76,6 +98,8 @@ fn instance_name(instance: &CheckServiceNode) -> String {
 
 impl Space for ServiceSpace {
     type Topic = Catalog;
+
+    const READS_LITTLE: bool = false;
 
     fn feed(events: &EventPublisher) -> &Arc<Feed<Catalog>> {
         events.catalog()
@@ -137,8 +161,18 @@ impl Space for ServiceSpace {
                         return Ok(true);
                     }
                 }
-                // None of those that are there now was there then: others may have been.
-                self.any_of(view, service, &KeyRange::all(), at)
+                // None of those that are there now was there then: what was has changed since.
+                match changed_since(view, at)? {
+                    Some(changed) => {
+                        for key in &changed {
+                            if self.was_of(view, service, key, at)? {
+                                return Ok(true);
+                            }
+                        }
+                        Ok(false)
+                    }
+                    None => self.any_of(view, service, &KeyRange::all(), at),
+                }
             }
             [service, node] => self.any_of(view, service, &KeyRange::prefix(on_node_key(node, "")), at),
             _ => Ok(false),
@@ -269,5 +303,20 @@ impl Space for NodeSpace {
             let row = record.row::<Node>(version.index)?;
             Ok(tell(segment(&canonical(&row.name)), ElementData::CatalogNode(row)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_slashes_are_read_back() {
+        for names in [&["a/b", "n", "i"][..], &["web", "n/1", "a/b"], &["/", "//", "~"], &["..", "", "~x2f"]] {
+            let name = names.iter().map(|part| segment(part)).collect::<Vec<_>>().join("/");
+            assert_eq!(parts(&name), names, "{name}");
+        }
+        assert_eq!(ServiceSpace::default().subject("~x612f62"), CatalogSubject::service("a/b"));
+        assert_eq!(NodeSpace.subject("~x612f62"), CatalogSubject::node("a/b"));
     }
 }

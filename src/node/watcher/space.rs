@@ -53,6 +53,9 @@ pub(super) trait Space: Send + Sync + 'static {
     /// Where its changes come from.
     type Topic: Topic;
 
+    /// Whether it takes few reads to work out what a few changes come to; else it is done on a thread that may block.
+    const READS_LITTLE: bool = true;
+
     /// The topic's feed.
     fn feed(events: &EventPublisher) -> &Arc<Feed<Self::Topic>>;
 

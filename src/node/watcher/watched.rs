@@ -76,7 +76,7 @@ impl<S: Space> Watched<S> {
         let mut behind = None;
         let made = derived
             .get_or_try_init(async || {
-                let changes = if item.len() <= INLINE_EVENTS_MAX {
+                let changes = if S::READS_LITTLE && item.len() <= INLINE_EVENTS_MAX {
                     self.changes(std::slice::from_ref(item), item.index())
                 } else {
                     let (this, item) = (Arc::clone(self), item.clone());
