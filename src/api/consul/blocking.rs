@@ -84,14 +84,31 @@ pub(super) async fn catalog_changed(
     after: LogIndex,
     deadline: Instant,
 ) -> Result<Woken, Refusal> {
-    match node.wait_catalog(subjects, after, deadline).await {
+    woken(node.wait_catalog(subjects, after, deadline).await)
+}
+
+/// What came of waiting for a change. A node that stops has not changed; its client hears what it has, and asks another one.
+pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<Woken, Refusal> {
+    match waited {
         Ok(true) => Ok(Woken::Changed),
         Ok(false) | Err(NodeError::Stopped) => Ok(Woken::Over),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The answer to a read, with its headers.
-pub(super) fn answer(call: &Call, freshness: &Freshness, index: LogIndex, value: &impl serde::Serialize) -> Answer {
-    call.answer(value).meta(Meta { index, consistency: freshness.name })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_stops_ends_waiting_without_an_error() {
+        for (waited, wanted) in [
+            (Ok(true), Ok(Woken::Changed)),
+            (Ok(false), Ok(Woken::Over)),
+            (Err(NodeError::Stopped), Ok(Woken::Over)),
+            (Err(NodeError::Removed), Err(StatusCode::SERVICE_UNAVAILABLE)),
+        ] {
+            assert_eq!(woken(waited).map_err(|refusal| refusal.status), wanted);
+        }
+    }
 }

@@ -122,7 +122,7 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
 }
 
 async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: Instant) -> Result<Woken, Refusal> {
-    Ok(if call.node().consul_changed(subject, seen, until).await? { Woken::Changed } else { Woken::Over })
+    blocking::woken(call.node().consul_changed(subject, seen, until).await)
 }
 
 /// There is no such key: nothing, but with the headers by which a client can wait for one.
