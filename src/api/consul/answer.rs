@@ -1,7 +1,8 @@
 //! What a request is answered with: a body, Consul's headers, or an error as plain text (spec: consul §8.1, §8.2).
 //!
 //! Owns the one table from errors of the node to status codes of this face. Invariant: every answer to a request that can
-//! wait for a change carries `X-Consul-Index`, which is never zero.
+//! wait for a change carries `X-Consul-Index`, which is never zero, and in `headwater-index` the state that was looked at, as
+//! the answer to a write does the one that it made.
 
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(super) struct Answer {
     body: Bytes,
     content_type: Option<&'static str>,
     meta: Option<Meta>,
+    /// The state that the answer is of, or that a write made.
+    state: Option<LogIndex>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -38,6 +41,8 @@ pub(super) struct Answer {
 pub(super) struct Meta {
     /// Of what was asked for: a client passes it back to wait for the next change.
     pub(super) index: LogIndex,
+    /// Of the state that was looked at.
+    pub(super) state: LogIndex,
     /// `leader`, `stale` or `consistent`.
     pub(super) consistency: &'static str,
 }
@@ -75,7 +80,7 @@ impl Answer {
     }
 
     fn with(status: StatusCode, body: Bytes, content_type: Option<&'static str>) -> Self {
-        Self { status, body, content_type, meta: None, headers: Vec::new() }
+        Self { status, body, content_type, meta: None, state: None, headers: Vec::new() }
     }
 
     /// With another status.
@@ -85,9 +90,13 @@ impl Answer {
     }
 
     /// With the headers of a read.
-    pub(super) fn meta(mut self, meta: Meta) -> Self {
-        self.meta = Some(meta);
-        self
+    pub(super) fn meta(self, meta: Meta) -> Self {
+        Self { meta: Some(meta), ..self.at(meta.state) }
+    }
+
+    /// With the index of the state that it is of, or that a write made.
+    pub(super) fn at(self, state: LogIndex) -> Self {
+        Self { state: Some(state), ..self }
     }
 
     /// With one more header.
@@ -115,10 +124,12 @@ impl Answer {
         }
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         headers.insert(X_CONSUL_DEFAULT_ACL, HeaderValue::from_static("allow"));
+        if let Some(state) = self.state {
+            headers.insert(HEADWATER_INDEX, HeaderValue::from(state.get()));
+        }
         if let Some(meta) = self.meta {
             let index = meta.index.get().max(1);
             headers.insert(X_CONSUL_INDEX, HeaderValue::from(index));
-            headers.insert(HEADWATER_INDEX, HeaderValue::from(index));
             headers.insert(X_CONSUL_CONSISTENCY, HeaderValue::from_static(meta.consistency));
             let has_leader = if node.live_leader().is_some() { "true" } else { "false" };
             headers.insert(X_CONSUL_KNOWN_LEADER, HeaderValue::from_static(has_leader));
@@ -223,6 +234,12 @@ impl From<CatalogError> for Refusal {
     }
 }
 
+impl From<ConsulTreeTooLarge> for Refusal {
+    fn from(error: ConsulTreeTooLarge) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
+    }
+}
+
 fn of_refusal(refused: &Refused) -> StatusCode {
     match refused {
         Refused::NoSpace | Refused::Corrupt => StatusCode::SERVICE_UNAVAILABLE,
@@ -234,12 +251,6 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseExists
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale
-impl From<ConsulTreeTooLarge> for Refusal {
-    fn from(error: ConsulTreeTooLarge) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
-    }
-}
-
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
         // Consul's servers say so, and its agents pass it on as their own failure.
         Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,

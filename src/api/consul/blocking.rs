@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use http::StatusCode;
 
-use super::answer::{Answer, Meta, Refusal};
+use super::answer::{Meta, Refusal};
 use super::call::{Call, Freshness};
 use crate::node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
 use crate::types::LogIndex;
@@ -22,6 +22,13 @@ pub(super) struct Found<T> {
     /// Through which index the store was seen.
     pub(super) seen: LogIndex,
     pub(super) value: T,
+}
+
+impl<T> Found<T> {
+    /// The headers of an answer that tells of it.
+    pub(super) fn meta(&self, freshness: &Freshness) -> Meta {
+        Meta { index: self.index, state: self.seen, consistency: freshness.name }
+    }
 }
 
 /// Why waiting ended.

@@ -19,8 +19,8 @@ use crate::types::catalog::{self, CatalogTable, CheckServiceNode, Deregistered, 
 /// Registers a node, an instance on it and checks, in one log entry.
 pub(super) async fn register(call: Call) -> Result<Answer, Refusal> {
     let registration = read_registration(&call, &Object::of(&call.json()?)?)?;
-    call.node().register(&call.context()?, registration).await?;
-    Ok(call.answer(&true))
+    let done = call.node().register(&call.context()?, registration).await?;
+    Ok(call.answer(&true).at(done.index))
 }
 
 fn read_registration(call: &Call, body: &Object<'_>) -> Result<Registration, Refusal> {
@@ -62,8 +62,8 @@ pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
         (true, true) => Deregistered::Node,
     };
     let deregistration = Deregistration { node: body.text("Node")?, what, ..Deregistration::default() };
-    call.node().deregister(&call.context()?, deregistration).await?;
-    Ok(call.answer(&true))
+    let done = call.node().deregister(&call.context()?, deregistration).await?;
+    Ok(call.answer(&true).at(done.index))
 }
 
 /// The names of all datacenters: there is this one.

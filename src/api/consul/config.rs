@@ -49,8 +49,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         meta: body.text_map("Meta")?,
         ..TerminatingGateway::default()
     };
-    call.node().set_gateway(&call.context()?, gateway).await?;
-    Ok(call.answer(&true))
+    let done = call.node().set_gateway(&call.context()?, gateway).await?;
+    Ok(call.answer(&true).at(done.index))
 }
 
 #[derive(Serialize)]
@@ -134,6 +134,6 @@ pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     if name.is_empty() {
         return Err(Refusal::bad("Missing config entry name"));
     }
-    call.node().delete_gateway(&call.context()?, name.to_owned()).await?;
-    Ok(call.answer(&Value::Object(Map::new())))
+    let done = call.node().delete_gateway(&call.context()?, name.to_owned()).await?;
+    Ok(call.answer(&Value::Object(Map::new())).at(done.index))
 }

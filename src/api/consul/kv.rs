@@ -70,15 +70,15 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let subject = ConsulSubject::Key(path.clone());
     let found =
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
-    let Some(entry) = found.value else { return Ok(nothing(freshness, found.index)) };
+    let meta = found.meta(freshness);
+    let Some(entry) = found.value else { return Ok(nothing(meta)) };
     if call.query.is_there("raw") {
-        let meta = Meta { index: found.index, consistency: freshness.name };
         return Ok(Answer::bytes(entry.value, "text/plain")
             .meta(meta)
             .header(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
             .header(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox")));
     }
-    Ok(blocking::answer(call, freshness, found.index, &[EntryBody::of(&entry)]))
+    Ok(call.answer(&[EntryBody::of(&entry)]).meta(meta))
 }
 
 async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answer, Refusal> {
@@ -94,10 +94,10 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
     let found =
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     if found.value.is_empty() {
-        return Ok(nothing(freshness, found.index));
+        return Ok(nothing(found.meta(freshness)));
     }
     let entries: Vec<EntryBody> = found.value.iter().map(EntryBody::of).collect();
-    Ok(blocking::answer(call, freshness, found.index, &entries))
+    Ok(call.answer(&entries).meta(found.meta(freshness)))
 }
 
 async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answer, Refusal> {
@@ -115,10 +115,10 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     let found =
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     if found.value.is_empty() && !prefix.is_empty() {
-        return Ok(nothing(freshness, found.index));
+        return Ok(nothing(found.meta(freshness)));
     }
     let paths: Vec<_> = found.value.iter().map(|path| String::from_utf8_lossy(path)).collect();
-    Ok(blocking::answer(call, freshness, found.index, &paths))
+    Ok(call.answer(&paths).meta(found.meta(freshness)))
 }
 
 async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: Instant) -> Result<Woken, Refusal> {
@@ -126,8 +126,8 @@ async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: In
 }
 
 /// There is no such key: nothing, but with the headers by which a client can wait for one.
-fn nothing(freshness: &Freshness, index: LogIndex) -> Answer {
-    Answer::empty().status(StatusCode::NOT_FOUND).meta(Meta { index, consistency: freshness.name })
+fn nothing(meta: Meta) -> Answer {
+    Answer::empty().status(StatusCode::NOT_FOUND).meta(meta)
 }
 
 /// Writes a key, perhaps only if, perhaps with its lock.
@@ -164,7 +164,7 @@ pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
 
 async fn run(call: &Call, op: KvOp) -> Result<Answer, Refusal> {
     let done = call.node().consul_kv(&call.context()?, op).await?;
-    Ok(call.answer(&done.value))
+    Ok(call.answer(&done.value).at(done.index))
 }
 
 /// What a path must be to name one key.

@@ -21,7 +21,7 @@ pub(super) struct LookUp<T> {
 impl<T> LookUp<T> {
     /// The answer, with its headers.
     pub(super) fn answer(&self, call: &Call, value: &impl Serialize) -> Answer {
-        blocking::answer(call, &self.freshness, self.found.index, value)
+        call.answer(value).meta(self.found.meta(&self.freshness))
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
     let body = call.json_or_nothing()?;
     let create = read(&Object::of(&body)?, call.node().name())?;
     let done = call.node().session_create(&call.context()?, create).await?;
-    Ok(call.answer(&Created { id: done.value }))
+    Ok(call.answer(&Created { id: done.value }).at(done.index))
 }
 
 fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
@@ -158,8 +158,8 @@ fn millis(duration: Duration) -> u64 {
 /// Ends a session.
 pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
-    call.node().session_destroy(&call.context()?, id).await?;
-    Ok(call.answer(&true))
+    let done = call.node().session_destroy(&call.context()?, id).await?;
+    Ok(call.answer(&true).at(done.index))
 }
 
 /// Starts the time of a session anew.
@@ -167,7 +167,7 @@ pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     let renewed = call.node().session_renew(&call.context()?, id.clone()).await?;
     match &renewed.value {
-        Some(session) => Ok(call.answer(&[SessionBody::of(session)])),
+        Some(session) => Ok(call.answer(&[SessionBody::of(session)]).at(renewed.index)),
         None => Err(Refusal::new(StatusCode::NOT_FOUND, format!("Session id '{id}' not found"))),
     }
 }

@@ -32,6 +32,76 @@ impl Node {
         self.read_catalog(ctx, consistency, false, move |view| view.nodes()).await
     }
 
+    /// A node.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn node_entry(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        name: String,
+    ) -> Answer<Option<Arc<catalog::Node>>> {
+        self.read_catalog(ctx, consistency, true, move |view| view.node(&name)).await
+    }
+
+    /// What is on a node: the instances, and the checks of the node and of all instances.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn on_node(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        node: String,
+    ) -> Answer<(Vec<Arc<Service>>, Vec<Arc<Check>>)> {
+        let answer = move |view: &ReadView<'_>| {
+            let Indexed { index, value: services } = view.services_of_node(&node)?;
+            Ok(Indexed { index, value: (services, view.checks_of_node(&node)?.value) })
+        };
+        self.read_catalog(ctx, consistency, false, answer).await
+    }
+
+    /// One instance on a node.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn service_on_node(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        node: String,
+        id: String,
+    ) -> Answer<Option<Arc<Service>>> {
+        let answer = move |view: &ReadView<'_>| {
+            let value = view.service(&node, &id)?.map(|stored| stored.row);
+            Ok(Indexed { index: view.node_index(&node)?, value })
+        };
+        self.read_catalog(ctx, consistency, true, answer).await
+    }
+
+    /// One check on a node, of the node or of an instance.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`].
+    pub async fn check_on_node(
+        &self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        node: String,
+        id: String,
+    ) -> Answer<Option<Arc<Check>>> {
+        let answer = move |view: &ReadView<'_>| {
+            let value = view.check(&node, &id)?.map(|stored| stored.row);
+            Ok(Indexed { index: view.node_index(&node)?, value })
+        };
+        self.read_catalog(ctx, consistency, true, answer).await
+    }
+
     /// A node with the instances on it.
     ///
     /// # Errors

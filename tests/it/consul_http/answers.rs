@@ -42,6 +42,32 @@ const CHECK: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_tells_of_which_state_it_is() {
+    let cluster = Cluster::three().await;
+    let mut last = 0;
+    for (path, body) in [
+        ("/v1/agent/service/register", json!({"Name": "web", "Check": {"TTL": "1h"}})),
+        ("/v1/agent/check/warn/service:web", Value::Null),
+        ("/v1/agent/service/deregister/web", Value::Null),
+        ("/v1/catalog/register", json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web"}})),
+        ("/v1/catalog/deregister", json!({"Node": "n2"})),
+        ("/v1/session/create", json!({})),
+        ("/v1/txn", json!([{"KV": {"Verb": "set", "Key": "t", "Value": "dA=="}}])),
+        ("/v1/kv/unrelated", json!("v")),
+    ] {
+        let state = put(&cluster, 0, path, body).await.state();
+        assert!(state > last, "{path}");
+        last = state;
+    }
+    // The service has not changed since; the state has.
+    for path in ["/v1/health/service/web", "/v1/kv/t", "/v1/session/list", "/v1/kv/?keys"] {
+        let read = get(&cluster, 0, path).await;
+        assert!(read.state() >= last && read.index() <= read.state(), "{path}: {read:?}");
+        assert!(read.index() < last || path.ends_with("keys"), "{path}: {read:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_endpoint_has_the_names_that_clients_look_for() {
     let cluster = Cluster::three().await;
     let follower = cluster.follower().await;

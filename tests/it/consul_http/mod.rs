@@ -29,6 +29,12 @@ impl Told {
         let value = self.headers.get("x-consul-index").unwrap_or_else(|| panic!("no index: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
     }
+
+    /// The index of the state that it is of, or that a write made.
+    pub fn state(&self) -> u64 {
+        let value = self.headers.get("headwater-index").unwrap_or_else(|| panic!("no state: {self:?}"));
+        value.to_str().unwrap().parse().unwrap()
+    }
 }
 
 /// Sends a request to a member, on a connection of its own.

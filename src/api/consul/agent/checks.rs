@@ -8,8 +8,8 @@ use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, status as read_status};
 use super::super::shapes;
-use super::{Local, register};
-use crate::types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Deregistration, Registration};
+use super::{Local, check, deregister, register, service};
+use crate::types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Registration};
 
 /// How often an update is tried again if the check was written between reading and writing.
 const UPDATE_ATTEMPTS: usize = 8;
@@ -35,10 +35,9 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
         check.id.clone_from(&check.name);
     }
     if !check.service_id.is_empty() {
-        Local::read(&call).await?.service(&check.service_id)?;
+        service(&call, &check.service_id).await?;
     }
-    register(&call, Registration { checks: vec![check], ..Registration::default() }).await?;
-    Ok(Answer::empty())
+    register(&call, Registration { checks: vec![check], ..Registration::default() }).await
 }
 
 /// Refuses a check that nobody would run: it would stay critical for ever, and look as if its service were down.
@@ -56,11 +55,8 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
 /// Removes a check.
 pub(in crate::api::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
-    Local::read(&call).await?.check(&id)?;
-    let node = call.node().name().to_owned();
-    let deregistration = Deregistration { node, what: Deregistered::Check(id), ..Deregistration::default() };
-    call.node().deregister(&call.context()?, deregistration).await?;
-    Ok(Answer::empty())
+    check(&call, &id).await?;
+    deregister(&call, Deregistered::Check(id)).await
 }
 
 /// A TTL check passes.
@@ -96,23 +92,22 @@ async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<
     let id = call.rest("Missing check ID")?;
     let mut attempt = 1;
     loop {
-        let local = Local::read(call).await?;
-        let check = local.check(id)?;
+        let check = check(call, id).await?;
         if check.definition.ttl_ns <= 0 {
             return Err(Refusal::bad(format!("CheckID {id:?} does not have associated TTL")));
         }
         if check.status == status && check.output == output {
             // A client may report every second for years: that costs no log entry.
-            if call.node().check_keep_alive(&call.context()?, check).await? {
+            if call.node().check_keep_alive(&call.context()?, &check).await? {
                 return Ok(Answer::empty());
             }
         }
         let guard = CheckGuard { check_id: check.id.clone(), modified: check.modified };
-        let written = Check { status, output: output.clone(), ..Check::clone(check) };
+        let written = Check { status, output: output.clone(), ..Check::clone(&check) };
         let registration = Registration { checks: vec![written], guard: Some(guard), ..Registration::default() };
         match register(call, registration).await {
             Err(refusal) if refusal.is_stale && attempt < UPDATE_ATTEMPTS => attempt += 1,
-            done => return done.map(|()| Answer::empty()),
+            done => return done,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
-use super::{Local, register};
-use crate::types::catalog::{Check, CheckStatus, Deregistered, Deregistration, Registration};
+use super::{deregister, register};
+use crate::types::catalog::{Check, CheckStatus, Deregistered, Registration};
 
 /// Ids of the checks, as Consul's clients know them.
 pub(super) const OF_NODE: &str = "_node_maintenance";
@@ -19,7 +19,7 @@ pub(in crate::api::consul) async fn node(call: Call) -> Result<Answer, Refusal> 
 pub(in crate::api::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;
-    Local::read(&call).await?.service(&id)?;
+    super::service(&call, &id).await?;
     let check = Check {
         id: format!("{OF_SERVICE}{id}"),
         name: "Service Maintenance Mode".to_owned(),
@@ -49,11 +49,8 @@ async fn set(call: &Call, mut check: Check, of: &str) -> Result<Answer, Refusal>
         );
         check.status = CheckStatus::Critical;
         check.type_ = "maintenance".to_owned();
-        register(call, Registration { checks: vec![check], ..Registration::default() }).await?;
+        register(call, Registration { checks: vec![check], ..Registration::default() }).await
     } else {
-        let node = call.node().name().to_owned();
-        let what = Deregistered::Check(check.id);
-        call.node().deregister(&call.context()?, Deregistration { node, what, ..Deregistration::default() }).await?;
+        deregister(call, Deregistered::Check(check.id)).await
     }
-    Ok(Answer::empty())
 }

@@ -13,10 +13,10 @@ pub(super) mod services;
 
 use std::sync::Arc;
 
-use super::answer::Refusal;
+use super::answer::{Answer, Refusal};
 use super::call::Call;
 use crate::node::{Consistency, Node};
-use crate::types::catalog::{self, Check, Registration, Service};
+use crate::types::catalog::{self, Check, Deregistered, Deregistration, Registration, Service};
 
 /// The service instances and checks of this agent, as of one moment.
 pub(super) struct Local {
@@ -28,29 +28,9 @@ impl Local {
     /// Sees everything that was registered before, also by way of other members.
     pub(super) async fn read(call: &Call) -> Result<Self, Refusal> {
         let (ctx, node) = (call.context()?, call.node());
-        let name = node.name().to_owned();
-        let services = node.catalog_node(&ctx, Consistency::Linearizable, name.clone()).await?.value.value;
-        let services = services.map_or_else(Vec::new, |(_, services)| services);
-        let checks = node.node_checks(&ctx, Consistency::Serializable, name).await?.value.value;
+        let read = node.on_node(&ctx, Consistency::Linearizable, node.name().to_owned()).await?;
+        let (services, checks) = read.value.value;
         Ok(Self { services, checks })
-    }
-
-    pub(super) fn service(&self, id: &str) -> Result<&Arc<Service>, Refusal> {
-        let found = self.services.iter().find(|service| service.id == id);
-        found.ok_or_else(|| {
-            Refusal::not_found(format!(
-                "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
-            ))
-        })
-    }
-
-    pub(super) fn check(&self, id: &str) -> Result<&Arc<Check>, Refusal> {
-        let found = self.checks.iter().find(|check| check.id == id);
-        found.ok_or_else(|| {
-            Refusal::not_found(format!(
-                "Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."
-            ))
-        })
     }
 
     /// The checks that decide about an instance: its own and those of the node.
@@ -59,19 +39,46 @@ impl Local {
     }
 }
 
+/// One service of this agent, as fresh as [`Local::read`].
+async fn service(call: &Call, id: &str) -> Result<Arc<Service>, Refusal> {
+    let (ctx, node) = (call.context()?, call.node());
+    let read = node.service_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
+    read.value.value.ok_or_else(|| {
+        Refusal::not_found(format!(
+            "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
+        ))
+    })
+}
+
+/// One check of this agent, as fresh as [`Local::read`].
+async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
+    let (ctx, node) = (call.context()?, call.node());
+    let read = node.check_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
+    read.value.value.ok_or_else(|| {
+        Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."))
+    })
+}
+
 /// A registration on this agent's node entry, which is made if it is not there yet.
 fn on_this_node(node: &Node, address: String) -> Registration {
     let entry = catalog::Node { name: node.name().to_owned(), id: node_id(node), address, ..catalog::Node::default() };
     Registration { node: entry, skip_node_update: true, ..Registration::default() }
 }
 
-/// Registers something on this agent's node entry.
-async fn register(call: &Call, registration: Registration) -> Result<(), Refusal> {
+/// Registers something on this agent's node entry; the answer is empty.
+async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
     let address = about::own_address(call).await?;
     let Registration { service, checks, replace_checks, guard, .. } = registration;
     let registration = Registration { service, checks, replace_checks, guard, ..on_this_node(call.node(), address) };
-    call.node().register(&call.context()?, registration).await?;
-    Ok(())
+    let done = call.node().register(&call.context()?, registration).await?;
+    Ok(Answer::empty().at(done.index))
+}
+
+/// Removes something from this agent's node entry.
+async fn deregister(call: &Call, what: Deregistered) -> Result<Answer, Refusal> {
+    let deregistration = Deregistration { node: call.node().name().to_owned(), what, ..Deregistration::default() };
+    let done = call.node().deregister(&call.context()?, deregistration).await?;
+    Ok(Answer::empty().at(done.index))
 }
 
 /// A UUID of this member: the cluster's id and its own, so that it is the same for ever.

@@ -11,8 +11,8 @@ use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, service as read_service};
 use super::super::shapes;
 use super::checks::check_runnable;
-use super::{Local, register};
-use crate::types::catalog::{Deregistered, Deregistration, Registration};
+use super::{Local, deregister, register, service};
+use crate::types::catalog::{Deregistered, Registration};
 
 /// Changes with what is answered.
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
@@ -29,9 +29,8 @@ pub(in crate::api::consul) async fn list(call: Call) -> Result<Answer, Refusal> 
 
 /// One service of this agent.
 pub(in crate::api::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
-    let local = Local::read(&call).await?;
-    let service = local.service(call.rest("Missing service ID")?)?;
-    let mut body = serde_json::to_value(shapes::agent_service(service, call.node().datacenter()))
+    let service = service(&call, call.rest("Missing service ID")?).await?;
+    let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
         .map_err(|error| Refusal::bad(error.to_string()))?;
     // FNV-1a: tells versions of one service apart, nothing more.
     let hash = body
@@ -83,16 +82,12 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
             check.name = format!("Service '{}' check", service.name);
         }
     }
-    register(&call, Registration { service: Some(service), checks, replace_checks, ..Registration::default() }).await?;
-    Ok(Answer::empty())
+    register(&call, Registration { service: Some(service), checks, replace_checks, ..Registration::default() }).await
 }
 
 /// Removes a service with its checks.
 pub(in crate::api::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
-    Local::read(&call).await?.service(&id)?;
-    let node = call.node().name().to_owned();
-    let deregistration = Deregistration { node, what: Deregistered::Service(id), ..Deregistration::default() };
-    call.node().deregister(&call.context()?, deregistration).await?;
-    Ok(Answer::empty())
+    service(&call, &id).await?;
+    deregister(&call, Deregistered::Service(id)).await
 }

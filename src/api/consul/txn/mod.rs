@@ -69,7 +69,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         }
         None => call.node().consul_txn(&call.context()?, ops).await?,
     };
-    Ok(match done.value {
+    let answer = match done.value {
         Ok(items) => {
             let results = items.iter().map(|item| item_body(item, call.node().datacenter())).collect();
             call.answer(&Done { results: Some(results), errors: None })
@@ -82,7 +82,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
             let errors = faults.iter().map(fault).collect();
             call.answer(&Done { results: None, errors: Some(errors) }).status(StatusCode::CONFLICT)
         }
-    })
+    };
+    Ok(answer.at(done.index))
 }
 
 fn item_body(item: &TxnItem, datacenter: &str) -> ItemBody {
