@@ -3,10 +3,12 @@
 //! Invariant: a request is passed on once. Whoever gets one that was passed on and is for somebody else refuses it, so that
 //! clusters that name each other wrongly do not send it round.
 
-use std::time::{Duration, Instant};
+use std::future::Future;
+use std::time::Duration;
 
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -30,23 +32,40 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 pub(super) async fn open(
     node: &Node,
     endpoints: &[String],
-    deadline: Instant,
+    deadline: std::time::Instant,
     metadata: &HeaderMap,
     message: SubscribeRequest,
 ) -> Result<Response<Frames>, Failure> {
     if metadata.contains_key(FORWARDED) {
         return Err(Invalid::Datacenter { asked: message.datacenter, here: node.datacenter().to_owned() }.into());
     }
-    let mut last = Status::unavailable("no endpoint of the datacenter is configured");
-    for endpoint in endpoints {
-        let asked = tokio::time::timeout_at(deadline.into(), ask(endpoint, metadata, message.clone()));
-        match asked.await.unwrap_or_else(|_| Err(Status::deadline_exceeded("the datacenter did not answer in time"))) {
-            Ok(answer) => return Ok(pass_on(node, answer)),
-            Err(status) if status.code() == Code::Unavailable => last = status,
-            Err(status) => return Err(Failure::Elsewhere(Box::new(status))),
+    match first(endpoints, deadline.into(), |endpoint| ask(endpoint, metadata, message.clone())).await {
+        Ok(answer) => Ok(pass_on(node, answer)),
+        Err(status) => Err(Failure::Elsewhere(Box::new(status))),
+    }
+}
+
+/// The answer of the first endpoint that has one. Each is waited for no longer than leaves as much for every one after it.
+async fn first<'a, T, Asking>(
+    endpoints: &'a [String],
+    deadline: Instant,
+    ask: impl Fn(&'a str) -> Asking,
+) -> Result<T, Status>
+where
+    Asking: Future<Output = Result<T, Status>>,
+{
+    let mut last =
+        Status::unavailable("no endpoint of the datacenter is configured; name its members in the server's settings");
+    for (place, endpoint) in endpoints.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left_to_ask = u32::try_from(endpoints.len() - place).unwrap_or(u32::MAX);
+        match tokio::time::timeout(left / left_to_ask, ask(endpoint)).await {
+            Ok(Err(status)) if status.code() == Code::Unavailable => last = status,
+            Ok(answer) => return answer,
+            Err(_) => last = Status::deadline_exceeded("no member of the datacenter answered in time; try again"),
         }
     }
-    Err(Failure::Elsewhere(Box::new(last)))
+    Err(last)
 }
 
 async fn ask(
@@ -100,4 +119,41 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>) -> Response<Frames> 
 /// A stream that ends without a word ends with one here.
 fn ended() -> impl futures::Stream<Item = Result<Frame, Status>> {
     futures::stream::once(async { Err(Status::unavailable("the stream of the datacenter ended")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What members do that are asked: `hangs`, `down`, `refuses` or answer.
+    async fn asked(members: &[&str]) -> (Result<String, Code>, Duration) {
+        let endpoints: Vec<String> = members.iter().map(|&member| member.to_owned()).collect();
+        let began = Instant::now();
+        let ask = async |member: &str| match member {
+            "hangs" => std::future::pending().await,
+            "down" => Err(Status::unavailable("down")),
+            "refuses" => Err(Status::invalid_argument("refused")),
+            answer => Ok(answer.to_owned()),
+        };
+        let answer = first(&endpoints, began + Duration::from_secs(12), ask).await;
+        (answer.map_err(|status| status.code()), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn members_that_hang_leave_time_for_the_others() {
+        for (members, wanted, seconds) in [
+            (&["hangs", "b"][..], Ok("b"), 6),
+            (&["hangs", "hangs", "hangs", "d"], Ok("d"), 9),
+            (&["down", "hangs", "c"], Ok("c"), 6),
+            (&["a", "hangs"], Ok("a"), 0),
+            (&["hangs", "hangs"], Err(Code::DeadlineExceeded), 12),
+            (&["hangs", "down"], Err(Code::Unavailable), 6),
+            (&["hangs", "refuses", "c"], Err(Code::InvalidArgument), 4),
+            (&[], Err(Code::Unavailable), 0),
+        ] {
+            let (answer, took) = asked(members).await;
+            assert_eq!(answer, wanted.map(str::to_owned), "{members:?}");
+            assert_eq!(took.as_secs(), seconds, "{members:?}");
+        }
+    }
 }
