@@ -105,7 +105,11 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
             };
             ops.iter().map(bytes).sum()
         }
-        ConsulCommand::SessionCreate(_) => PUT_OVERHEAD_BYTES,
+        ConsulCommand::SessionCreate(create) => {
+            let session = &create.session;
+            let checks: usize = session.checks().map(String::len).sum();
+            PUT_OVERHEAD_BYTES + (session.name.len() + session.node.len() + session.ttl.len() + checks) as u64
+        }
         ConsulCommand::SessionDestroy(_) => 0,
     }
 }

@@ -15,7 +15,8 @@ use crate::node::CatalogSubject;
 use crate::types::catalog::CatalogTable;
 use crate::types::consul::{Session, SessionBehavior, SessionCreate};
 use crate::types::limits::{
-    LOCK_DELAY_MS_DEFAULT, LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN,
+    CATALOG_NAME_BYTES_MAX, LOCK_DELAY_MS_DEFAULT, LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX,
+    SESSION_TTL_MS_MIN,
 };
 
 const MISSING_SESSION: &str = "Missing session";
@@ -107,6 +108,14 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
             ms
         }
     };
+    let name = body.text("Name")?;
+    for (what, text) in [("Name", &name), ("Node", &named), ("TTL", &ttl)] {
+        if text.len() > CATALOG_NAME_BYTES_MAX {
+            return Err(Refusal::bad(format!(
+                "{what} of a session has at most {CATALOG_NAME_BYTES_MAX} bytes; make it shorter"
+            )));
+        }
+    }
     let mut service_checks = Vec::new();
     for check in body.objects("ServiceChecks")? {
         service_checks.push(check.text("ID")?);
@@ -128,7 +137,7 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
         default_check: !is_said,
         node_required: !named.is_empty() && named != own_node,
         session: Session {
-            name: body.text("Name")?,
+            name,
             node: if named.is_empty() { own_node.to_owned() } else { named },
             node_checks,
             service_checks,
@@ -253,6 +262,9 @@ mod tests {
             (json!({"TTL": "9999ms"}), "Invalid Session TTL"),
             (json!({"TTL": "24h1ms"}), "Invalid Session TTL"),
             (json!({"TTL": "soon"}), "is no duration"),
+            (json!({"Name": "n".repeat(513)}), "Name of a session has at most 512 bytes"),
+            (json!({"Node": "n".repeat(513)}), "Node of a session has at most 512 bytes"),
+            (json!({"TTL": format!("{}10s", "0".repeat(510))}), "TTL of a session has at most 512 bytes"),
             (json!({"Behavior": "keep"}), "Invalid Behavior"),
             (json!({"LockDelay": "x"}), "is no duration"),
             (json!({"LockDelay": -1}), "wanted a duration"),
@@ -265,6 +277,7 @@ mod tests {
             let refused = created(&body).unwrap_err();
             assert!(refused.contains(wanted), "{body}: {refused}");
         }
+        assert!(created(&json!({"Name": "n".repeat(512)})).is_ok());
         for ttl in ["10s", "24h"] {
             assert!(created(&json!({ "TTL": ttl })).is_ok(), "{ttl}");
         }
