@@ -2,8 +2,9 @@
 
 use super::other;
 use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::storage::state::{ConsulReader, sessions};
-use crate::types::catalog::Indexed;
+use crate::storage::state::{CatalogReader, ConsulReader, sessions};
+use crate::storage::{ReadView, StorageError};
+use crate::types::catalog::{CatalogMark, CatalogTable, Indexed};
 use crate::types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, SessionCreate, SessionRefusal};
 use crate::types::{LeaseId, LeaseQuestion, Refusal};
 
@@ -89,14 +90,10 @@ impl Node {
         consistency: Consistency,
         id: String,
     ) -> Result<Read<Indexed<Option<Session>>>, NodeError> {
-        self.read_sessions(ctx, consistency, move |session| session.id == id).await.map(|read| Read {
-            index: read.index,
-            revision: read.revision,
-            value: Indexed { index: read.value.index, value: read.value.value.into_iter().next() },
-        })
+        self.read_sessions(ctx, consistency, true, move |view| view.session(&id)).await
     }
 
-    /// Every session, or those of one node, by id, with the query index of sessions.
+    /// Every session, or those of one node, which is named in any case, by id, with the query index of sessions.
     ///
     /// # Errors
     ///
@@ -107,21 +104,27 @@ impl Node {
         consistency: Consistency,
         node: Option<String>,
     ) -> Result<Read<Indexed<Vec<Session>>>, NodeError> {
-        self.read_sessions(ctx, consistency, move |session| node.as_ref().is_none_or(|node| session.node == *node))
-            .await
+        self.read_sessions(ctx, consistency, false, move |view| match &node {
+            None => sessions(view),
+            Some(node) => {
+                let ids = view.node_sessions(node)?;
+                ids.iter().filter_map(|id| view.session(id).transpose()).collect()
+            }
+        })
+        .await
     }
 
-    async fn read_sessions(
+    async fn read_sessions<T: Send + 'static>(
         &self,
         ctx: &RequestContext,
         consistency: Consistency,
-        wants: impl Fn(&Session) -> bool + Send + 'static,
-    ) -> Result<Read<Indexed<Vec<Session>>>, NodeError> {
+        is_small: bool,
+        read: impl FnOnce(&ReadView<'_>) -> Result<T, StorageError> + Send + 'static,
+    ) -> Result<Read<Indexed<T>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        self.read(false, ctx.deadline, move |view| {
-            let mut found = sessions(view)?;
-            found.value.retain(|session| wants(session));
-            Ok(Ok(found))
+        self.read(is_small, ctx.deadline, move |view| {
+            let index = view.catalog_mark(&CatalogMark::Table(CatalogTable::Sessions))?;
+            Ok(Ok(Indexed { index, value: read(view)? }))
         })
         .await
     }

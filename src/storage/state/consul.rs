@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 
-use super::catalog::CatalogReader;
 use super::db::corrupt;
 use super::keys::{self, Table};
 use super::options::{HISTORY, INDEX};
@@ -15,9 +14,7 @@ use super::record::Version;
 use super::txn::WriteTxn;
 use crate::codec;
 use crate::storage::StorageError;
-use crate::types::catalog::{
-    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, Indexed, canonical,
-};
+use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, canonical};
 use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
 use crate::types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
 
@@ -197,13 +194,12 @@ pub fn consul_entries(state: &impl StateReader, versions: &[(Bytes, Version)]) -
     Ok(entries)
 }
 
-/// Every session, by id, with the query index of sessions.
+/// Every session, by id.
 ///
 /// # Errors
 ///
 /// If the disk failed, or what is stored cannot be decoded.
-pub fn sessions(view: &super::ReadView<'_>) -> Result<Indexed<Vec<Session>>, StorageError> {
-    let index = view.catalog_mark(&CatalogMark::Table(CatalogTable::Sessions))?;
+pub fn sessions(view: &super::ReadView<'_>) -> Result<Vec<Session>, StorageError> {
     let mut value = Vec::new();
     let mut versions = Vec::new();
     let mut scan = view.scan(Table::Session, &KeyRange::all(), NEWEST)?;
@@ -213,7 +209,7 @@ pub fn sessions(view: &super::ReadView<'_>) -> Result<Indexed<Vec<Session>>, Sto
     for (version, record) in versions.iter().zip(view.load(&versions)?) {
         value.push(decode_session(version, &record.kv)?);
     }
-    Ok(Indexed { index, value })
+    Ok(value)
 }
 
 impl WriteTxn<'_> {

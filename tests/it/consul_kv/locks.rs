@@ -49,7 +49,7 @@ async fn a_session_is_made_looked_at_renewed_and_destroyed_on_any_member() {
             "NodeChecks": [], "ServiceChecks": null, "CreateIndex": index, "ModifyIndex": index
         })
     );
-    for path in ["session/list", "session/node/node1"] {
+    for path in ["session/list", "session/node/node1", "session/node/NODE1"] {
         assert_eq!(get(&cluster, 2, path).await.json(), json!([entry]), "{path}");
     }
     assert_eq!(get(&cluster, 2, "session/node/node2").await.json(), json!([]));

@@ -92,7 +92,7 @@ impl Bed {
 
     fn session_ids(&self) -> Vec<String> {
         let db = self.store.current();
-        sessions(&db.view().unwrap()).unwrap().value.into_iter().map(|session| session.id).collect()
+        sessions(&db.view().unwrap()).unwrap().into_iter().map(|session| session.id).collect()
     }
 
     fn deadline(&self, about: &Deadline) -> Option<LeaseId> {
