@@ -73,7 +73,8 @@ async fn ttl_checks_stand_as_they_are_told() {
         let id = path.split(['/', '?']).nth(1).unwrap();
         let checks = get(&cluster, follower, "/v1/agent/checks").await.json;
         assert_eq!((&checks[id]["Status"], &checks[id]["Output"]), (&json!(status), &json!(output)), "{path}");
-        for path in ["/v1/agent/health/service/name/web", "/v1/agent/health/service/id/web"] {
+        for path in ["name/web", "name/WEB", "id/web"].map(|end| format!("/v1/agent/health/service/{end}")) {
+            let path = path.as_str();
             let health = ask(&cluster, follower, Method::GET, path, "").await;
             assert_eq!(health.status, code, "{path}: {health:?}");
         }

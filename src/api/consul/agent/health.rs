@@ -7,7 +7,7 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::shapes;
 use super::{Local, maintenance};
-use crate::types::catalog::{Check, CheckStatus, Service};
+use crate::types::catalog::{Check, CheckStatus, Service, canonical};
 
 /// How an instance stands on the whole, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,8 +78,9 @@ fn answer(call: &Call, standing: Standing, body: &impl Serialize) -> Answer {
 /// Of all instances of a name: the worst of them.
 pub(in crate::api::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = Local::read(&call).await?;
-    let name = call.rest("Missing service Name")?;
-    let services: Vec<&Service> = local.services.iter().map(|it| &**it).filter(|it| it.name == name).collect();
+    let name = canonical(call.rest("Missing service Name")?);
+    let services: Vec<&Service> =
+        local.services.iter().map(|it| &**it).filter(|it| canonical(&it.name) == name).collect();
     let worst = services.iter().map(|service| standing(&local, service)).max();
     let worst = worst.ok_or_else(|| Refusal::not_found(format!("ServiceName {name} Not Found")))?;
     let bodies: Vec<_> = services.into_iter().map(|service| body(&call, &local, service)).collect();
