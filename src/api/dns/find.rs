@@ -37,9 +37,9 @@ pub(super) async fn find(
             map(read, |indexed| instances(&indexed.value, None, only_passing))
         }
         Subject::Node { name } => {
-            let read = node.catalog_node(ctx, local, name).await?;
+            let read = node.node_entry(ctx, local, name).await?;
             map(read, |indexed| match indexed.value {
-                Some((node, _)) => Found::Node { place: place_of_node(&node), meta: node.meta.clone() },
+                Some(node) => Found::Node { place: place_of_node(&node), meta: node.meta.clone() },
                 None => Found::Nothing,
             })
         }
