@@ -93,7 +93,7 @@ pub(super) async fn instances(
 
 /// Whether none of its checks warns or fails.
 pub(super) fn is_passing(instance: &CheckServiceNode) -> bool {
-    instance.checks.iter().all(|check| check.status == CheckStatus::Passing)
+    instance.worst() == CheckStatus::Passing
 }
 
 /// `?tag` and `?node-meta`, each as often as there are, all of which must fit.

@@ -64,7 +64,7 @@ pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>,
         .iter()
         .map(AsRef::as_ref)
         .filter(|instance| tag.is_none_or(|tag| has_tag(&instance.service, tag)))
-        .filter(|instance| worst(instance) <= worst_told)
+        .filter(|instance| instance.worst() <= worst_told)
         .map(instance)
         .collect();
     told.shuffle(&mut rand::rng());
@@ -76,10 +76,6 @@ fn has_tag(service: &catalog::Service, tag: &str) -> bool {
     service.tags.iter().any(|own| own.to_lowercase() == tag)
 }
 
-fn worst(instance: &CheckServiceNode) -> CheckStatus {
-    instance.checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Passing)
-}
-
 fn instance(found: &CheckServiceNode) -> Instance {
     let (node, service) = (&found.node, &found.service);
     let is_at_node = service.address.is_empty();
@@ -89,7 +85,7 @@ fn instance(found: &CheckServiceNode) -> Instance {
         let tagged = LOCAL_ADDRESSES.iter().filter_map(|tag| service.tagged_addresses.get(*tag));
         Place::new(&service.address, tagged.map(|tagged| tagged.address.as_str()))
     };
-    let weight = if worst(found) == CheckStatus::Passing { service.weights.passing } else { service.weights.warning };
+    let weight = if found.worst() == CheckStatus::Passing { service.weights.passing } else { service.weights.warning };
     Instance { node: node.name.clone(), place, is_at_node, port: word(service.port), weight: word(weight) }
 }
 

@@ -69,6 +69,13 @@ pub struct CheckServiceNode {
     pub checks: Vec<Arc<Check>>,
 }
 
+impl CheckServiceNode {
+    /// How the instance stands: as its worst check; one without checks passes.
+    pub fn worst(&self) -> CheckStatus {
+        self.checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Passing)
+    }
+}
+
 /// What names of nodes and services are compared by: their lower case (spec: consul §1.4, §2.2). The id of an instance and of
 /// a check is compared as it is.
 pub fn canonical(name: &str) -> String {
