@@ -25,7 +25,7 @@ impl ServiceHealth {
     /// The instances of one service.
     #[must_use]
     pub fn of(name: &str) -> Self {
-        Self { name: Some(name.to_lowercase()), is_connect: false, is_passing_only: false, tags: Vec::new() }
+        Self { name: Some(name.to_ascii_lowercase()), is_connect: false, is_passing_only: false, tags: Vec::new() }
     }
 
     /// The instances of all services. Consul's servers refuse it, Headwater's do not.

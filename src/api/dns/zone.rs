@@ -123,7 +123,7 @@ impl Zone {
         }
         let count = usize::from(name.num_labels() - self.domain.num_labels());
         let labels: Option<Vec<String>> =
-            name.iter().take(count).map(|label| Some(std::str::from_utf8(label).ok()?.to_lowercase())).collect();
+            name.iter().take(count).map(|label| Some(std::str::from_utf8(label).ok()?.to_ascii_lowercase())).collect();
         // What is no text is no name in the catalog.
         Some(labels.map_or(Subject::Nothing, |labels| self.read(&labels)))
     }

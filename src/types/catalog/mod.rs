@@ -76,8 +76,8 @@ impl CheckServiceNode {
     }
 }
 
-/// What names of nodes and services are compared by: their lower case (spec: consul §1.4, §2.2). The id of an instance and of
-/// a check is compared as it is.
+/// What names of nodes and services are compared by: their lower case (spec: consul §1.4, §2.2), of ASCII alone, because what
+/// other letters there are depends on what a member was compiled with. The id of an instance and of a check is compared as it is.
 pub fn canonical(name: &str) -> String {
-    name.to_lowercase()
+    name.to_ascii_lowercase()
 }
