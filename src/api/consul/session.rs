@@ -264,7 +264,7 @@ mod tests {
             (json!({"TTL": "soon"}), "is no duration"),
             (json!({"Name": "n".repeat(513)}), "Name of a session has at most 512 bytes"),
             (json!({"Node": "n".repeat(513)}), "Node of a session has at most 512 bytes"),
-            (json!({"TTL": format!("{}10s", "0".repeat(510))}), "TTL of a session has at most 512 bytes"),
+            (json!({"TTL": format!("{}10s", "0h".repeat(255))}), "TTL of a session has at most 512 bytes"),
             (json!({"Behavior": "keep"}), "Invalid Behavior"),
             (json!({"LockDelay": "x"}), "is no duration"),
             (json!({"LockDelay": -1}), "wanted a duration"),
