@@ -49,7 +49,7 @@ mod tests {
         let text = struct_to_json(&prost_types::Struct { fields }).to_string();
         assert_eq!(
             text,
-            r#"{"b":true,"l":[-1],"large":9007199254740991,"larger":1e16,"m":{"f":0.5},"n":4,"s":"x","z":null}"#
+            r#"{"b":true,"l":[-1],"large":9007199254740991,"larger":1e+16,"m":{"f":0.5},"n":4,"s":"x","z":null}"#
         );
     }
 }
