@@ -50,8 +50,15 @@ pub struct SnapshotCache<T: Topic, S> {
     feed: Arc<Feed<T>>,
     ttl: Duration,
     entries: Mutex<HashMap<T::Subject, Built<T, S>>>,
-    /// What all that are kept may have together, bytes, and how many the contents of one have.
-    bound: Option<(usize, fn(&S) -> usize)>,
+    bound: Option<Bound<S>>,
+}
+
+/// How much may be kept.
+struct Bound<S> {
+    /// What the contents of all may have together, bytes.
+    bytes_max: usize,
+    /// How many those of one have.
+    bytes_of: fn(&S) -> usize,
 }
 
 impl<T: Topic, S> SnapshotCache<T, S> {
@@ -63,7 +70,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
     /// Keeps no more than `bytes_max` altogether, by what `bytes_of` says of each: the oldest go first.
     #[must_use]
     pub fn bounded(self, bytes_max: usize, bytes_of: fn(&S) -> usize) -> Self {
-        Self { bound: Some((bytes_max, bytes_of)), ..self }
+        Self { bound: Some(Bound { bytes_max, bytes_of }), ..self }
     }
 
     /// The snapshot of `subject`: one that is kept, one that is being built, or a new one by `build`, which gives the index
@@ -83,7 +90,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         let make = async || {
             let (hold, resume, generation) = self.feed.hold(subject.clone())?;
             let (index, contents) = build().await?;
-            let bytes = self.bound.map_or(0, |(_, bytes_of)| bytes_of(&contents));
+            let bytes = self.bound.as_ref().map_or(0, |bound| (bound.bytes_of)(&contents));
             let snapshot = Snapshot { index, contents, subject: subject.clone(), resume, generation, bytes, hold };
             is_new = true;
             Ok::<_, E>((now, Arc::new(snapshot)))
@@ -98,7 +105,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
 
     /// Lets go of the oldest until the rest is within the bound.
     fn make_room(&self) {
-        let Some((bytes_max, _)) = self.bound else { return };
+        let Some(Bound { bytes_max, .. }) = self.bound else { return };
         let mut entries = self.entries.lock();
         let mut built: Vec<(Instant, usize, T::Subject)> = entries
             .iter()

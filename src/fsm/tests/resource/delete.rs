@@ -43,7 +43,7 @@ fn a_removal_writes_a_tombstone_and_its_own_removal_does_not() {
         assert_eq!(store.delete_if(&id, expected), Ok(ResourceDeletion::Removed));
         assert_eq!(store.read(&artist("a")), None);
         let tombstone = store.read(&stored.id.tombstone()).unwrap();
-        assert_eq!(tombstone.id.name, format!("tombstone-a-{}", stored.id.uid.to_lowercase()));
+        assert_eq!(tombstone.id.name, format!("tombstone-a-{}", stored.id.uid.to_ascii_lowercase()));
         assert_eq!(tombstone.id.tenancy, stored.id.tenancy);
         let owner = tombstone_owner(&tombstone).unwrap();
         assert_eq!(owner, stored.id);
