@@ -110,9 +110,12 @@ impl Position {
         self.index
     }
 
-    /// A watch was opened: its indexes belong to the lineage that its answer names.
+    /// A watch was opened: its indexes belong to the lineage that its answer names. A member that does not know it yet has
+    /// taken ours.
     pub fn opened<T>(&mut self, answer: &Response<T>) {
-        self.epoch = answer.metadata().get(EPOCH).cloned();
+        if let Some(epoch) = answer.metadata().get(EPOCH) {
+            self.epoch = Some(epoch.clone());
+        }
     }
 
     /// An event came. Of a commit with several changes nobody can say which is the last one, so that a watch which goes on

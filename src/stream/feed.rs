@@ -101,6 +101,8 @@ struct Core<T: Topic> {
     holds: usize,
     window: Window<T>,
     published: StatePoint,
+    /// The last commit that was published, whether or not it has events of this topic.
+    seen: LogIndex,
     /// Counts resets: a snapshot of before one does not continue after it.
     generation: u64,
     closed: Option<CloseReason>,
@@ -145,6 +147,7 @@ impl<T: Topic> Feed<T> {
             holds: 0,
             window: Window::new(point.index, options.window_items_max, options.window_bytes_max),
             published: point,
+            seen: point.index,
             generation: 0,
             closed: None,
             crowds: Vec::new(),
@@ -205,7 +208,9 @@ impl<T: Topic> Feed<T> {
             let mut core = self.core.lock();
             let core = &mut *core;
             let other_lineage = matches!((core.published.epoch, point.epoch), (Some(old), Some(new)) if old != new);
-            let through = core.published.index;
+            // Commits without events of this topic are in no list, and nobody has missed them.
+            let through = core.seen.max(core.published.index);
+            core.seen = point.index;
             core.published = StatePoint { epoch: point.epoch.or(core.published.epoch), ..point };
             core.generation += 1;
             let forgotten = core.window.clear(point.index);
@@ -414,6 +419,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
 
 impl<T: Topic> Core<T> {
     fn publish(&mut self, commit: &CommitEvents, evicted: &mut Vec<Entry<T>>) {
+        self.seen = commit.index;
         let Some(commit) = Commit::new(commit) else { return };
         debug_assert!(commit.index() > self.published.index, "invariant: commits come in order, each once");
         self.published.index = commit.index();

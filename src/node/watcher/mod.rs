@@ -26,7 +26,7 @@ pub use tree::{ElementChange, ElementState};
 pub(super) use watched::sweep;
 pub use watched::{ElementEncoder, EntityPosition};
 
-use super::history::differ;
+use super::history::{Recorded, differ};
 use super::{Consistency, Node, NodeError, RequestContext};
 use crate::stream::{CloseReason, Session, Start, Subscription};
 use crate::types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
@@ -233,7 +233,7 @@ impl Node {
         if position.index > at.index {
             return Err(EntityError::Future);
         }
-        if position.index.next() < self.inner.store.current().head().compacted_index() {
+        if position.index.next() < <S::Topic as Recorded>::floor(&self.inner.store.current().head()) {
             return Err(EntityError::Compacted);
         }
         let subscription = subscribe(self, &watched, Start::After(position.index), session)?;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::node::history::Recorded;
 use crate::storage::state::{HistoryRecord, StateReader, Table, Version};
 use crate::storage::{ReadView, StorageError};
 use crate::stream::{EventPublisher, Feed, Topic};
@@ -51,7 +52,7 @@ pub(super) struct Touched {
 /// A space.
 pub(super) trait Space: Send + Sync + 'static {
     /// Where its changes come from.
-    type Topic: Topic;
+    type Topic: Recorded;
 
     /// Whether it takes few reads to work out what a few changes come to; else it is done on a thread that may block.
     const READS_LITTLE: bool = true;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::task::JoinError;
 
 use super::space::{ElementData, Space};
 use super::tree::{Changed, ElementChange, ElementState, Scope, add, differences};
@@ -81,9 +82,12 @@ impl<S: Space> Watched<S> {
                 } else {
                     let (this, item) = (Arc::clone(self), item.clone());
                     let work = move || this.changes(std::slice::from_ref(&item), item.index());
-                    tokio::task::spawn_blocking(work)
-                        .await
-                        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+                    match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
+                        Ok(changes) => changes,
+                        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                        // The runtime ends, and with it whoever waits here.
+                        Err(Err(_)) => std::future::pending().await,
+                    }
                 };
                 match changes.map_err(Some)? {
                     Derived::Done((changes, position)) => {

@@ -187,6 +187,21 @@ fn a_reset_continues_every_reader_where_it_was() {
 }
 
 #[test]
+fn a_reset_ends_nobody_who_missed_nothing() {
+    let mut bed = Bed::new(options(100, 2));
+    let mut idle = bed.subscribe(&one("k"), Start::Now);
+    // Commits of other topics, which reached this feed before their history was given up.
+    for _ in 0..5 {
+        bed.put(&[]);
+    }
+    bed.log.0.lock().compacted = LogIndex(5);
+    bed.commit(&["k"]);
+    bed.reset();
+    idle.drain(&mut bed).unwrap();
+    assert_eq!(idle.seen, [(6, vec!["k".to_owned()])]);
+}
+
+#[test]
 fn another_lineage_ends_every_reader() {
     let mut bed = Bed::new(options(100, 2));
     let point = |epoch| StatePoint { index: LogIndex(9), revision: Revision(9), epoch: Some(StoreEpoch(epoch)) };
