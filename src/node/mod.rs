@@ -171,6 +171,8 @@ pub struct Status {
     pub compact_revision: Revision,
     /// First log index whose change can still be told; 0 if history begins with the log.
     pub history_from: LogIndex,
+    /// First log index that the log still has: who needs an earlier one is sent a snapshot.
+    pub log_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
     /// Bytes that the state takes on disk.
@@ -263,6 +265,7 @@ impl Node {
             revision: head.revision,
             compact_revision: head.compaction.map_or(Revision(0), |point| point.revision),
             history_from: head.compacted_index(),
+            log_from: points.purged.next(),
             epoch: head.epoch,
             disk_bytes: db.disk_bytes()?,
             live_bytes: head.live_bytes,

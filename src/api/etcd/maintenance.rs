@@ -160,6 +160,7 @@ mod tests {
             revision: 5.into(),
             compact_revision: 2.into(),
             history_from: 2.into(),
+            log_from: 1.into(),
             epoch: None,
             disk_bytes: 1000,
             live_bytes: 400,

@@ -113,6 +113,7 @@ gauges! {
     revision: "etcd_debugging_mvcc_current_revision", "Current revision of the KV store.";
     compact_revision: "etcd_debugging_mvcc_compact_revision", "Compaction point of the KV store.";
     history_from: "headwater_history_first_index", "First log index whose change can still be told.";
+    log_from: "headwater_log_first_index", "First log index that the log has: who needs an earlier one is sent a snapshot.";
     serving: "headwater_serving", "Whether this member has recovered and serves: 1 or 0.";
 }
 
@@ -134,6 +135,7 @@ impl Gauges {
         self.revision.set(status.revision.get());
         self.compact_revision.set(status.compact_revision.get());
         self.history_from.set(signed(status.history_from.get()));
+        self.log_from.set(signed(status.log_from.get()));
         self.serving.set(status.serving.into());
     }
 }
@@ -203,6 +205,7 @@ mod tests {
             revision: 5.into(),
             compact_revision: 2.into(),
             history_from: 6.into(),
+            log_from: 8.into(),
             epoch: None,
             disk_bytes: 1000,
             live_bytes: 400,
@@ -216,12 +219,12 @@ mod tests {
             gauges.set(id.into(), status);
             gauges.all().into_iter().map(IntGauge::get).collect()
         };
-        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 400, 5000, 1, 7, 5, 2, 6, 1]);
+        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 400, 5000, 1, 7, 5, 2, 6, 8, 1]);
         assert_eq!(told(1, &status)[..2], [1, 0]);
         status.leadership.leader = None;
         (status.quota_bytes, status.alarms) = (None, vec![]);
         (status.is_learner, status.serving, status.disk_bytes) = (true, false, u64::MAX);
-        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 0, 0, 7, 5, 2, 6, 0]);
+        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 0, 0, 7, 5, 2, 6, 8, 0]);
     }
 
     #[test]

@@ -108,21 +108,19 @@ async fn who_does_not_read_loses_nothing_and_pins_little() {
 async fn a_follower_that_skips_by_snapshot_serves_what_it_skipped() {
     let mut cluster = Cluster::start(snapshots::settings()).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
-    let first = cluster.kv(leader).put(put("skip/0", "x")).await.unwrap().into_inner().header.unwrap().revision;
+    let first = cluster.kv(leader).put(put("first", "x")).await.unwrap().into_inner().header.unwrap().revision;
     cluster.hashes().await;
     cluster.crash(follower).await;
-    for number in 1..snapshots::MISSED {
-        cluster.kv(leader).put(put(format!("skip/{number}"), "x")).await.unwrap();
-    }
+    let missed = snapshots::write_past(&cluster, leader, "skip").await;
     cluster.restart(follower).await;
     // Asked before it has caught up: the snapshot is installed under the watcher's feet.
     let mut stream = Stream::open(&cluster.client_url(follower)).await.unwrap();
     stream.create(pb::WatchCreateRequest { start_revision: first, ..everything() }).await;
-    let events = tokio::time::timeout(Duration::from_secs(60), stream.events(snapshots::MISSED)).await.unwrap();
+    let events = tokio::time::timeout(Duration::from_secs(60), stream.events(1 + missed)).await.unwrap();
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event.kv.as_ref().unwrap().mod_revision, first + number as i64);
     }
-    snapshots::assert_skipped(&cluster, follower, snapshots::MISSED).await;
+    snapshots::assert_skipped(&cluster, follower, missed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
