@@ -411,8 +411,10 @@ impl<'db> WriteTxn<'db> {
                 filter.add(table, user_key);
             }
             if let Some(newest) = versions.last() {
-                let outline = match overlay.change(newest).map(|change| &change.meaning) {
-                    Some(Meaning::Resource(resource)) if !newest.deleted => Some(Outline::of(resource)),
+                let is_resource = table == Table::Resource && !newest.deleted;
+                let outline = match is_resource.then(|| overlay.change(newest)).flatten().map(|change| &change.meaning)
+                {
+                    Some(Meaning::Resource(resource)) => Some(Outline::of(resource)),
                     _ => None,
                 };
                 db.cache.insert(table, user_key, *newest, outline);
