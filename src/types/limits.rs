@@ -196,7 +196,7 @@ pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
 pub const ENTITY_WITNESSES_MAX: usize = 16_384;
 
 /// Decoded rows of the catalog that are remembered, bytes.
-pub const CATALOG_ROWS_CACHED_BYTES_MAX: u64 = 16 << 20;
+pub const CATALOG_ROWS_CACHED_BYTES_MAX: u64 = 64 << 20;
 /// Lists of the checks of instances that are remembered, bytes.
 pub const CATALOG_LISTS_CACHED_BYTES_MAX: u64 = 4 << 20;
 

@@ -41,6 +41,14 @@ impl Bed {
         Self { dir, store, next: 1 }
     }
 
+    /// Closed and opened again: what is known then was read from disk.
+    pub(super) fn reopened(self) -> Self {
+        let Self { dir, store, next } = self;
+        drop(store);
+        let store = StateStore::open(dir.path(), &options()).unwrap();
+        Self { dir, store, next }
+    }
+
     /// With these commands applied, which must all be accepted.
     pub(super) fn with(commands: impl IntoIterator<Item = Command>) -> Self {
         let mut bed = Self::new();

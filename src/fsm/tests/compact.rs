@@ -67,11 +67,8 @@ fn the_revision_survives_compaction_of_everything() {
     let bed = Bed::with([put("a", "1"), del("a", ""), compact(3)]);
     bed.reclaim(1000);
     bed.store.current().flush().unwrap();
-    let dir = bed.dir;
-    drop(bed.store);
-    let store = crate::storage::state::StateStore::open(dir.path(), &options()).unwrap();
-    assert_eq!(store.current().head().revision, Revision(3));
-    let mut bed = Bed { dir, store, next: bed.next };
+    let mut bed = bed.reopened();
+    assert_eq!(bed.store.current().head().revision, Revision(3));
     bed.apply(put("a", "2"));
     assert_eq!(bed.pairs(), ["a=2@4/4/1"]);
 }

@@ -28,13 +28,6 @@ fn between() -> impl Strategy<Value = Between> {
     ]
 }
 
-fn reopen(bed: Bed) -> Bed {
-    let Bed { dir, store, next } = bed;
-    drop(store);
-    let store = StateStore::open(dir.path(), &options()).unwrap();
-    Bed { dir, store, next }
-}
-
 fn happen(mut bed: Bed, between: Between) -> Bed {
     match between {
         Between::Nothing => {}
@@ -49,7 +42,7 @@ fn happen(mut bed: Bed, between: Between) -> Bed {
             bed.store.current().checkpoint(&copy).unwrap();
             bed.store.install(&copy).unwrap();
         }
-        Between::Reopen => bed = reopen(bed),
+        Between::Reopen => bed = bed.reopened(),
     }
     bed
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::catalog::RowCache;
+use super::catalog::AnyRow;
 use super::keys::{self, Table};
 use super::record::{HistoryRecord, StateHead, Version};
 use super::scan::VersionScan;
@@ -117,8 +117,11 @@ pub trait StateReader {
     /// If the disk failed.
     fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError>;
 
-    /// Where decoded rows are remembered, provided that what `version` names is committed.
-    fn row_cache(&self, version: &Version) -> Option<&RowCache>;
+    /// The row of the catalog that `version` points to, if it is remembered as it is decoded.
+    fn remembered_row(&self, version: &Version) -> Option<AnyRow>;
+
+    /// Remembers a row that was read and decoded.
+    fn remember_row(&self, version: &Version, row: AnyRow);
 
     /// The resource with a key, with what is known of its newest version.
     ///

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use super::catalog::{PendingCatalog, RowCache, read_mark};
+use super::catalog::{AnyRow, PendingCatalog, read_mark};
 use super::db::{AppliedState, Families, StateDb};
 use super::keys::{self, Table};
 use super::load;
@@ -361,7 +361,7 @@ impl<'db> WriteTxn<'db> {
 
     /// About how much memory it holds for what was written so far, bytes.
     pub fn held_bytes(&self) -> usize {
-        self.batch.size_in_bytes() + self.overlay.bytes
+        self.batch.size_in_bytes() + self.overlay.bytes + self.catalog.rows.bytes()
     }
 
     /// Makes everything visible, in one atomic write.
@@ -387,6 +387,7 @@ impl<'db> WriteTxn<'db> {
         let leases = std::mem::take(&mut self.leases);
         let leases = leases.into_iter().map(|(id, lease)| LeaseChange { id, lease }).collect();
         let catalog = std::mem::take(&mut self.catalog);
+        db.rows.take(catalog.rows);
         let cluster = std::mem::take(&mut self.cluster);
         Ok(Committed { head: self.head, events: events(changes, catalog.events, cluster), leases })
     }
@@ -577,8 +578,18 @@ impl StateReader for WriteTxn<'_> {
         }
     }
 
-    fn row_cache(&self, version: &Version) -> Option<&RowCache> {
-        (version.index <= self.base.applied_index()).then_some(&self.db.rows)
+    fn remembered_row(&self, version: &Version) -> Option<AnyRow> {
+        match version.index <= self.base.applied_index() {
+            true => self.db.rows.get(version),
+            false => self.catalog.rows.get(version),
+        }
+    }
+
+    fn remember_row(&self, version: &Version, row: AnyRow) {
+        // What is not committed is remembered where it is written.
+        if version.index <= self.base.applied_index() {
+            self.db.rows.insert(version, row);
+        }
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, Snapshot};
 
-use super::catalog::{RowCache, read_mark};
+use super::catalog::{AnyRow, read_mark};
 use super::db::{Families, StateDb, corrupt, decode_head};
 use super::keys::{self, Table};
 use super::load;
@@ -284,8 +284,12 @@ impl StateReader for ReadView<'_> {
         read_mark(key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
     }
 
-    fn row_cache(&self, _version: &Version) -> Option<&RowCache> {
-        Some(&self.db.rows)
+    fn remembered_row(&self, version: &Version) -> Option<AnyRow> {
+        self.db.rows.get(version)
+    }
+
+    fn remember_row(&self, version: &Version, row: AnyRow) {
+        self.db.rows.insert(version, row);
     }
 
     fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {

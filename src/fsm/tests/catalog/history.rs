@@ -20,10 +20,13 @@ pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
     })
 }
 
-/// History tells what was published, and telling it again from the beginning ends with what is there.
-pub(super) fn assert_replays(store: &Store, name: &str) {
+/// History tells what was published, from rows that are remembered and from those on disk.
+pub(super) fn assert_replays(store: Store, name: &str) -> Store {
     let told: Vec<_> = store.told.iter().filter(|(_, events)| !events.is_empty()).cloned().collect();
-    assert_eq!(recorded(store), told, "{name}");
+    assert_eq!(recorded(&store), told, "{name}");
+    let store = store.reopened();
+    assert_eq!(recorded(&store), told, "{name}, from disk");
+    store
 }
 
 #[test]
@@ -34,7 +37,7 @@ fn events_are_read_again_as_they_were_published() {
     store.register(on("n1", Service { port: 80, ..typical("web") })).unwrap();
     store.register(checks("n1", [Check { output: "slow".to_owned(), ..check("ping", "web") }])).unwrap();
     store.deregister("n1", Deregistered::Node).unwrap();
-    assert_replays(&store, "a life");
+    let store = assert_replays(store, "a life");
     let events = recorded(&store);
     let CatalogBody::Instance(instance) = &events[1].1[0].body else { panic!("{events:?}") };
     assert_eq!((instance.service.port, instance.checks[1].output.as_str()), (0, ""), "as of the command");

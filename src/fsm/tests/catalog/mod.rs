@@ -39,6 +39,11 @@ impl Store {
         Self { bed: Bed::new(), log: Vec::new(), told: Vec::new() }
     }
 
+    /// Closed and opened again: rows are decoded from disk then, not remembered.
+    pub(super) fn reopened(self) -> Self {
+        Self { bed: self.bed.reopened(), ..self }
+    }
+
     /// Applies a command, which must be complete, and returns what it came to with its events.
     pub(super) fn run(&mut self, command: CatalogCommand) -> Result<(CatalogDone, Vec<CatalogEvent>), CatalogRefusal> {
         self.log.push(Command::Catalog(command.clone()));

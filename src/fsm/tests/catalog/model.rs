@@ -389,7 +389,10 @@ proptest! {
         let mut together = Bed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());
-        // Whoever catches up hears the same.
+        // Whoever catches up hears the same, and what was remembered is what is on disk.
+        let remembered = answers(&store);
+        let mut store = store.reopened();
+        prop_assert_eq!(answers(&store), remembered);
         let told: Vec<_> =
             store.told.iter().filter(|(index, events)| *index >= compacted && !events.is_empty()).cloned().collect();
         prop_assert_eq!(history::recorded(&store), told);

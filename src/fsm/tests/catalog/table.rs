@@ -48,7 +48,7 @@ fn run_all(cases: &[Case]) {
         if events != *wanted {
             wrong.push(format!("{name}: {events:?}, wanted {wanted:?}"));
         }
-        history::assert_replays(&store, name);
+        history::assert_replays(store, name);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

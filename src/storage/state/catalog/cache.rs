@@ -1,12 +1,13 @@
 //! Bounded caches of what is read again and again: rows as they are used, and which checks an instance has.
 //!
 //! Owns what is remembered. Rows are known by their place in history, where nothing ever changes, so that an entry is right for
-//! every view; only what is committed is remembered, for what is not may still come to nothing. Invariant of lists: one that
+//! every view; those of a transaction are kept apart until it is committed, for it may still come to nothing. Invariant of lists: one that
 //! is remembered is the newest among all that is committed or about to be. The writer forgets a list *before* the commit that
 //! changes it becomes visible; a reader remembers one only if it is the newest while no commit is under way. So a reader may
 //! use a list exactly if that is not newer than the reader's view.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,13 +22,27 @@ use crate::types::limits::{CATALOG_LISTS_CACHED_BYTES_MAX, CATALOG_ROWS_CACHED_B
 /// Where a row is.
 type Place = (LogIndex, u32);
 
+/// A decoded row of any table.
+pub(in crate::storage::state) type AnyRow = Arc<dyn Any + Send + Sync>;
+
+fn place(version: &Version) -> Place {
+    (version.index, version.position)
+}
+
 /// Bytes that a decoded row takes besides its texts, about: the row itself with its empty maps, and its entry here.
 const ROW_BYTES: u64 = 768;
 
 #[derive(Clone)]
 struct Remembered {
-    row: Arc<dyn Any + Send + Sync>,
+    row: AnyRow,
     encoded_len: u32,
+}
+
+impl Remembered {
+    /// Texts are as long as they are encoded; each is an allocation of its own.
+    fn bytes(&self) -> u64 {
+        2 * u64::from(self.encoded_len) + ROW_BYTES
+    }
 }
 
 #[derive(Clone)]
@@ -35,13 +50,12 @@ struct ByBytes;
 
 impl Weighter<Place, Remembered> for ByBytes {
     fn weight(&self, _: &Place, remembered: &Remembered) -> u64 {
-        // Texts are as long as they are encoded; each is an allocation of its own.
-        2 * u64::from(remembered.encoded_len) + ROW_BYTES
+        remembered.bytes()
     }
 }
 
 /// Decoded rows of one generation of the state.
-pub struct RowCache {
+pub(in crate::storage::state) struct RowCache {
     rows: Cache<Place, Remembered, ByBytes>,
 }
 
@@ -54,15 +68,58 @@ impl Default for RowCache {
 
 impl RowCache {
     /// The row that a version points to, if it is remembered.
-    pub(super) fn get<R: Send + Sync + 'static>(&self, version: &Version) -> Option<Arc<R>> {
-        let found = self.rows.get(&(version.index, version.position))?;
-        found.row.downcast().ok()
+    pub(in crate::storage::state) fn get(&self, version: &Version) -> Option<AnyRow> {
+        Some(self.rows.get(&place(version))?.row)
     }
 
     /// Remembers a row that is committed.
-    pub(super) fn insert<R: Send + Sync + 'static>(&self, version: &Version, row: &Arc<R>) {
-        let remembered = Remembered { row: Arc::clone(row) as Arc<_>, encoded_len: version.value_len };
-        self.rows.insert((version.index, version.position), remembered);
+    pub(in crate::storage::state) fn insert(&self, version: &Version, row: AnyRow) {
+        self.rows.insert(place(version), Remembered { row, encoded_len: version.value_len });
+    }
+
+    /// Remembers the rows of a transaction, which is committed now, in place of those that it replaced.
+    pub(in crate::storage::state) fn take(&self, written: WrittenRows) {
+        for place in &written.replaced {
+            self.rows.remove(place);
+        }
+        for (place, remembered) in written.rows {
+            self.rows.insert(place, remembered);
+        }
+    }
+}
+
+/// Decoded rows that a transaction has written.
+#[derive(Default)]
+pub(in crate::storage::state) struct WrittenRows {
+    rows: BTreeMap<Place, Remembered>,
+    /// Where what they replaced is.
+    replaced: Vec<Place>,
+    bytes: u64,
+}
+
+impl WrittenRows {
+    /// A row that the transaction wrote.
+    pub(in crate::storage::state) fn get(&self, version: &Version) -> Option<AnyRow> {
+        Some(Arc::clone(&self.rows.get(&place(version))?.row))
+    }
+
+    /// About how much memory they take.
+    pub(in crate::storage::state) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    pub(super) fn insert(&mut self, version: &Version, row: AnyRow) {
+        let remembered = Remembered { row, encoded_len: version.value_len };
+        self.bytes += remembered.bytes();
+        self.rows.insert(place(version), remembered);
+    }
+
+    /// A row went, or another one took its place.
+    pub(super) fn replace(&mut self, version: &Version) {
+        match self.rows.remove(&place(version)) {
+            Some(own) => self.bytes -= own.bytes(),
+            None => self.replaced.push(place(version)),
+        }
     }
 }
 
@@ -136,18 +193,37 @@ mod tests {
         assert!(cache.get(&other, LogIndex(9)).is_some_and(|list| list.is_empty()), "another one's");
     }
 
-    fn place(index: u64, value_len: u32) -> Version {
+    fn version(index: u64, value_len: u32) -> Version {
         Version { index: LogIndex(index), position: 1, value_len, ..Version::default() }
     }
 
     #[test]
     fn a_row_is_known_by_its_place_and_its_type() {
         let cache = RowCache::default();
-        cache.insert(&place(7, 10), &Arc::new("seven".to_owned()));
-        assert_eq!(cache.get::<String>(&place(7, 10)).as_deref().map(String::as_str), Some("seven"));
-        assert_eq!(cache.get::<String>(&place(8, 10)), None);
-        assert_eq!(cache.get::<String>(&Version { position: 2, ..place(7, 10) }), None);
-        assert_eq!(cache.get::<u64>(&place(7, 10)), None, "never taken for what it is not");
+        cache.insert(&version(7, 10), Arc::new("seven".to_owned()));
+        let seven = cache.get(&version(7, 10)).expect("it is remembered");
+        assert_eq!(seven.downcast_ref::<String>().map(String::as_str), Some("seven"));
+        assert!(cache.get(&version(8, 10)).is_none());
+        assert!(cache.get(&Version { position: 2, ..version(7, 10) }).is_none());
+        assert!(seven.downcast::<u64>().is_err(), "never taken for what it is not");
+    }
+
+    #[test]
+    fn rows_of_a_transaction_take_the_place_of_what_they_replaced() {
+        let cache = RowCache::default();
+        cache.insert(&version(1, 10), Arc::new(1u64));
+        cache.insert(&version(2, 10), Arc::new(2u64));
+        let mut written = WrittenRows::default();
+        written.replace(&version(1, 10));
+        written.insert(&version(3, 10), Arc::new(3u64));
+        assert!(written.bytes() > 0);
+        written.replace(&version(3, 10));
+        assert_eq!(written.bytes(), 0, "what it wrote itself is not kept either");
+        written.insert(&version(4, 10), Arc::new(4u64));
+        assert!(written.get(&version(4, 10)).is_some() && cache.get(&version(4, 10)).is_none(), "not committed yet");
+        cache.take(written);
+        let known: Vec<u64> = (1..=4).filter(|index| cache.get(&version(*index, 10)).is_some()).collect();
+        assert_eq!(known, [2, 4]);
     }
 
     #[test]
@@ -156,9 +232,9 @@ mod tests {
         let len = 100_000;
         let fit = CATALOG_ROWS_CACHED_BYTES_MAX / (2 * u64::from(len) + ROW_BYTES);
         for index in 0..3 * fit {
-            cache.insert(&place(index, len), &Arc::new(index));
+            cache.insert(&version(index, len), Arc::new(index));
         }
-        let known = (0..3 * fit).filter(|index| cache.get::<u64>(&place(*index, len)).is_some()).count() as u64;
+        let known = (0..3 * fit).filter(|index| cache.get(&version(*index, len)).is_some()).count() as u64;
         assert!(known > 0 && known <= fit, "{known} of {fit} that fit");
     }
 }

@@ -23,7 +23,7 @@ use crate::storage::StorageError;
 use crate::types::catalog::{CatalogEvent, CatalogMark};
 use crate::types::{ChangeKind, KeyValue, LogIndex};
 
-pub(super) use cache::{ListCache, RowCache};
+pub(super) use cache::{AnyRow, ListCache, RowCache, WrittenRows};
 pub use keys::{node as node_key, on_node as on_node_key};
 pub use reads::CatalogReader;
 pub use row::{CatalogRow, StoredRow, mesh_name};
@@ -35,6 +35,8 @@ pub(super) struct PendingCatalog {
     pub(super) marks: BTreeMap<Vec<u8>, Option<LogIndex>>,
     /// What each command meant to subscribers.
     pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
+    /// Its rows, decoded.
+    pub(super) rows: WrittenRows,
 }
 
 impl PendingCatalog {
@@ -70,10 +72,7 @@ impl WriteTxn<'_> {
         let place = self.next_place();
         let (created, modified) = row.indexes();
         *modified = LogIndex::ZERO;
-        *created = match previous {
-            None => place.index,
-            Some(previous) => *previous.row.as_ref().clone().indexes().0,
-        };
+        *created = previous.map_or(place.index, |previous| previous.row.created());
         let (key, value) = (row.key(), row.encode());
         *row.indexes().1 = place.index;
         let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");
@@ -88,7 +87,12 @@ impl WriteTxn<'_> {
         let version = Version { value_len, version: writes, ..place };
         let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
         self.record(R::TABLE, ChangeKind::Put, version, kv, Meaning::Row);
-        StoredRow { version, row: Arc::new(row) }
+        let row = Arc::new(row);
+        if let Some(previous) = previous {
+            self.catalog.rows.replace(&previous.version);
+        }
+        self.catalog.rows.insert(&version, Arc::clone(&row) as AnyRow);
+        StoredRow { version, row }
     }
 
     /// Removes a row of the catalog. Its record says what it was last.
@@ -96,6 +100,7 @@ impl WriteTxn<'_> {
         let key = last.row.key();
         self.head.live_bytes -= key.len() as u64 + u64::from(last.version.value_len);
         self.replace_entries(last.row.entries(), Vec::new());
+        self.catalog.rows.replace(&last.version);
         let place = Version { deleted: true, ..self.next_place() };
         let kv = KeyValue { key, value: last.row.encode(), ..KeyValue::default() };
         self.record(R::TABLE, ChangeKind::Delete, place, kv, Meaning::Row);

@@ -12,6 +12,7 @@ use super::super::db::corrupt;
 use super::super::options::{HISTORY, INDEX};
 use super::super::reader::{NEWEST, StateReader};
 use super::super::record::{HistoryRecord, Version};
+use super::cache::AnyRow;
 use super::keys;
 use super::row::{CatalogRow, StoredRow};
 use crate::storage::StorageError;
@@ -51,7 +52,7 @@ pub trait CatalogReader: StateReader {
 
     /// The rows that versions point to, in their order: those that are remembered, and the others from disk.
     fn rows_of<R: CatalogRow>(&self, versions: &[Version]) -> Result<Vec<Arc<R>>, StorageError> {
-        let remembered = |version: &Version| self.row_cache(version)?.get::<R>(version);
+        let remembered = |version: &Version| self.remembered_row(version)?.downcast().ok();
         let found: Vec<Option<Arc<R>>> = versions.iter().map(remembered).collect();
         let missing: Vec<Version> =
             versions.iter().zip(&found).filter(|(_, row)| row.is_none()).map(|(version, _)| *version).collect();
@@ -61,9 +62,7 @@ pub trait CatalogReader: StateReader {
         let records = self.load(&missing)?;
         let mut read = records.iter().zip(&missing).map(|(record, version)| {
             let row = row_at(record, version.index)?;
-            if let Some(cache) = self.row_cache(version) {
-                cache.insert(version, &row);
-            }
+            self.remember_row(version, Arc::clone(&row) as AnyRow);
             Ok(row)
         });
         let next =

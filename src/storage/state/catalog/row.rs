@@ -37,15 +37,18 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// When it was created, and when it was modified last.
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
 
+    /// When it was created.
+    fn created(&self) -> LogIndex;
+
+    /// When it was modified last.
+    fn modified(&self) -> LogIndex;
+
     /// Whether two rows say the same, whenever they were written.
     fn is_same(&self, other: &Self) -> bool {
-        let mut copy = self.clone();
-        let mut other = other.clone();
-        for row in [&mut copy, &mut other] {
-            let (created, modified) = row.indexes();
-            (*created, *modified) = (LogIndex::ZERO, LogIndex::ZERO);
-        }
-        copy == other
+        let mut copy = other.clone();
+        let (created, modified) = copy.indexes();
+        (*created, *modified) = (self.created(), self.modified());
+        *self == copy
     }
 }
 
@@ -80,6 +83,14 @@ impl CatalogRow for Node {
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
         (&mut self.created, &mut self.modified)
     }
+
+    fn created(&self) -> LogIndex {
+        self.created
+    }
+
+    fn modified(&self) -> LogIndex {
+        self.modified
+    }
 }
 
 impl CatalogRow for Service {
@@ -111,6 +122,14 @@ impl CatalogRow for Service {
 
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
         (&mut self.created, &mut self.modified)
+    }
+
+    fn created(&self) -> LogIndex {
+        self.created
+    }
+
+    fn modified(&self) -> LogIndex {
+        self.modified
     }
 }
 
@@ -152,6 +171,14 @@ impl CatalogRow for Check {
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
         (&mut self.created, &mut self.modified)
     }
+
+    fn created(&self) -> LogIndex {
+        self.created
+    }
+
+    fn modified(&self) -> LogIndex {
+        self.modified
+    }
 }
 
 impl CatalogRow for TerminatingGateway {
@@ -175,6 +202,14 @@ impl CatalogRow for TerminatingGateway {
 
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex) {
         (&mut self.created, &mut self.modified)
+    }
+
+    fn created(&self) -> LogIndex {
+        self.created
+    }
+
+    fn modified(&self) -> LogIndex {
+        self.modified
     }
 }
 
