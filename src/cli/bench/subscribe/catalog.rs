@@ -91,6 +91,7 @@ pub(super) struct Load {
 }
 
 /// What writers at a rate did.
+#[derive(Default)]
 pub(super) struct Steady {
     /// The service of each change that was acknowledged.
     pub(super) changed: Vec<usize>,
@@ -147,7 +148,7 @@ impl Load {
                 (instance % catalog.services, done.is_ok())
             });
         }
-        let mut steady = Steady { changed: Vec::new(), failed: 0 };
+        let mut steady = Steady::default();
         for (service, is_done) in writes.join_all().await {
             match is_done {
                 true => steady.changed.push(service),
@@ -155,6 +156,14 @@ impl Load {
             }
         }
         Ok(steady)
+    }
+}
+
+impl Steady {
+    /// With what was done later.
+    pub(super) fn extend(&mut self, later: Self) {
+        self.changed.extend(later.changed);
+        self.failed += later.failed;
     }
 }
 

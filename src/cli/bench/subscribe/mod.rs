@@ -2,7 +2,8 @@
 //!
 //! Instances are registered by Consul's HTTP API and followed by Subscribe, as clients do it. A change carries the time at which
 //! it was due, in the output of its check, so every delivery tells its own latency. What the machine can write meanwhile is
-//! measured with keys, which nobody follows. Invariant: every acknowledged change must reach every subscription of its service
+//! measured with keys, which nobody follows, with and without changes in turn: a machine's speed drifts by more from one
+//! minute to the next than a subscription costs. Invariant: every acknowledged change must reach every subscription of its service
 //! once; what is missing is a failure.
 
 mod catalog;
@@ -23,14 +24,14 @@ use super::workload::{Keys, Kind, Workload};
 use crate::cli::ClientArgs;
 use crate::cli::error::CliError;
 use catalog::{Catalog, Load, Steady};
-use report::Report;
+use report::{Report, Writing};
 use streams::Streams;
 
 /// Measures how fast changes of health reach subscribers, what subscriptions cost, and how fast they come back.
 ///
-/// Registers instances, then measures in turn: a fresh subscription; writes of keys alone; changes of health at --rate alone;
-/// both; then opens all subscriptions at once and measures the changes and both again, with how long changes take to arrive;
-/// and all subscriptions at once again, after their connections were cut.
+/// Registers instances, then measures: a fresh subscription; changes of health at --rate; writes of keys without and with such
+/// changes, in turn; then opens all subscriptions at once and measures changes and writes again, with how long changes take to
+/// arrive; and all subscriptions at once again, after their connections were cut.
 #[derive(Clone, Debug, Args)]
 pub(in crate::cli::bench) struct SubscribeArgs {
     /// Instances that are registered
@@ -45,8 +46,8 @@ pub(in crate::cli::bench) struct SubscribeArgs {
     /// Changes of health a second
     #[arg(long, default_value_t = 500, value_name = "NUMBER")]
     rate: u64,
-    /// How long each of the five measurements takes
-    #[arg(long, default_value = "10s", value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    /// How long each of the six measurements takes
+    #[arg(long, default_value = "12s", value_parser = crate::cli::parse_duration, value_name = "DURATION")]
     duration: Duration,
     /// Writes of keys under way at once
     #[arg(long, default_value_t = 64, value_name = "NUMBER")]
@@ -76,6 +77,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 const KEYS: u64 = 10_000;
 const KEY_BYTES: usize = 32;
 const VALUE_BYTES: usize = 256;
+/// How often writes are measured without changes and with them, one right after the other.
+const TURNS: u32 = 6;
 /// Connections of the writers.
 const WRITER_CONNS_MAX: usize = 8;
 
@@ -175,9 +178,8 @@ impl Run {
         let conns = args.conns.unwrap_or_else(|| args.subscriptions.div_ceil(STREAMS_PER_CONN)).max(endpoints.len());
 
         let fresh = streams::probe(catalog, endpoints, args.probes)?;
-        let writes_alone = self.writes.run(Stop::At(args.duration), false)?;
         let changes_alone = self.change()?;
-        let (writes_with_changes, _) = self.write_and_change()?;
+        let (unheard, _) = self.write_in_turns()?;
 
         std::thread::sleep(SETTLE);
         let before = self.memory()?;
@@ -189,7 +191,7 @@ impl Run {
         let changes = self.change()?;
         let (delivery, missing) = streams.end_counting(expected(&streams, &changes.done))?;
         streams.begin_counting();
-        let (writes_with_subscriptions, busy) = self.write_and_change()?;
+        let (heard, busy) = self.write_in_turns()?;
         let (delivery_busy, missing_busy) = streams.end_counting(expected(&streams, &busy))?;
 
         streams.close()?;
@@ -211,9 +213,8 @@ impl Run {
             delivered: delivery.len() + delivery_busy.len(),
             missing: missing + missing_busy,
             changes_failed: changes_alone.done.failed + changes.done.failed + busy.failed,
-            writes_per_second_alone: writes_alone,
-            writes_per_second_with_changes: writes_with_changes,
-            writes_per_second_with_subscriptions: writes_with_subscriptions,
+            writes: unheard,
+            writes_with_subscriptions: heard,
             cpu_us_per_change: measured.then_some(changes_alone.cpu_us),
             cpu_us_per_change_with_subscriptions: measured.then_some(changes.cpu_us),
             all_live_ms: first_storm.as_millis() as u64,
@@ -233,12 +234,32 @@ impl Run {
         Ok(Changes { done, cpu_us })
     }
 
+    /// Writes keys as fast as it goes, without changes of health and beside them in turn; and what changes there were.
+    fn write_in_turns(&self) -> Result<(Writing, Steady), CliError> {
+        let duration = self.args.duration / TURNS;
+        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        let mut changes = Steady::default();
+        for turn in 0..TURNS {
+            // Whoever comes first is another one every time: some of what a turn leaves behind is work for the next.
+            for with_changes in [turn % 2 == 1, turn % 2 == 0] {
+                if with_changes {
+                    let (writes, done) = self.write_and_change(duration)?;
+                    beside.push(writes);
+                    changes.extend(done);
+                } else {
+                    alone.push(self.writes.run(Stop::At(duration), false)?);
+                }
+            }
+        }
+        Ok((Writing::of(&alone, &beside), changes))
+    }
+
     /// Writes keys as fast as it goes, beside changes of health; how many keys a second.
-    fn write_and_change(&self) -> Result<(f64, Steady), CliError> {
+    fn write_and_change(&self, duration: Duration) -> Result<(f64, Steady), CliError> {
         std::thread::scope(|scope| {
-            let (writes, stop) = (&self.writes, Stop::At(self.args.duration));
+            let (writes, stop) = (&self.writes, Stop::At(duration));
             let writes = scope.spawn(move || writes.run(stop, false));
-            let changes = self.runtime.block_on(self.load.at_rate(self.args.rate, self.args.duration));
+            let changes = self.runtime.block_on(self.load.at_rate(self.args.rate, duration));
             let writes = writes.join().map_err(|_| CliError::Finding("the writers' thread panicked".to_owned()))?;
             Ok((writes?, changes?))
         })

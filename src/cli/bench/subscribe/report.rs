@@ -28,10 +28,10 @@ pub(super) struct Report {
     pub(super) delivered: u64,
     pub(super) missing: u64,
     pub(super) changes_failed: u64,
-    /// Of keys: without anything else, beside the changes, and beside the changes with all subscriptions.
-    pub(super) writes_per_second_alone: f64,
-    pub(super) writes_per_second_with_changes: f64,
-    pub(super) writes_per_second_with_subscriptions: f64,
+    /// Of keys, while nobody subscribes.
+    pub(super) writes: Writing,
+    /// Of keys, with all subscriptions.
+    pub(super) writes_with_subscriptions: Writing,
     /// Processor time of all servers, microseconds, while nothing else is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_us_per_change: Option<f64>,
@@ -45,6 +45,34 @@ pub(super) struct Report {
     pub(super) bytes_per_subscription: Option<u64>,
 }
 
+/// How fast keys can be written, and how much of that changes of health take away. Medians over the turns.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Writing {
+    pub(super) per_second_alone: f64,
+    pub(super) per_second_with_changes: f64,
+    /// How much slower the one is than the other that was measured right beside it, percent.
+    pub(super) fall_percent: f64,
+}
+
+impl Writing {
+    /// Of what each turn came to.
+    pub(super) fn of(alone: &[f64], beside: &[f64]) -> Self {
+        let falls: Vec<f64> = alone.iter().zip(beside).map(|(alone, beside)| 100.0 * (1.0 - beside / alone)).collect();
+        Self { per_second_alone: median(alone), per_second_with_changes: median(beside), fall_percent: median(&falls) }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        len if len % 2 == 0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        _ => sorted[middle],
+    }
+}
+
 impl Report {
     pub(super) fn print(&self, format: WriteOut) -> Result<(), CliError> {
         let mut out = std::io::stdout();
@@ -52,11 +80,6 @@ impl Report {
             WriteOut::Json => print_json(&mut out, self),
             WriteOut::Simple | WriteOut::Table => self.print_text(&mut out),
         }
-    }
-
-    /// How much smaller a number is than the writes alone, percent.
-    fn fall_percent(&self, writes: f64) -> f64 {
-        100.0 * (1.0 - writes / self.writes_per_second_alone)
     }
 
     fn print_text(&self, out: &mut impl Write) -> Result<(), CliError> {
@@ -73,21 +96,14 @@ impl Report {
             "  {rate} changes a second: {delivered} deliveries, {missing} missing, {} changes failed",
             self.changes_failed
         )?;
-        writeln!(
-            out,
-            "  writes of keys: {:.0}/s alone, {:.0}/s beside the changes, {:.0}/s with the subscriptions as well: {:.1} % fewer,",
-            self.writes_per_second_alone,
-            self.writes_per_second_with_changes,
-            self.writes_per_second_with_subscriptions,
-            self.fall_percent(self.writes_per_second_with_subscriptions)
-        )?;
-        writeln!(
-            out,
-            "    {:.1} % if the changes, which are writes, are counted, {:.1} % of it for the subscriptions",
-            self.fall_percent(self.writes_per_second_with_subscriptions + *rate as f64),
-            100.0 * (self.writes_per_second_with_changes - self.writes_per_second_with_subscriptions)
-                / self.writes_per_second_alone
-        )?;
+        let writings = [(self.writes, "nobody subscribes"), (self.writes_with_subscriptions, "all subscribe")];
+        for (writing, when) in writings {
+            let Writing { per_second_alone, per_second_with_changes, fall_percent } = writing;
+            writeln!(
+                out,
+                "  writes of keys while {when}: {per_second_alone:.0}/s, beside the changes {per_second_with_changes:.0}/s: {fall_percent:.1} % fewer"
+            )?;
+        }
         if let (Some(alone), Some(subscribed)) = (self.cpu_us_per_change, self.cpu_us_per_change_with_subscriptions) {
             writeln!(
                 out,
@@ -105,5 +121,19 @@ impl Report {
         }
         let deliveries = [("delivery", &self.delivery), ("delivery beside writes", &self.delivery_beside_writes)];
         latency_table(out, [("fresh", &self.fresh)].into_iter().chain(deliveries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fall_is_that_of_the_turns_not_of_the_medians() {
+        // The machine became slower: in every turn the changes took a tenth.
+        let writing = Writing::of(&[1000.0, 500.0, 100.0], &[900.0, 450.0, 90.0]);
+        assert!((writing.fall_percent - 10.0).abs() < 1e-9, "{writing:?}");
+        assert_eq!((writing.per_second_alone, writing.per_second_with_changes), (500.0, 450.0));
+        assert_eq!(median(&[4.0, 1.0]), 2.5);
     }
 }
