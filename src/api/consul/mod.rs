@@ -28,14 +28,19 @@ mod shapes;
 mod status;
 mod txn;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use prometheus::{IntCounterVec, Opts, Registry};
 use tokio::sync::Semaphore;
 use tonic::body::Body;
+use tower::ServiceExt;
+use tower_http::compression::Compression;
+use tower_http::compression::predicate::SizeAbove;
 
 use super::ApiOptions;
 use crate::node::Node;
@@ -44,7 +49,11 @@ use answer::Refusal;
 use call::Call;
 use routes::Endpoint;
 
+/// Answers of so many bytes are worth compressing.
+const COMPRESSED_BYTES_MIN: u16 = 1400;
+
 /// Serves Consul's paths.
+#[derive(Clone)]
 pub(super) struct Consul {
     shared: Arc<Shared>,
     requests: IntCounterVec,
@@ -81,8 +90,22 @@ impl Consul {
         below("/v1") && !below("/v1/watch")
     }
 
-    /// Answers a request.
+    /// Answers a request; compressed, if the client takes that and it is worth it.
     pub(super) fn call(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
+        if !request.headers().contains_key(header::ACCEPT_ENCODING) {
+            return self.answer(request);
+        }
+        let this = self.clone();
+        let plain = move |request| this.answer(request).map(Ok::<_, Infallible>);
+        let compressed = Compression::new(tower::service_fn(plain))
+            .compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN))
+            .oneshot(request);
+        Box::pin(compressed.map(|answered| match answered {
+            Ok(response) => response.map(Body::new),
+        }))
+    }
+
+    fn answer(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
         let (shared, requests) = (Arc::clone(&self.shared), self.requests.clone());
         Box::pin(async move {
             let found = routes::find(request.uri().path()).map(|(endpoint, rest)| (endpoint, rest.to_owned()));

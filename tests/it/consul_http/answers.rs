@@ -1,10 +1,16 @@
 //! What each endpoint answers with: the names that clients look for, lists that are never null, what narrows them.
 
-use http::Method;
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+use http::{Method, Request, Version};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tonic::body::Body;
 
 use super::{ask, get, keys, put, register};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Settings, within};
+use crate::gateway::client::Connection;
 
 const NODE: &[&str] = &["Address", "CreateIndex", "Datacenter", "ID", "Meta", "ModifyIndex", "Node", "TaggedAddresses"];
 const SERVICE: &[&str] = &[
@@ -40,6 +46,37 @@ const CHECK: &[&str] = &[
     "Timeout",
     "Type",
 ];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_answer_is_compressed_for_those_who_take_it() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    for number in 0..20 {
+        register(&cluster, 0, &format!("node-{number}"), "web", "passing").await;
+    }
+    let path = "/v1/health/service/web";
+    let plain = get(&cluster, 0, path).await;
+    assert_eq!(plain.headers.get("content-encoding"), None, "nobody asked for it");
+    let take = |path: &'static str, encodings: &'static str| {
+        let url = cluster.client_url(0);
+        async move {
+            let request = Request::get(path).header("accept-encoding", encodings).body(Body::empty()).unwrap();
+            let mut connection = Connection::open(&url, Version::HTTP_11).await;
+            let (parts, body) = connection.send(request).await.into_parts();
+            (parts.headers, within("an answer ends", body.collect()).await.unwrap().to_bytes())
+        }
+    };
+    let (headers, packed) = take(path, "deflate, gzip;q=0.5").await;
+    assert_eq!(headers["content-encoding"], "gzip");
+    assert_eq!(headers["x-consul-index"], plain.headers["x-consul-index"]);
+    assert!(packed.len() < plain.text.len() / 4, "{} of {} bytes", packed.len(), plain.text.len());
+    let mut unpacked = String::new();
+    GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();
+    assert_eq!(unpacked, plain.text);
+    for (path, encodings) in [(path, "br"), (path, "gzip;q=0"), ("/v1/status/leader", "gzip")] {
+        let (headers, _) = take(path, encodings).await;
+        assert_eq!(headers.get("content-encoding"), None, "{path} for {encodings}");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_tells_of_which_state_it_is() {
