@@ -8,28 +8,38 @@ use std::marker::PhantomData;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
+use smallvec::SmallVec;
 use tonic::Status;
-use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
 /// One encoded message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Frame {
     head: BytesMut,
-    tails: Vec<Bytes>,
+    tails: Tails,
 }
+
+/// Encoded fields of a message; most often one.
+pub(super) type Tails = SmallVec<[Bytes; 1]>;
+
+/// What a stream holds for its messages before the first one, bytes; tonic's own figure would be the greater part of an idle
+/// stream.
+const BUFFER_BYTES: usize = 512;
+/// Messages are handed to HTTP/2 once they are so many bytes together.
+const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {
     /// A message whose first fields are those of `head`.
     pub(super) fn new(head: &impl Message) -> Self {
         let mut bytes = BytesMut::with_capacity(head.encoded_len());
         head.encode_raw(&mut bytes);
-        Self { head: bytes, tails: Vec::new() }
+        Self { head: bytes, tails: Tails::new() }
     }
 
     /// As [`new`](Self::new), followed by encoded fields.
-    pub(super) fn with_tails(head: &impl Message, tails: Vec<Bytes>) -> Self {
-        Self { tails, ..Self::new(head) }
+    pub(super) fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
+        Self { tails: tails.into(), ..Self::new(head) }
     }
 
     /// Length of the message, bytes.
@@ -90,6 +100,10 @@ impl Encoder for FrameEncoder {
             to.put_slice(tail);
         }
         Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER_BYTES, GATHERED_BYTES)
     }
 }
 

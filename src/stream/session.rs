@@ -46,8 +46,15 @@ impl Session {
     }
 
     fn raise(&self, token: u64) {
-        self.raised.lock().push(token);
-        self.waker.wake();
+        let is_first = {
+            let mut raised = self.raised.lock();
+            raised.push(token);
+            raised.len() == 1
+        };
+        // Whoever takes the list takes all of it: the first wakes for the others.
+        if is_first {
+            self.waker.wake();
+        }
     }
 }
 

@@ -106,7 +106,7 @@ impl WatchStream {
 
 /// A message that was encoded as a whole.
 fn whole(encoded: Bytes) -> Frame {
-    Frame::with_tails(&pb::WatchEvent::default(), vec![encoded])
+    Frame::with_tails(&pb::WatchEvent::default(), [encoded])
 }
 
 /// A resource of the list, encoded.

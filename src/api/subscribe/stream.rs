@@ -83,7 +83,7 @@ fn snapshot_index(listing: &CatalogListing) -> LogIndex {
 
 /// An event with a payload that was encoded as a field of it.
 fn single(index: LogIndex, payload: Bytes) -> Frame {
-    Frame::with_tails(&Event { index: index.get(), payload: None }, vec![payload])
+    Frame::with_tails(&Event { index: index.get(), payload: None }, [payload])
 }
 
 /// What one command changed: an event, or a batch of several, which all have the same index.

@@ -1,8 +1,10 @@
 //! Responses of the watch service as frames.
 
 use bytes::Bytes;
+use prost::Message;
+use smallvec::{SmallVec, smallvec};
 
-use super::super::super::frames::{Frame, field};
+use super::super::super::frames::{Frame, Tails, field};
 use super::super::convert::key_value;
 use crate::node::{Encoding, Item, Kv};
 use crate::pb::etcdserverpb as pb;
@@ -35,19 +37,19 @@ fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {
 }
 
 /// One response, or several if it is large and may be split (spec: etcd §2.1).
-pub(super) fn responses(head: pb::WatchResponse, events: Vec<Bytes>, may_split: bool) -> Vec<Frame> {
+pub(super) fn responses(head: pb::WatchResponse, events: Tails, may_split: bool) -> SmallVec<[Frame; 1]> {
     split(head, events, may_split, CLIENT_MESSAGE_BYTES_MAX)
 }
 
-fn split(head: pb::WatchResponse, events: Vec<Bytes>, may_split: bool, bytes_max: usize) -> Vec<Frame> {
-    let whole = Frame::with_tails(&head, events.clone());
-    if !may_split || events.len() < 2 || whole.len() < bytes_max {
-        return vec![whole];
+fn split(head: pb::WatchResponse, events: Tails, may_split: bool, bytes_max: usize) -> SmallVec<[Frame; 1]> {
+    let len: usize = events.iter().map(Bytes::len).sum();
+    if !may_split || events.len() < 2 || head.encoded_len() + len < bytes_max {
+        return smallvec![Frame::with_tails(&head, events)];
     }
     let piece = pb::WatchResponse { fragment: true, ..head.clone() };
-    let head_len = Frame::new(&piece).len();
-    let mut frames = Vec::new();
-    let mut tails: Vec<Bytes> = Vec::new();
+    let head_len = piece.encoded_len();
+    let mut frames = SmallVec::new();
+    let mut tails = Tails::new();
     let mut len = head_len;
     for event in events {
         if !tails.is_empty() && len + event.len() >= bytes_max {
@@ -63,8 +65,6 @@ fn split(head: pb::WatchResponse, events: Vec<Bytes>, may_split: bool, bytes_max
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-
     use super::*;
 
     #[test]
@@ -74,9 +74,9 @@ mod tests {
             let kv = mvccpb::KeyValue { key: vec![number; 20].into(), ..Default::default() };
             field(EVENTS, &mvccpb::Event { kv: Some(kv), ..Default::default() })
         };
-        let events: Vec<Bytes> = (0..5).map(event).collect();
+        let events: Tails = (0..5).map(event).collect();
         let pieces = |events: &[Bytes], may_split, bytes_max| {
-            let frames = split(head.clone(), events.to_vec(), may_split, bytes_max);
+            let frames = split(head.clone(), events.iter().cloned().collect(), may_split, bytes_max);
             let responses = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());
             responses.map(|response| (response.watch_id, response.fragment, response.events.len())).collect::<Vec<_>>()
         };

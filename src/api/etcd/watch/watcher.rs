@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
+use super::super::super::frames::Tails;
 use super::super::errors::Failure;
 use super::encode;
 use crate::node::{CloseReason, Item, KeyWatch, Kv, Node};
@@ -80,7 +82,7 @@ pub(super) struct Watcher {
 /// What a watcher had to read.
 pub(super) struct Batch {
     /// Encoded; empty if all were filtered out.
-    pub(super) events: Vec<Bytes>,
+    pub(super) events: Tails,
     /// For the header: the revision of the last event, or where the store was if it is catching up.
     pub(super) revision: Revision,
     /// There may be more.
@@ -116,7 +118,7 @@ impl Watcher {
 
     /// Reads whole revisions up to the log index `through`, as many as fit a response.
     pub(super) async fn read(&mut self, node: &Node, through: LogIndex) -> Result<Batch, Failure> {
-        let mut items = Vec::new();
+        let mut items: SmallVec<[Item<Kv>; 4]> = SmallVec::new();
         let (mut bytes, mut more, mut ended) = (0, false, None);
         let catching_up = self.is_lagging();
         loop {
@@ -138,16 +140,15 @@ impl Watcher {
         }
         if self.wish.prev_kv {
             let fitting = node.resolve_predecessors(&items, BATCH_BYTES_MAX).await?;
-            let rest = items.split_off(fitting);
-            if !rest.is_empty() {
+            if fitting < items.len() {
                 // It stays ended, and says so again after them.
                 (more, ended) = (true, None);
             }
-            for item in rest.into_iter().rev() {
+            for item in items.drain(fitting..).rev() {
                 self.held.push_front(item);
             }
         }
-        let mut events = Vec::new();
+        let mut events = Tails::new();
         for item in &items {
             for position in item.positions() {
                 if self.wish.wants(item.commit().events()[position].kind) {
