@@ -32,6 +32,7 @@ pub(super) struct Event<'a> {
 const EVENTS: u64 = 11;
 
 impl<'a> Response<'a> {
+    /// Reads everything before the events, which have the highest number and therefore come last.
     pub(super) fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut response = Self::default();
         let mut fields = Fields::of(message);
@@ -45,7 +46,10 @@ impl<'a> Response<'a> {
                 4 => response.is_canceled = content.number() == Some(1),
                 5 => response.compact_revision = content.number().ok_or(Malformed)?.cast_signed(),
                 6 => response.cancel_reason = content.bytes().ok_or(Malformed)?,
-                EVENTS if response.tail.is_empty() => response.tail = rest,
+                EVENTS => {
+                    response.tail = rest;
+                    return Ok(response);
+                }
                 _ => {}
             }
         }
@@ -54,10 +58,10 @@ impl<'a> Response<'a> {
     /// Its events, in order.
     #[inline]
     pub(super) fn events(&self) -> impl Iterator<Item = Result<Event<'a>, Malformed>> + use<'a> {
-        Fields::of(self.tail).filter_map(|field| match field {
-            Ok((EVENTS, content)) => Some(content.bytes().ok_or(Malformed).and_then(Event::read)),
-            Ok(_) => None,
-            Err(malformed) => Some(Err(malformed)),
+        Fields::of(self.tail).map(|field| match field? {
+            (EVENTS, content) => Event::read(content.bytes().ok_or(Malformed)?),
+            // It would have been overlooked.
+            _ => Err(Malformed),
         })
     }
 }
@@ -72,7 +76,10 @@ impl<'a> Event<'a> {
             for field in Fields::of(content.bytes().ok_or(Malformed)?) {
                 match field? {
                     (3, content) => event.revision = content.number().ok_or(Malformed)?,
-                    (5, content) => event.value = content.bytes().ok_or(Malformed)?,
+                    (5, content) => {
+                        event.value = content.bytes().ok_or(Malformed)?;
+                        break;
+                    }
                     _ => {}
                 }
             }
@@ -139,6 +146,8 @@ fn needed(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
 mod tests {
     use super::super::super::workload::frame;
     use super::*;
+    use prost::Message;
+
     use crate::pb::etcdserverpb::{ResponseHeader, WatchResponse};
     use crate::pb::mvccpb::{self, KeyValue};
 
@@ -227,6 +236,11 @@ mod tests {
         let bytes = frame(&response);
         let events: Vec<_> = Response::read(&bytes[PREFIX_BYTES..]).unwrap().events().collect();
         assert_eq!(events, [Err(Malformed)]);
+        // Something else after the events.
+        let mut bytes = WatchResponse { events: vec![event(5, "one")], ..Default::default() }.encode_to_vec();
+        bytes.extend(WatchResponse { canceled: true, ..Default::default() }.encode_to_vec());
+        let events: Vec<_> = Response::read(&bytes).unwrap().events().collect();
+        assert_eq!(events, [Ok(Event { revision: 5, value: b"one" }), Err(Malformed)]);
     }
 
     #[test]

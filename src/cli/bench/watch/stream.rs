@@ -78,9 +78,12 @@ impl WatchStream {
                 Some(Err(error)) => return error.to_string(),
                 None => return wire::ending(body).await,
             };
-            let holds = *self.order.borrow() == Order::Hold;
-            // The sender lives as long as the run; if it is gone, so is the reason to wait.
-            if holds && self.order.wait_for(|order| *order != Order::Hold).await.is_err() {
+            // Whether there is a new order costs no lock. The sender lives as long as the run; if it is gone, so is the reason
+            // to wait.
+            if self.order.has_changed().unwrap_or(true)
+                && *self.order.borrow_and_update() == Order::Hold
+                && self.order.wait_for(|order| *order != Order::Hold).await.is_err()
+            {
                 return "the run is over".to_owned();
             }
             let now = shared.clock.nanos();
