@@ -35,6 +35,14 @@ impl LeaderProbe {
     }
 }
 
+/// As [`LeaderProbe::lost`]; for streams that do not ask, never.
+pub(super) async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) {
+    match probe {
+        Some(probe) => probe.lost(node, patience).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What is known of the leader.
 struct Sight {
     looked: Instant,

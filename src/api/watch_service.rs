@@ -18,7 +18,7 @@ use super::context;
 use super::etcd::errors::Failure;
 use super::frames::{Frame, FrameCodec};
 use super::watch_metrics::WatchMetrics;
-use crate::node::{Node, RequestContext};
+use crate::node::{Node, NodeError, RequestContext};
 use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 /// What a stream sends.
@@ -81,6 +81,9 @@ impl<F: WatchFace> WatchServer<F> {
 
     fn open(&self, request: Request<Streaming<F::Request>>) -> Result<Response<Frames>, Failure> {
         let (context, requests) = context::open(request, self.parts.options.request_timeout)?;
+        if context.require_leader && self.parts.node.live_leader().is_none() {
+            return Err(NodeError::NoLeader.into());
+        }
         let index = self.parts.node.watch_point().index;
         Ok(context::reply(index, F::open(self.parts.clone(), context, requests)?))
     }

@@ -1,6 +1,7 @@
 //! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every response is one event.
 //!
-//! There are no ids, no acknowledgements and no cancel. Events of all watchers of a stream come merged in the order of
+//! There are no ids, no acknowledgements and no cancel; a client that closes its side goes on hearing of what it has asked
+//! for. Events of all watchers of a stream come merged in the order of
 //! their revisions, but for watchers that are still catching up. Invariant: the header's revision is the event's.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -16,6 +17,7 @@ use tonic::{Status, Streaming};
 use super::super::ApiOptions;
 use super::super::etcd::errors::{Failure, Invalid, refusal};
 use super::super::frames::{Frame, field};
+use super::super::leader_probe::{LeaderProbe, lost};
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::convert::key_value;
@@ -45,11 +47,13 @@ impl WatchFace for EarlyWatch {
         let stream = EarlyStream {
             _counted: metrics.stream(),
             closing: Box::pin(node.streams_closing()),
+            leader: context.require_leader.then(LeaderProbe::new),
             node,
             options,
             metrics,
             context,
             requests,
+            requests_ended: false,
             session: Session::new(),
             watchers: Vec::new(),
             raised: Vec::new(),
@@ -69,6 +73,8 @@ struct EarlyStream {
     _counted: StreamGuard,
     context: RequestContext,
     requests: Streaming<pb::WatchRequest>,
+    /// The client has closed its side: its watchers go on, and the stream ends with the last of them.
+    requests_ended: bool,
     session: Arc<Session>,
     /// By token; `None` once it has ended.
     watchers: Vec<Option<KeyWatch>>,
@@ -78,6 +84,7 @@ struct EarlyStream {
     /// Up to here, whatever is next of any live watcher is in `heads`.
     complete_through: LogIndex,
     ready: VecDeque<Frame>,
+    leader: Option<LeaderProbe>,
     /// Resolves when the node stops: a stream without watchers hears of it in no other way.
     closing: BoxFuture<'static, ()>,
     has_ended: bool,
@@ -117,7 +124,8 @@ fn event(item: &Item<Kv>, position: usize) -> Bytes {
 
 impl EarlyStream {
     fn into_frames(self) -> Frames {
-        stream::unfold(self, |mut this| async move {
+        // Boxed: it is handed on with every response.
+        stream::unfold(Box::new(self), |mut this| async move {
             if this.has_ended {
                 return None;
             }
@@ -138,23 +146,31 @@ impl EarlyStream {
             if let Some(frame) = self.ready.pop_front() {
                 return Ok(Some(frame));
             }
-            if let Some(request) = self.requests.message().now_or_never() {
+            if !self.requests_ended
+                && let Some(request) = self.requests.message().now_or_never()
+            {
                 match request? {
                     Some(request) => self.add(request).await?,
-                    None => return Ok(None),
+                    None => self.requests_ended = true,
                 }
                 continue;
             }
             if self.advance().await? {
                 continue;
             }
+            if self.requests_ended && self.watchers.iter().all(Option::is_none) {
+                return Ok(None);
+            }
             tokio::select! {
                 raised = self.session.raised() => self.raised.extend(raised),
-                request = self.requests.message() => match request? {
+                request = self.requests.message(), if !self.requests_ended => match request? {
                     Some(request) => self.add(request).await?,
-                    None => return Ok(None),
+                    None => self.requests_ended = true,
                 },
                 () = &mut self.closing => return Err(Failure::Node(NodeError::Stopped).into()),
+                () = lost(&mut self.leader, &self.node, self.options.leader_loss_timeout) => {
+                    return Err(Failure::Node(NodeError::NoLeader).into());
+                }
             }
         }
     }
@@ -167,8 +183,12 @@ impl EarlyStream {
                 return Ok(());
             }
         };
-        let context =
-            RequestContext { deadline: Instant::now() + self.options.request_timeout, ..self.context.clone() };
+        let context = RequestContext {
+            deadline: Instant::now() + self.options.request_timeout,
+            // A stream outlives a moment without a leader; the probe ends it if the moment is long.
+            require_leader: false,
+            ..self.context.clone()
+        };
         let token = self.watchers.len() as u64;
         match self.node.watch(&context, query, &self.session, token).await {
             Ok(watch) => {
@@ -193,11 +213,14 @@ impl EarlyStream {
         }
         let Some(((_, token), item)) = self.heads.pop_first() else { return Ok(!self.ready.is_empty()) };
         self.pull(token)?;
-        self.node.resolve_predecessors(std::slice::from_ref(&item), 0).await?;
+        let is_removal = |position: usize| item.commit().events()[position].kind != ChangeKind::Put;
+        if item.positions().any(is_removal) {
+            self.node.resolve_predecessors(std::slice::from_ref(&item), 0).await?;
+        }
         self.metrics.events_sent(item.len());
         let header = self.header(item.commit().revision().unwrap_or_default());
         let head = pb::WatchResponse { header: Some(header), event: None };
-        self.ready.extend(item.positions().map(|position| Frame::with_tails(&head, vec![event(&item, position)])));
+        self.ready.extend(item.positions().map(|position| Frame::with_tails(&head, [event(&item, position)])));
         Ok(true)
     }
 

@@ -294,6 +294,18 @@ async fn progress_comes_after_events(member: &Member<'_>) {
             stream.events(1).await;
         }
     }
+    // However close they come, each is answered.
+    for _ in 0..3 {
+        stream.ask_progress().await;
+    }
+    let mut told = 0;
+    for _ in 0..3 {
+        let response = stream.next().await;
+        assert_eq!((response.watch_id, response.events.len(), response.created), (-1, 0, false));
+        let revision = response.header.unwrap().revision;
+        assert!(revision >= told, "{revision} after {told}");
+        told = revision;
+    }
 }
 
 async fn idle_watchers_hear_of_progress(member: &Member<'_>) {

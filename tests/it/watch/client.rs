@@ -117,7 +117,7 @@ impl Stream {
         let mut before = Vec::new();
         loop {
             self.ask_progress().await;
-            while let Ok(response) = tokio::time::timeout(Duration::from_millis(200), self.next()).await {
+            while let Ok(response) = tokio::time::timeout(ASK_AGAIN, self.next()).await {
                 if response.watch_id == -1 && response.events.is_empty() && !response.created {
                     return (before, response.header.unwrap().revision);
                 }
@@ -126,6 +126,9 @@ impl Stream {
         }
     }
 }
+
+/// The server says nothing while a watcher is catching up.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// `+key=value@revision` or `-key@revision`, and `<value` if there was one before.
 pub fn show(events: &[Event]) -> Vec<String> {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::cases::{Member, put_op};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, within};
 
 fn show(response: &pb::WatchResponse) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -73,4 +73,18 @@ async fn keys_and_prefixes_from_the_past_and_live() {
     assert_eq!(next().await, "!etcdserver: mvcc: required revision has been compacted");
     let f = member.put("b", "last").await;
     assert_eq!(next().await, format!("put b=last of {f} at {f}"), "the stream stays open");
+    drop(requests);
+    let g = member.put("b", "after").await;
+    assert_eq!(next().await, format!("put b=after of {g} at {g}"), "a client that asks no more still hears");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_without_anything_to_watch_ends_with_its_requests() {
+    let cluster = Cluster::three().await;
+    let mut client = WatchClient::connect(cluster.client_url(0)).await.unwrap();
+    let refused = pb::WatchRequest { key: "k".into(), start_revision: -1, ..Default::default() };
+    let mut responses = client.watch(tokio_stream::once(refused)).await.unwrap().into_inner();
+    let mut next = async || within("a stream goes on", responses.message()).await.unwrap();
+    assert_eq!(show(&next().await.unwrap()), "!etcdserver: mvcc: required revision has been compacted");
+    assert_eq!(next().await, None);
 }

@@ -8,11 +8,11 @@ use headwater::pb::etcdserverpb as pb;
 use headwater::stream::FeedOptions;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::cases::Member;
 use super::client::{PATIENCE, Stream, everything, key, prefix, show};
-use crate::cluster::{Cluster, Settings, put, wait_until};
+use crate::cluster::{Cluster, Settings, put, wait_until, within};
 use crate::snapshots;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,6 +49,17 @@ async fn a_stream_that_requires_a_leader_ends_without_one() {
     requires.create(key("k")).await;
     let mut patient = Stream::open(&url).await.unwrap();
     patient.create(key("k")).await;
+    let early = |requires_leader: bool| {
+        let wish = early::WatchRequest { key: "k".into(), ..Default::default() };
+        let mut request = tonic::Request::new(tokio_stream::once(wish));
+        if requires_leader {
+            request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+        }
+        let url = url.clone();
+        async move { Ok::<_, Status>(EarlyClient::connect(url).await.unwrap().watch(request).await?.into_inner()) }
+    };
+    let mut early_requires = early(true).await.unwrap();
+    let mut early_patient = early(false).await.unwrap();
     for index in 0..3 {
         if index != survivor {
             cluster.crash(index).await;
@@ -56,8 +67,12 @@ async fn a_stream_that_requires_a_leader_ends_without_one() {
     }
     let status = requires.try_next().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: no leader"));
-    let refused = Stream::open_with(&url, true).await.err().unwrap();
-    assert_eq!((refused.code(), refused.message()), (Code::Unavailable, "etcdserver: no leader"));
+    let early_status = within("the early stream ends", early_requires.message()).await.unwrap_err();
+    assert_eq!((early_status.code(), early_status.message()), (Code::Unavailable, "etcdserver: no leader"));
+    let refused: [Status; 2] = [Stream::open_with(&url, true).await.err().unwrap(), early(true).await.err().unwrap()];
+    for refused in refused {
+        assert_eq!((refused.code(), refused.message()), (Code::Unavailable, "etcdserver: no leader"));
+    }
     for index in 0..3 {
         if index != survivor {
             cluster.restart(index).await;
@@ -66,6 +81,8 @@ async fn a_stream_that_requires_a_leader_ends_without_one() {
     cluster.wait_healthy().await;
     let revision = cluster.kv(survivor).put(put("k", "v")).await.unwrap().into_inner().header.unwrap().revision;
     assert_eq!(show(&patient.events(1).await), [format!("+k=v@{revision}")], "the other one went on");
+    let event = within("an early event", early_patient.message()).await.unwrap().unwrap();
+    assert_eq!(event.header.unwrap().revision, revision, "and so did the early one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

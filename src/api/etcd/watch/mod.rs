@@ -11,7 +11,7 @@ use tonic::Streaming;
 
 use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::errors::Failure;
-use crate::node::{NodeError, RequestContext};
+use crate::node::RequestContext;
 use crate::pb::etcdserverpb as pb;
 
 /// Serves `etcdserverpb.Watch`.
@@ -28,9 +28,6 @@ impl WatchFace for Watch {
         context: RequestContext,
         requests: Streaming<pb::WatchRequest>,
     ) -> Result<Frames, Failure> {
-        if context.require_leader && parts.node.live_leader().is_none() {
-            return Err(NodeError::NoLeader.into());
-        }
         Ok(stream::WatchStream::new(parts, context, requests).into_frames())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::super::super::ApiOptions;
 use super::super::super::frames::Frame;
-use super::super::super::leader_probe::LeaderProbe;
+use super::super::super::leader_probe::{LeaderProbe, lost};
 use super::super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::super::super::watch_service::{Frames, WatchParts};
 use super::super::errors::Failure;
@@ -27,6 +27,9 @@ use crate::node::{CloseReason, Node, NodeError, RequestContext, Session, StatePo
 use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::watch_request::RequestUnion;
 use crate::types::{LogIndex, Refusal, Revision};
+
+/// Turns of a stream that has something to send, after which it looks for requests; one that has nothing looks at once.
+const TURNS_UNHEARD_MAX: usize = 16;
 
 /// The id of responses that are about the whole stream.
 const WHOLE_STREAM: i64 = -1;
@@ -51,21 +54,27 @@ pub(super) struct WatchStream {
     /// Watchers that may have something to read.
     raised: VecDeque<u64>,
     progress: Option<Progress>,
+    /// Requests for progress that came after that, and wait for a point of their own.
+    asked: usize,
     /// Ticks once a watcher wants to hear of progress.
     ticker: Option<Interval>,
     leader: Option<LeaderProbe>,
     /// Resolves when the node stops: a stream without watchers hears of it in no other way.
     closing: BoxFuture<'static, ()>,
     has_ended: bool,
+    /// Turns since the client's side was looked at.
+    turns_unheard: usize,
 }
 
-/// A progress request that is not yet answered. Until it is, nothing beyond its point is sent, so that the answer never
+/// Requests for progress that are not yet answered. Until they are, nothing beyond its point is sent, so that the answer never
 /// names a revision older than an event before it.
 struct Progress {
     /// What everybody must be through with.
     point: StatePoint,
     /// Watchers that stopped there and have to read on.
     stopped: BTreeSet<u64>,
+    /// How many requests it answers.
+    requests: usize,
 }
 
 impl WatchStream {
@@ -89,15 +98,18 @@ impl WatchStream {
             ready: VecDeque::new(),
             raised: VecDeque::new(),
             progress: None,
+            asked: 0,
             ticker: None,
             leader,
             closing,
             has_ended: false,
+            turns_unheard: 0,
         }
     }
 
     pub(super) fn into_frames(self) -> Frames {
-        stream::unfold(self, |mut this| async move {
+        // Boxed: it is handed on with every response.
+        stream::unfold(Box::new(self), |mut this| async move {
             if this.has_ended {
                 return None;
             }
@@ -120,15 +132,18 @@ impl WatchStream {
                 fail_point!(WatchSend);
                 return Ok(Some(frame));
             }
-            // A stream of events must not keep a cancel or another request waiting.
-            if !self.requests_ended
-                && let Some(request) = self.requests.message().now_or_never()
-            {
-                match request? {
-                    Some(request) => self.handle(request).await?,
-                    None => self.requests_ended = true,
+            // A stream of events must not keep a cancel or another request waiting for long; each look takes the lock of the
+            // whole connection.
+            self.turns_unheard += 1;
+            if self.turns_unheard >= TURNS_UNHEARD_MAX && !self.requests_ended {
+                self.turns_unheard = 0;
+                if let Some(request) = self.requests.message().now_or_never() {
+                    match request? {
+                        Some(request) => self.handle(request).await?,
+                        None => self.requests_ended = true,
+                    }
+                    continue;
                 }
-                continue;
             }
             if self.requests_ended && self.watchers.is_empty() {
                 return Ok(None);
@@ -153,7 +168,10 @@ impl WatchStream {
                     None => self.requests_ended = true,
                 },
                 () = tick(&mut self.ticker) => self.notify_progress(),
-                () = &mut self.closing => return Err(Failure::Node(NodeError::Stopped).into()),
+                // Watchers end with their feed.
+                () = &mut self.closing, if self.watchers.is_empty() => {
+                    return Err(Failure::Node(NodeError::Stopped).into());
+                }
                 () = lost(&mut self.leader, &self.node, self.options.leader_loss_timeout) => {
                     return Err(Failure::Node(NodeError::NoLeader).into());
                 }
@@ -166,9 +184,8 @@ impl WatchStream {
             Some(RequestUnion::CreateRequest(request)) => self.create(request).await?,
             Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
             Some(RequestUnion::ProgressRequest(_)) => {
-                // One answer serves two requests, if it is the later one's.
-                let stopped = self.progress.take().map(|progress| progress.stopped).unwrap_or_default();
-                self.progress = Some(Progress { point: self.node.watch_point(), stopped });
+                self.asked += 1;
+                self.begin_progress();
             }
             None => {}
         }
@@ -292,10 +309,18 @@ impl WatchStream {
         self.tokens.remove(&id);
     }
 
-    /// Answers a progress request if every watcher is through; else lets those read who are not, or gives up if one is
+    /// Makes everybody stop where the node is now, for those who have asked, unless an answer is still under way.
+    fn begin_progress(&mut self) {
+        if self.asked > 0 && self.progress.is_none() {
+            let requests = std::mem::take(&mut self.asked);
+            self.progress = Some(Progress { point: self.node.watch_point(), stopped: BTreeSet::new(), requests });
+        }
+    }
+
+    /// Answers progress requests if every watcher is through; else lets those read who are not, or gives up if one is
     /// catching up: the client asks again (spec: etcd §2.1). Whether there is something to do now.
     fn answer_progress(&mut self) -> bool {
-        let Some(Progress { point, stopped }) = self.progress.take() else { return false };
+        let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();
         let mut gives_up = self.watchers.is_empty();
         for (token, watcher) in &self.watchers {
@@ -308,14 +333,17 @@ impl WatchStream {
         }
         if !gives_up && !pending.is_empty() {
             self.raised.extend(pending);
-            self.progress = Some(Progress { point, stopped });
+            self.progress = Some(Progress { point, stopped, requests });
             return true;
         }
         if !gives_up {
-            self.push(pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
+            for _ in 0..requests {
+                self.push(pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
+            }
         }
-        let goes_on = !gives_up || !stopped.is_empty();
+        let goes_on = !gives_up || !stopped.is_empty() || self.asked > 0;
         self.raised.extend(stopped);
+        self.begin_progress();
         goes_on
     }
 
@@ -362,13 +390,6 @@ impl WatchStream {
 async fn tick(ticker: &mut Option<Interval>) {
     match ticker {
         Some(ticker) => drop(ticker.tick().await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) {
-    match probe {
-        Some(probe) => probe.lost(node, patience).await,
         None => std::future::pending().await,
     }
 }
