@@ -180,11 +180,30 @@ impl Rig {
         }
     }
 
-    /// Waits until every node serves.
+    /// Waits until every node serves and votes: a node that has lost its data serves before it does, and whoever breaks the
+    /// next one meanwhile takes away the majority for good.
     pub(crate) async fn wait_all_serving(&self) -> anyhow::Result<()> {
         for number in 0..self.nodes.len() {
             self.wait_serving(number).await?;
         }
+        let mut patience = Patience::new(PATIENCE);
+        while let Err(reason) = self.all_vote().await {
+            if patience.is_over() {
+                return Err(reason.context(format!("not every node votes within {PATIENCE:?}")));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    async fn all_vote(&self) -> anyhow::Result<()> {
+        let members = self.members(0).await?;
+        for number in 0..self.nodes.len() {
+            let url = format!("http://{}", self.net.peer(number));
+            let votes = members.iter().any(|member| member.peer_ur_ls.contains(&url) && !member.is_learner);
+            anyhow::ensure!(votes, "node {} does not vote", number + 1);
+        }
+        anyhow::ensure!(members.len() == self.nodes.len(), "there are {} members", members.len());
         Ok(())
     }
 
