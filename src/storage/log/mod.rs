@@ -260,10 +260,10 @@ impl LogDb {
                 // The entry there lost its place to the one that was committed; so did everything after it.
                 let (end, last) = (state.bounds.first, state.purged);
                 state.truncate(end, last);
-                shared.enqueue(&mut state, Change::Truncate(end), Box::new(|_| {}));
+                Shared::enqueue(&mut state, Change::Truncate(end), Box::new(|_| {}));
             }
             state.purge(applied);
-            shared.enqueue(
+            Shared::enqueue(
                 &mut state,
                 Change::Purge(applied),
                 Box::new(move |result| {
@@ -272,6 +272,7 @@ impl LogDb {
                 }),
             );
         }
+        shared.wake_writer();
         let result = durable.recv().unwrap_or_else(|_| Err(io::Error::other("the log writer is gone")));
         result.map_err(|source| StorageError::Io { path: shared.dir.clone(), source })
     }

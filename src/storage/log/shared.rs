@@ -48,7 +48,9 @@ impl Shared {
             };
             match admitted.and_then(|()| change(&mut state)) {
                 Ok(change) => {
-                    self.enqueue(&mut state, change, Box::new(done));
+                    Self::enqueue(&mut state, change, Box::new(done));
+                    drop(state);
+                    self.wake_writer();
                     return;
                 }
                 Err(error) => error,
@@ -62,9 +64,15 @@ impl Shared {
         done(Err(io::Error::other(refused)));
     }
 
-    pub(super) fn enqueue(&self, state: &mut State, change: Change, done: Done) {
+    /// Queues a change that is visible already. Wake the writer when the lock is gone.
+    pub(super) fn enqueue(state: &mut State, change: Change, done: Done) {
         let bounds = state.bounds;
         state.queue.push_back(Op { change, bounds, done });
+    }
+
+    /// Tells the writer that the queue has filled. Not under the lock: that would be handed to the writer before it runs, and
+    /// whoever reads the log next (the leader, for its followers) would wait until it does.
+    pub(super) fn wake_writer(&self) {
         self.work.notify_one();
     }
 
