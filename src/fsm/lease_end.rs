@@ -1,5 +1,5 @@
 //! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1, §3.2): at a client's wish,
-//! or because it has run out. The two differ in what subscribers are told.
+//! or because it has run out. Either way its keys expire (§7.6), which those who can tell it from a removal are told.
 
 use super::consul;
 use super::stop::Stop;
@@ -11,7 +11,7 @@ pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Resul
     if writer.client_lease(revoke.id)?.is_none() {
         return Err(Refusal::LeaseNotFound.into());
     }
-    end(writer, revoke.id, ChangeKind::Delete)
+    end(writer, revoke.id)
 }
 
 /// `at` is where the log entry is.
@@ -29,15 +29,15 @@ pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: 
         let deleted = consul::due(writer, index, expire.id)?;
         return Ok(Outcome::LeaseEnded { deleted });
     }
-    end(writer, expire.id, ChangeKind::Expire)
+    end(writer, expire.id)
 }
 
-fn end(writer: &mut Writer<'_, '_>, id: LeaseId, kind: ChangeKind) -> Result<Outcome, Stop> {
+fn end(writer: &mut Writer<'_, '_>, id: LeaseId) -> Result<Outcome, Stop> {
     let mut deleted = 0;
     for key in writer.txn.lease_keys(id)? {
         let version = writer.txn.lookup(Table::Kv, &key, NEWEST)?;
         let version = version.expect("invariant: a key that is deleted is detached with it");
-        writer.delete(key, kind, &version)?;
+        writer.delete(key, ChangeKind::Expire, &version)?;
         deleted += 1;
     }
     writer.txn.set_lease(id, None);

@@ -307,14 +307,18 @@ async fn the_early_api_attaches_apart_from_puts_and_tells_expiry_from_removal() 
     let mut replay = early_watch(&cluster, member, at).await;
     assert_eq!([next_early(&mut replay).await, next_early(&mut replay).await], wanted);
 
-    // Revocation is a removal by a client.
+    // Keys of a lease that is revoked expire as well; one that is removed does not.
     let mut client = early(&cluster, member).await;
     let lease_id = client.lease_create(early::LeaseCreateRequest { ttl: 10 }).await.unwrap().into_inner().lease_id;
     let revision = client.put(put("k/c", "4")).await.unwrap().into_inner().header.unwrap().revision;
     client.lease_attach(attach("k/c", lease_id)).await.unwrap();
     client.lease_revoke(early::LeaseRevokeRequest { lease_id }).await.unwrap();
     let mut replay = early_watch(&cluster, member, revision + 2).await;
-    assert_eq!(next_early(&mut replay).await, format!("delete k/c=4 of {} at {}", revision + 1, revision + 2));
+    assert_eq!(next_early(&mut replay).await, format!("expire k/c=4 of {} at {}", revision + 1, revision + 2));
+    client.put(put("k/c", "5")).await.unwrap();
+    assert_eq!(next_early(&mut replay).await, format!("put k/c=5 of {0} at {0}", revision + 3));
+    client.delete_range(early::DeleteRangeRequest { key: "k/c".into(), ..Default::default() }).await.unwrap();
+    assert_eq!(next_early(&mut replay).await, format!("delete k/c=5 of {} at {}", revision + 3, revision + 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
