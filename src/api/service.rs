@@ -40,7 +40,7 @@ use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, 
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
-use super::watch_metrics::WatchMetrics;
+use super::watch_metrics::StreamMetrics;
 use super::watcher::{WatchPath, WatcherService};
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
@@ -66,15 +66,15 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let early = EtcdServer::new(EarlyService::new(node.clone(), options));
     let lock = LockServer::new(LockService::new(node.clone(), options));
     let election = ElectionServer::new(ElectionService::new(node.clone(), options));
-    let watch_metrics = WatchMetrics::register(&node, &registry)?;
+    let streams = StreamMetrics::register(&node, &registry)?;
     let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
-        watch: WatchService::new(node.clone(), options, watch_metrics.clone()),
-        early_watch: EarlyWatchService::new(node.clone(), options, watch_metrics.clone()),
-        resource: ResourceService::new(node.clone(), options, watch_metrics.clone()),
-        watcher: WatcherService::new(node.clone(), options, watch_metrics.clone()),
+        watch: WatchService::new(node.clone(), options, streams.of_keys("etcd")),
+        early_watch: EarlyWatchService::new(node.clone(), options, streams.of_keys("etcd-early")),
+        resource: ResourceService::new(node.clone(), options, streams.of("resource")),
+        watcher: WatcherService::new(node.clone(), options, streams.of("watcher")),
         watch_path: WatchPath::new(node.clone(), &registry)?,
-        subscribe: SubscribeService::new(node.clone(), options, watch_metrics),
+        subscribe: SubscribeService::new(node.clone(), options, streams.of("subscribe")),
         gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
         consul: Consul::new(node.clone(), options, &registry)?,

@@ -1,125 +1,158 @@
-//! What is counted about watches, with etcd's names where they exist (spec: etcd §4.7).
+//! What is counted about streams of changes, face by face and topic by topic; those of keys with etcd's names besides (spec:
+//! etcd §4.7).
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::node::Node;
 
-/// Counters of both watch services; cheap to clone.
+/// Counters of the streams of all faces.
+pub(super) struct StreamMetrics {
+    streams: IntGaugeVec,
+    events: IntCounterVec,
+    etcd_streams: IntGauge,
+    etcd_events: IntCounter,
+}
+
+/// Counters of the streams of one face; cheap to clone.
 #[derive(Clone)]
 pub(super) struct WatchMetrics {
     streams: IntGauge,
     events: IntCounter,
+    /// The same with etcd's names, if it is about keys.
+    etcd: Option<(IntGauge, IntCounter)>,
+}
+
+impl StreamMetrics {
+    /// Registers them, and what is read from the node's feeds.
+    pub(super) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opened = Opts::new("headwater_stream_open", "Streams of changes now, by API.");
+        let sent = Opts::new("headwater_stream_events_total", "Changes sent to streams, by API.");
+        let this = Self {
+            streams: IntGaugeVec::new(opened, &["api"])?,
+            events: IntCounterVec::new(sent, &["api"])?,
+            etcd_streams: IntGauge::new("etcd_debugging_mvcc_watch_stream_total", "Watch streams of keys now.")?,
+            etcd_events: IntCounter::new("etcd_debugging_mvcc_events_total", "Events sent to watchers of keys.")?,
+        };
+        registry.register(Box::new(this.streams.clone()))?;
+        registry.register(Box::new(this.events.clone()))?;
+        registry.register(Box::new(this.etcd_streams.clone()))?;
+        registry.register(Box::new(this.etcd_events.clone()))?;
+        registry.register(Box::new(FeedCollector::new(node.clone())?))?;
+        Ok(this)
+    }
+
+    /// Those of a face that is about keys.
+    pub(super) fn of_keys(&self, api: &str) -> WatchMetrics {
+        WatchMetrics { etcd: Some((self.etcd_streams.clone(), self.etcd_events.clone())), ..self.of(api) }
+    }
+
+    /// Those of a face.
+    pub(super) fn of(&self, api: &str) -> WatchMetrics {
+        let (streams, events) = (self.streams.with_label_values(&[api]), self.events.with_label_values(&[api]));
+        WatchMetrics { streams, events, etcd: None }
+    }
 }
 
 impl WatchMetrics {
-    /// Registers them, and what is read from the node's feed.
-    pub(super) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
-        let streams = IntGauge::new("etcd_debugging_mvcc_watch_stream_total", "Watch streams now.")?;
-        let events = IntCounter::new("etcd_debugging_mvcc_events_total", "Events sent to watchers.")?;
-        registry.register(Box::new(streams.clone()))?;
-        registry.register(Box::new(events.clone()))?;
-        registry.register(Box::new(FeedCollector::new(node.clone())?))?;
-        registry.register(Box::new(CatalogCollector::new(node.clone())?))?;
-        Ok(Self { streams, events })
-    }
-
     /// Counts a stream until it is dropped.
     pub(super) fn stream(&self) -> StreamGuard {
         self.streams.inc();
-        StreamGuard(self.streams.clone())
+        if let Some((streams, _)) = &self.etcd {
+            streams.inc();
+        }
+        StreamGuard(self.clone())
     }
 
     pub(super) fn events_sent(&self, count: usize) {
         self.events.inc_by(count as u64);
+        if let Some((_, events)) = &self.etcd {
+            events.inc_by(count as u64);
+        }
     }
 }
 
 /// One open stream.
-pub(super) struct StreamGuard(IntGauge);
+pub(super) struct StreamGuard(WatchMetrics);
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.0.dec();
+        self.0.streams.dec();
+        if let Some((streams, _)) = &self.0.etcd {
+            streams.dec();
+        }
     }
 }
 
-/// What the feed of keys says when it is asked.
+/// What the feeds say when they are asked.
 struct FeedCollector {
     node: Node,
-    gauges: [IntGauge; 8],
+    watchers: IntGauge,
+    slow_watchers: IntGauge,
+    gauges: [IntGaugeVec; 5],
+    counters: [IntCounterVec; 3],
+    /// Counters are moved by what is new: by one at a time.
+    collecting: Mutex<()>,
 }
 
 impl FeedCollector {
     fn new(node: Node) -> Result<Self, prometheus::Error> {
-        let gauges = [
-            IntGauge::new("etcd_debugging_mvcc_watcher_total", "Watchers now.")?,
-            IntGauge::new("etcd_debugging_mvcc_slow_watcher_total", "Watchers that are catching up now.")?,
-            IntGauge::new("headwater_stream_subjects", "Keys and intervals that somebody watches now.")?,
-            IntGauge::new("headwater_stream_window_commits", "Commits that are kept for slow watchers now.")?,
-            IntGauge::new("headwater_stream_window_bytes", "Bytes that are kept for slow watchers now.")?,
-            IntGauge::new("headwater_stream_fell_behind", "Times that a watcher lost its place in the live list.")?,
-            IntGauge::new("headwater_stream_catch_up_scans", "Scans of history for watchers that are behind.")?,
-            IntGauge::new("headwater_stream_catch_up_answers", "Requests that these scans answered.")?,
-        ];
-        Ok(Self { node, gauges })
+        let gauge = |name: &str, help: &str| IntGaugeVec::new(Opts::new(name, help), &["topic"]);
+        let counter = |name: &str, help: &str| IntCounterVec::new(Opts::new(name, help), &["topic"]);
+        Ok(Self {
+            node,
+            watchers: IntGauge::new("etcd_debugging_mvcc_watcher_total", "Watchers of keys now.")?,
+            slow_watchers: IntGauge::new(
+                "etcd_debugging_mvcc_slow_watcher_total",
+                "Watchers of keys that are catching up now.",
+            )?,
+            gauges: [
+                gauge("headwater_stream_subscriptions", "Subscriptions now.")?,
+                gauge("headwater_stream_lagging", "Subscriptions that are catching up now.")?,
+                gauge("headwater_stream_subjects", "What somebody subscribes to now, each counted once.")?,
+                gauge("headwater_stream_window_commits", "Commits that are kept for slow readers now.")?,
+                gauge("headwater_stream_window_bytes", "Bytes that are kept for slow readers now.")?,
+            ],
+            counters: [
+                counter(
+                    "headwater_stream_fell_behind_total",
+                    "Times that a subscription lost its place in the live list.",
+                )?,
+                counter("headwater_stream_catch_up_scans_total", "Scans of history for those that are behind.")?,
+                counter("headwater_stream_catch_up_answers_total", "Requests that these scans answered.")?,
+            ],
+            collecting: Mutex::new(()),
+        })
     }
 }
 
 impl Collector for FeedCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.gauges.iter().flat_map(Collector::desc).collect()
+        let etcd = self.watchers.desc().into_iter().chain(self.slow_watchers.desc());
+        let gauges = self.gauges.iter().flat_map(Collector::desc);
+        etcd.chain(gauges).chain(self.counters.iter().flat_map(Collector::desc)).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let stats = self.node.watch_stats();
-        let values = [
-            stats.subscriptions,
-            stats.lagging,
-            stats.subjects,
-            stats.window_items,
-            stats.window_bytes,
-            stats.fell_behind,
-            stats.scans,
-            stats.scans_answered,
-        ];
-        for (gauge, value) in self.gauges.iter().zip(values) {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        let _alone = self.collecting.lock();
+        let set = |gauge: &IntGauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        let keys = self.node.watch_stats();
+        set(&self.watchers, keys.subscriptions);
+        set(&self.slow_watchers, keys.lagging);
+        for (topic, stats) in self.node.feed_stats() {
+            let now = [stats.subscriptions, stats.lagging, stats.subjects, stats.window_items, stats.window_bytes];
+            for (gauge, value) in self.gauges.iter().zip(now) {
+                set(&gauge.with_label_values(&[topic]), value);
+            }
+            for (counter, value) in self.counters.iter().zip([stats.fell_behind, stats.scans, stats.scans_answered]) {
+                let counter = counter.with_label_values(&[topic]);
+                counter.inc_by(value.saturating_sub(counter.get()));
+            }
         }
-        self.gauges.iter().flat_map(Collector::collect).collect()
-    }
-}
-
-/// What the feed of the service catalog says when it is asked.
-struct CatalogCollector {
-    node: Node,
-    gauges: [IntGauge; 4],
-}
-
-impl CatalogCollector {
-    fn new(node: Node) -> Result<Self, prometheus::Error> {
-        let gauges = [
-            IntGauge::new("headwater_catalog_subscriptions", "Streams and queries that wait for the catalog now.")?,
-            IntGauge::new("headwater_catalog_subjects", "Services, nodes and tables that somebody waits for now.")?,
-            IntGauge::new("headwater_catalog_lagging", "Subscriptions to the catalog that are catching up now.")?,
-            IntGauge::new("headwater_catalog_window_bytes", "Bytes that are kept for slow subscribers now.")?,
-        ];
-        Ok(Self { node, gauges })
-    }
-}
-
-impl Collector for CatalogCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.gauges.iter().flat_map(Collector::desc).collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let stats = self.node.catalog_stats();
-        let values = [stats.subscriptions, stats.subjects, stats.lagging, stats.window_bytes];
-        for (gauge, value) in self.gauges.iter().zip(values) {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
-        self.gauges.iter().flat_map(Collector::collect).collect()
+        let etcd = self.watchers.collect().into_iter().chain(self.slow_watchers.collect());
+        let gauges = self.gauges.iter().flat_map(Collector::collect);
+        etcd.chain(gauges).chain(self.counters.iter().flat_map(Collector::collect)).collect()
     }
 }

@@ -150,6 +150,11 @@ impl Node {
         self.inner.events.kv().stats()
     }
 
+    /// What the feeds of all topics count, by the topic's name.
+    pub fn feed_stats(&self) -> [(&'static str, FeedStats); 4] {
+        self.inner.events.stats()
+    }
+
     /// Ends all streams: their clients go on at another member.
     pub fn close_streams(&self) {
         self.inner.stopping.send_replace(true);

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::cluster::ClusterChanges;
-use super::feed::{Feed, FeedOptions};
+use super::feed::{Feed, FeedOptions, FeedStats};
 use super::kv::Kv;
 use super::publisher::{Publisher, StatePoint};
 use super::resource::Resources;
 use super::subscription::CloseReason;
+use super::topic::Topic;
 use crate::types::{CommitEvents, LeaseChange};
 
 /// Takes commits from the state machine and feeds all topics.
@@ -50,6 +51,16 @@ impl EventPublisher {
     /// Changes of leases and members.
     pub fn cluster(&self) -> &Arc<Feed<ClusterChanges>> {
         &self.cluster
+    }
+
+    /// What each topic's feed counts, by the topic's name.
+    pub fn stats(&self) -> [(&'static str, FeedStats); 4] {
+        [
+            (Kv::NAME, self.kv.stats()),
+            (Resources::NAME, self.resources.stats()),
+            (Catalog::NAME, self.catalog.stats()),
+            (ClusterChanges::NAME, self.cluster.stats()),
+        ]
     }
 
     /// Ends every subscription, and every one that is still made.

@@ -391,7 +391,7 @@ def _streams(endpoint):
     """How many streams a node says it has."""
     with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=PATIENCE_S) as answer:
         for line in answer.read().decode().splitlines():
-            if line.startswith("etcd_debugging_mvcc_watch_stream_total "):
+            if line.startswith('headwater_stream_open{api="watcher"} '):
                 return int(float(line.split()[1]))
     raise Failed("the metric of streams is not there")
 

@@ -183,11 +183,14 @@ async fn w36_to_w43_targets_that_are_none(member: Member<'_>) {
 
 async fn w53_who_leaves_is_forgotten(member: Member<'_>) {
     let url = member.cluster.client_url(member.index);
-    let streams = async || crate::gateway::client::metric(&url, "etcd_debugging_mvcc_watch_stream_total").await;
+    let metric = |name: &'static str| crate::gateway::client::metric(&url, name);
+    let streams = async || metric("headwater_stream_open{api=\"watcher\"}").await;
     crate::cluster::wait_until("earlier streams are forgotten", async || streams().await == 0).await;
     let mut stream = member.follow("/app").await;
     stream.group().await;
     assert_eq!(streams().await, 1);
+    assert_eq!(metric("etcd_debugging_mvcc_watch_stream_total").await, 0, "that is the other API's");
+    assert!(metric("headwater_stream_subscriptions{topic=\"kv\"}").await > 0);
     drop(stream);
     crate::cluster::wait_until("the stream is forgotten", async || streams().await == 0).await;
 }
