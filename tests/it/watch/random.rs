@@ -1,7 +1,8 @@
-//! Random writes against many watchers that come and go on all members, while members crash: what each of them saw is
-//! the filtered log, exactly.
+//! Random writes and compactions against many watchers that come and go on all members, beside others that are cancelled, while
+//! members crash: what each of them saw is the filtered log, exactly, but for what was compacted before it came to it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -22,20 +23,40 @@ const WATCHERS: u64 = 24;
 const ROUNDS: u64 = 400;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Which watcher it was, and all that it was told.
-type Seen = (u64, Vec<Event>);
+/// The watcher that counts, and one beside it that is cancelled again and again.
+const FOLLOWER: i64 = 1;
+const COMPANION: i64 = 2;
 
-/// Follows an interval from `start`, on whatever member is there, leaving now and then, until it has seen `end`.
-async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, end: Arc<AtomicI64>) -> Seen {
+/// How far the log has come.
+#[derive(Default)]
+struct Marks {
+    /// The last revision; zero while more are written.
+    end: AtomicI64,
+    /// The highest revision at which a compaction was asked for.
+    compacted: AtomicI64,
+}
+
+/// What a watcher was told.
+#[derive(Default)]
+struct Seen {
+    seed: u64,
+    events: Vec<Event>,
+    /// Revisions that were compacted before it came to them.
+    gaps: Vec<Range<i64>>,
+}
+
+/// Follows an interval from `start`, on whatever member is there, leaving now and then, until it has seen the end.
+async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, marks: Arc<Marks>) -> Seen {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut seen = Vec::new();
+    let mut seen = Seen { seed, ..Seen::default() };
+    request.watch_id = FOLLOWER;
     request.prev_kv = seed.is_multiple_of(2);
     request.fragment = seed.is_multiple_of(3);
     loop {
         // Who asks for what comes after the end hears of no progress until there is something.
-        let last = end.load(Ordering::Acquire);
+        let last = marks.end.load(Ordering::Acquire);
         if last > 0 && request.start_revision > last {
-            return (seed, seen);
+            return seen;
         }
         let url = &urls[random.random_range(0..urls.len())];
         let Ok(mut stream) = Stream::open(url).await else {
@@ -44,22 +65,44 @@ async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u6
             continue;
         };
         stream.ask(request.clone()).await;
+        let (mut asked, mut has_companion) = (false, false);
         let stay = random.random_range(1..60);
         for _ in 0..stay {
-            stream.ask_progress().await;
+            match random.random_range(0..8) {
+                0 if !asked => {
+                    stream.ask(pb::WatchCreateRequest { watch_id: COMPANION, ..everything() }).await;
+                    asked = true;
+                }
+                1 if has_companion => stream.cancel(COMPANION).await,
+                _ => stream.ask_progress().await,
+            }
             let Ok(Ok(Some(response))) = tokio::time::timeout(Duration::from_secs(5), stream.try_next()).await else {
                 break;
             };
-            assert!(!response.canceled, "{response:?}");
-            if let Some(last) = response.events.last() {
-                request.start_revision = last.kv.as_ref().unwrap().mod_revision + 1;
-                seen.extend(response.events);
+            let revision_of = |event: &Event| event.kv.as_ref().unwrap().mod_revision;
+            if response.watch_id == COMPANION {
+                assert!(response.created || has_companion, "after its cancel nothing comes: {response:?}");
+                has_companion = !response.canceled;
+                asked &= has_companion;
+            } else if response.canceled {
+                let compacted = response.compact_revision;
+                assert!(compacted > request.start_revision, "it is still there: {response:?} after {request:?}");
+                assert!(compacted <= marks.compacted.load(Ordering::Acquire), "nobody compacted that: {response:?}");
+                seen.gaps.push(request.start_revision..compacted);
+                request.start_revision = compacted;
+                break;
+            } else if let (Some(first), Some(last)) = (response.events.first(), response.events.last()) {
+                assert_eq!(response.watch_id, FOLLOWER);
+                assert!(!response.fragment, "they are small");
+                assert!(revision_of(first) >= request.start_revision, "a revision comes whole and once: {response:?}");
+                request.start_revision = revision_of(last) + 1;
+                seen.events.extend(response.events);
             } else if response.watch_id == -1 {
                 let through = response.header.unwrap().revision;
                 assert!(through + 1 >= request.start_revision, "progress goes back");
-                let end = end.load(Ordering::Acquire);
+                let end = marks.end.load(Ordering::Acquire);
                 if end > 0 && through >= end {
-                    return (seed, seen);
+                    return seen;
                 }
             }
         }
@@ -107,6 +150,23 @@ async fn write(cluster: &Cluster, members: &[usize], random: &mut StdRng) {
     };
 }
 
+/// What was written from `log` on, as a member tells it that has applied all of it.
+async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
+    let member = cluster.running().next().unwrap();
+    let written = cluster.kv(member).put(put("key00", "mark")).await.unwrap().into_inner().header.unwrap().revision;
+    let start_revision = log.last().map_or(2, |event| event.kv.as_ref().unwrap().mod_revision + 1);
+    let mut truth = Stream::open(&cluster.client_url(member)).await.unwrap();
+    truth.create(pb::WatchCreateRequest { start_revision, prev_kv: true, ..everything() }).await;
+    loop {
+        let (responses, through) = truth.until_progress().await;
+        assert!(responses.iter().all(|response| !response.canceled), "it reads before anything is compacted");
+        log.extend(responses.into_iter().flat_map(|response| response.events));
+        if through >= written {
+            return;
+        }
+    }
+}
+
 /// Checks the whole log by itself: order, versions, pairs before.
 fn check_replay(log: &[Event]) {
     let mut state: BTreeMap<Vec<u8>, headwater::pb::mvccpb::KeyValue> = BTreeMap::new();
@@ -137,12 +197,13 @@ async fn every_watcher_sees_the_filtered_log() {
     let settings = Settings { snapshot_every: 150, keep: 20, feed, ..Settings::default() };
     let mut cluster = Cluster::start(settings).await;
     let urls: Vec<_> = (0..3).map(|index| cluster.client_url(index)).collect();
-    let end = Arc::new(AtomicI64::new(0));
+    let marks = Arc::new(Marks::default());
     let mut watchers = JoinSet::new();
     for seed in 0..WATCHERS {
-        watchers.spawn(follow(urls.clone(), interval(seed), seed, Arc::clone(&end)));
+        watchers.spawn(follow(urls.clone(), interval(seed), seed, Arc::clone(&marks)));
     }
     let mut random = StdRng::seed_from_u64(7);
+    let mut log: Vec<Event> = Vec::new();
     for round in 0..ROUNDS {
         let members: Vec<_> = cluster.running().collect();
         write(&cluster, &members, &mut random).await;
@@ -152,26 +213,42 @@ async fn every_watcher_sees_the_filtered_log() {
                 cluster.restart((round / 100) as usize % 3).await;
                 cluster.wait_healthy().await;
             }
+            60 | 99 => {
+                read_on(&cluster, &mut log).await;
+                // Behind the newest, and ahead of whoever is slow.
+                let newest = log.last().unwrap().kv.as_ref().unwrap().mod_revision;
+                let revision = newest - random.random_range(0..10);
+                marks.compacted.fetch_max(revision, Ordering::AcqRel);
+                let member = cluster.running().next().unwrap();
+                let request = pb::CompactionRequest { revision, physical: false };
+                cluster.kv(member).compact(request).await.unwrap();
+            }
             _ => {}
         }
     }
     cluster.wait_healthy().await;
     let last = cluster.kv(0).put(put("key00", "end")).await.unwrap().into_inner().header.unwrap().revision;
-    end.store(last, Ordering::Release);
+    marks.end.store(last, Ordering::Release);
 
-    let mut truth = Stream::open(&urls[0]).await.unwrap();
-    truth.create(pb::WatchCreateRequest { start_revision: 2, prev_kv: true, ..everything() }).await;
-    let (responses, through) = truth.until_progress().await;
-    assert!(through >= last, "a member knows what was written through it");
-    let log: Vec<_> = responses.into_iter().flat_map(|response| response.events).collect();
-    assert_eq!(log.last().unwrap().kv.as_ref().unwrap().mod_revision, last);
+    read_on(&cluster, &mut log).await;
     check_replay(&log);
+    log.retain(|event| event.kv.as_ref().unwrap().mod_revision <= last);
     while let Some(ended) = within("every watcher reaches the end", watchers.join_next()).await {
-        let (seed, seen) = ended.unwrap();
+        let Seen { seed, events, gaps } = ended.unwrap();
         let request = interval(seed);
-        let wanted = log.iter().filter(|event| wants(&request, &event.kv.as_ref().unwrap().key)).cloned();
+        // Of the pair before a change at the compaction point nothing is left, if it was not read in time.
+        let at_point = |event: &Event| gaps.iter().any(|gap| gap.end == event.kv.as_ref().unwrap().mod_revision);
         let with_prev = seed.is_multiple_of(2);
-        let wanted = wanted.map(|event| Event { prev_kv: event.prev_kv.clone().filter(|_| with_prev), ..event });
-        assert_eq!(seen, wanted.collect::<Vec<_>>(), "watcher {seed}: {request:?}");
+        let plain = |event: Event| {
+            let keeps_prev = with_prev && !at_point(&event);
+            Event { prev_kv: event.prev_kv.clone().filter(|_| keeps_prev), ..event }
+        };
+        let wanted = log.iter().filter(|event| {
+            let kv = event.kv.as_ref().unwrap();
+            wants(&request, &kv.key) && !gaps.iter().any(|gap| gap.contains(&kv.mod_revision))
+        });
+        let (wanted, seen): (Vec<_>, Vec<_>) =
+            (wanted.cloned().map(plain).collect(), events.into_iter().map(plain).collect());
+        assert_eq!(seen, wanted, "watcher {seed}: {request:?}, without {gaps:?}");
     }
 }
