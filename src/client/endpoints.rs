@@ -23,6 +23,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Metadata: the lineage that indexes belong to, on answers and on requests that resume.
 pub const EPOCH: &str = "headwater-epoch";
+/// Metadata: the state that an answer must not be older than.
+const MIN_INDEX: &str = "headwater-min-index";
 
 /// A text that names no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -37,11 +39,20 @@ pub struct Opened {
     pub events: BoxStream<'static, Result<Event, Status>>,
 }
 
+/// What a view shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The lineage of its state.
+    pub epoch: String,
+    /// The index of its state.
+    pub index: u64,
+}
+
 /// Where a view subscribes. A clone has a place of its own among the endpoints: what one view goes past, others do not.
 pub trait EventSource: Send + Sync + 'static {
-    /// Opens a subscription. `epoch` is the lineage of the request's index.
-    fn subscribe(&self, request: SubscribeRequest, epoch: Option<String>)
-    -> BoxFuture<'static, Result<Opened, Status>>;
+    /// Opens a subscription. `shown` is what there is already: a request without an index must not be answered with an older
+    /// state of the same lineage.
+    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>>;
 
     /// The last attempt failed: make the next one elsewhere.
     fn go_on(&self);
@@ -95,17 +106,19 @@ pub(crate) fn channel(name: &str) -> Result<Channel, BadEndpoint> {
 }
 
 impl EventSource for Endpoints {
-    fn subscribe(
-        &self,
-        request: SubscribeRequest,
-        epoch: Option<String>,
-    ) -> BoxFuture<'static, Result<Opened, Status>> {
+    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>> {
         let channel = self.channels[self.current.load(Ordering::Relaxed) % self.channels.len()].clone();
         Box::pin(async move {
             let mut client = StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX);
+            let begins = request.index == 0;
             let mut request = Request::new(request);
-            if let Some(epoch) = epoch.and_then(|epoch| MetadataValue::try_from(epoch).ok()) {
+            if let Some(shown) = shown
+                && let Ok(epoch) = MetadataValue::try_from(shown.epoch)
+            {
                 request.metadata_mut().insert(EPOCH, epoch);
+                if begins {
+                    request.metadata_mut().insert(MIN_INDEX, shown.index.into());
+                }
             }
             let response = client.subscribe(request).await?;
             let epoch = response.metadata().get(EPOCH).and_then(|epoch| epoch.to_str().ok()).map(str::to_owned);

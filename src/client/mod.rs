@@ -37,7 +37,7 @@ mod view;
 
 pub use backoff::Backoff;
 pub(crate) use endpoints::channel;
-pub use endpoints::{BadEndpoint, EPOCH, Endpoints, EventSource, Opened};
+pub use endpoints::{BadEndpoint, EPOCH, Endpoints, EventSource, Opened, Shown};
 pub use health::{InstanceKey, Instances, ServiceHealth};
 pub(crate) use lease::{keep_lease, lease_patience};
 pub use list::{Names, ServiceList};

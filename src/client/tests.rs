@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::{
-    EventSource, MaterializedView, Names, Opened, ServiceHealth, ServiceList, StoreOptions, View, ViewError, ViewStore,
+    EventSource, MaterializedView, Names, Opened, ServiceHealth, ServiceList, Shown, StoreOptions, View, ViewError,
+    ViewStore,
 };
 use crate::pb::pbservice::{CheckServiceNode, HealthCheck, Node, NodeService};
 use crate::pb::subscribe::event::Payload;
@@ -29,6 +30,8 @@ enum Answer {
 struct Asked {
     index: u64,
     epoch: Option<String>,
+    /// The index of what the view shows.
+    shown: u64,
     after: Duration,
     endpoint: usize,
 }
@@ -69,13 +72,11 @@ impl Server {
 }
 
 impl EventSource for Server {
-    fn subscribe(
-        &self,
-        request: SubscribeRequest,
-        epoch: Option<String>,
-    ) -> BoxFuture<'static, Result<Opened, Status>> {
+    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>> {
         let endpoint = *self.endpoint.lock();
-        self.asked.lock().push(Asked { index: request.index, epoch, after: self.began.elapsed(), endpoint });
+        let (epoch, shown) = shown.map(|shown| (shown.epoch, shown.index)).unzip();
+        let after = self.began.elapsed();
+        self.asked.lock().push(Asked { index: request.index, epoch, shown: shown.unwrap_or(0), after, endpoint });
         let answer = self.answers.lock().pop_front();
         Box::pin(async move {
             match answer {
@@ -240,11 +241,11 @@ async fn the_old_view_stays_until_the_new_snapshot_is_complete() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_was_aborted_begins_anew_and_one_such_is_invisible() {
     let server = Server::new(1);
-    let feed = server.opens(None);
+    let feed = server.opens(Some("e1"));
     let view = MaterializedView::start(ServiceList, server.clone());
     feed.snapshot(5, &["a"]);
     view.query(0, SHORT).await.unwrap();
-    let next = server.opens(None);
+    let next = server.opens(Some("e1"));
     feed.fails(Code::Aborted);
     let waiting = tokio::spawn({
         let view = view.clone();
@@ -256,7 +257,8 @@ async fn a_stream_that_was_aborted_begins_anew_and_one_such_is_invisible() {
     next.snapshot(8, &["b"]);
     let new = waiting.await.unwrap().unwrap();
     assert_eq!((new.index, names(&new)), (8, vec!["b"]));
-    assert_eq!(server.indexes(), [0, 0]);
+    let told: Vec<_> = server.asked().into_iter().map(|asked| (asked.index, asked.epoch, asked.shown)).collect();
+    assert_eq!(told, [(0, None, 0), (0, Some("e1".to_owned()), 5)], "nor is it taken back by a member that lags");
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tracing::{debug, warn};
 
 use super::backoff::Backoff;
-use super::endpoints::EventSource;
+use super::endpoints::{EventSource, Shown};
 use super::fold::{Fold, Step};
 use super::topic::{Rejected, ViewTopic};
 
@@ -210,8 +210,9 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
     async fn attempt(&mut self) -> Ended {
         let mut request = self.topic.request();
         request.index = self.fold.begin();
-        let epoch = if request.index == 0 { None } else { self.epoch.clone() };
-        let opened = match self.source.subscribe(request, epoch).await {
+        let index = self.visible.borrow().index;
+        let shown = self.epoch.clone().map(|epoch| Shown { epoch, index });
+        let opened = match self.source.subscribe(request, shown).await {
             Ok(opened) => opened,
             Err(status) => return Ended::Status(status),
         };

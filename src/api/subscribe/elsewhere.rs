@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::super::context::{HEADWATER_EPOCH, HEADWATER_INDEX};
+use super::super::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 use super::super::frames::Frame;
 use super::super::watch_service::Frames;
 use super::errors::{Failure, closed};
@@ -83,8 +83,10 @@ async fn ask(
     let mut request = Request::new(message);
     let headers = request.metadata_mut().as_mut();
     headers.insert(FORWARDED, HeaderValue::from_static("true"));
-    if let Some(epoch) = metadata.get(HEADWATER_EPOCH) {
-        headers.insert(HEADWATER_EPOCH, epoch.clone());
+    for name in [HEADWATER_EPOCH, HEADWATER_MIN_INDEX] {
+        if let Some(value) = metadata.get(&name) {
+            headers.insert(name, value.clone());
+        }
     }
     StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX).subscribe(request).await
 }

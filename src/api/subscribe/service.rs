@@ -73,7 +73,7 @@ impl SubscribeService {
 
     async fn open(
         self,
-        context: RequestContext,
+        mut context: RequestContext,
         metadata: HeaderMap,
         message: SubscribeRequest,
     ) -> Result<Response<Frames>, Failure> {
@@ -88,7 +88,14 @@ impl SubscribeService {
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
         let until = context::patience(&metadata)?;
         let start = match message.index {
-            0 => CatalogStart::List,
+            // An index of another lineage may never be reached here.
+            0 => match epoch.zip(context.min_index) {
+                Some((epoch, index)) => {
+                    context.min_index = None;
+                    CatalogStart::ListFrom(index, epoch)
+                }
+                None => CatalogStart::List,
+            },
             index => CatalogStart::After(LogIndex(index), epoch),
         };
         let session = Session::new();

@@ -13,7 +13,7 @@ use super::show::row;
 use crate::cli::ClientArgs;
 use crate::cli::error::CliError;
 use crate::cli::output::WriteOut;
-use crate::client::{Endpoints, EventSource};
+use crate::client::{Endpoints, EventSource, Shown};
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::subscribe::event::Payload;
 use crate::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
@@ -27,6 +27,8 @@ struct Follower {
     /// The lineage of the request's index.
     epoch: Option<String>,
     /// The state is not complete yet: what was printed of it counts for nothing.
+    /// The index of what was printed last.
+    shown: u64,
     in_snapshot: bool,
     was_connected: bool,
     /// How events are written as JSON, if they are.
@@ -61,7 +63,7 @@ pub(super) async fn run(
         WriteOut::Simple | WriteOut::Table => None,
     };
     let mut follower =
-        Follower { request, epoch: None, in_snapshot: false, was_connected: false, json, once: args.once };
+        Follower { request, epoch: None, shown: 0, in_snapshot: false, was_connected: false, json, once: args.once };
     loop {
         for _ in 0..endpoints.endpoints() {
             match follower.follow(endpoints, &mut std::io::stdout()).await {
@@ -110,8 +112,8 @@ impl Follower {
 
     async fn print_all(&mut self, source: &impl EventSource, out: &mut impl Write) -> Result<(), Ended> {
         self.in_snapshot = self.request.index == 0;
-        let epoch = if self.request.index == 0 { None } else { self.epoch.clone() };
-        let opened = source.subscribe(self.request.clone(), epoch).await.map_err(Ended::Broken)?;
+        let shown = self.epoch.clone().map(|epoch| Shown { epoch, index: self.shown });
+        let opened = source.subscribe(self.request.clone(), shown).await.map_err(Ended::Broken)?;
         self.was_connected = true;
         let mut events = opened.events;
         while let Some(event) = events.next().await {
@@ -125,6 +127,7 @@ impl Follower {
             if !self.in_snapshot {
                 // The server may be of another lineage than the index, as long as it has not gone on from there.
                 self.request.index = event.index;
+                self.shown = event.index;
                 self.epoch.clone_from(&opened.epoch);
             }
             if self.once && !self.in_snapshot {
@@ -189,16 +192,16 @@ mod tests {
     /// Opens one stream after the other, each of a lineage, and keeps what was asked for.
     struct Server {
         streams: Mutex<VecDeque<(&'static str, Vec<Event>)>>,
-        asked: Mutex<Vec<(u64, Option<String>)>>,
+        asked: Mutex<Vec<(u64, Option<Shown>)>>,
     }
 
     impl EventSource for Server {
         fn subscribe(
             &self,
             request: SubscribeRequest,
-            epoch: Option<String>,
+            shown: Option<Shown>,
         ) -> BoxFuture<'static, Result<Opened, Status>> {
-            self.asked.lock().push((request.index, epoch));
+            self.asked.lock().push((request.index, shown));
             let (epoch, events) = self.streams.lock().pop_front().expect("a stream for each attempt");
             let events = futures::stream::iter(events.into_iter().map(Ok)).boxed();
             Box::pin(async move { Ok(Opened { epoch: Some(epoch.to_owned()), events }) })
@@ -251,6 +254,7 @@ mod tests {
         let mut follower = Follower {
             request: SubscribeRequest::default(),
             epoch: None,
+            shown: 0,
             in_snapshot: false,
             was_connected: false,
             json: None,
@@ -261,9 +265,17 @@ mod tests {
             follower.broken(&status).unwrap();
         }
         let asked = server.asked.into_inner();
-        let asked: Vec<_> = asked.iter().map(|(index, epoch)| (*index, epoch.as_deref())).collect();
-        let (old, new) = (Some("old"), Some("new"));
-        assert_eq!(asked, [(0, None), (10, old), (10, old), (0, None), (7, new), (8, new)]);
+        let shown = |epoch: &str, index| Some(Shown { epoch: epoch.to_owned(), index });
+        let wanted = [
+            (0, None),
+            (10, shown("old", 10)),
+            (10, shown("old", 10)),
+            // It asks for everything, and for nothing older than what it has printed.
+            (0, shown("old", 10)),
+            (7, shown("new", 7)),
+            (8, shown("new", 8)),
+        ];
+        assert_eq!(asked, wanted);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub type CatalogListing = Listing<stream::Catalog, EntryKey, Bytes>;
 pub enum CatalogStart {
     /// With what is there.
     List,
+    /// With what is there, no older than this index if that is of this lineage.
+    ListFrom(LogIndex, StoreEpoch),
     /// After this index, with its lineage if the client knows it; with what is there if that cannot be done.
     After(LogIndex, Option<StoreEpoch>),
 }
@@ -90,13 +92,21 @@ impl Node {
     ) -> Result<CatalogWatch, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         self.lineage_known(ctx).await?;
+        let seen = match start {
+            CatalogStart::List => None,
+            CatalogStart::ListFrom(index, epoch) => Some((index, epoch)),
+            CatalogStart::After(index, epoch) => epoch.map(|epoch| (index, epoch)),
+        };
+        let head = self.inner.store.current().head();
+        if let Some((index, epoch)) = seen
+            && head.epoch == Some(epoch)
+            && index > head.applied_index()
+        {
+            // Another member has come further; its clients must not go back by coming here.
+            let ctx = RequestContext { min_index: ctx.min_index.max(Some(index)), ..ctx.clone() };
+            self.ready_to_read(&ctx, Consistency::Serializable).await?;
+        }
         if let CatalogStart::After(index, epoch) = start {
-            let head = self.inner.store.current().head();
-            if epoch.is_some() && epoch == head.epoch && index > head.applied_index() {
-                // Another member has come further; its clients must not go back by coming here.
-                let ctx = RequestContext { min_index: ctx.min_index.max(Some(index)), ..ctx.clone() };
-                self.ready_to_read(&ctx, Consistency::Serializable).await?;
-            }
             if can_resume(&self.inner.store.current().head(), index, epoch) {
                 let feed = self.inner.events.catalog();
                 let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;

@@ -124,6 +124,17 @@ impl Subscriber {
         request: SubscribeRequest,
         epoch: Option<&str>,
     ) -> Result<Self, Status> {
+        Self::open_from(cluster, member, request, epoch, None).await
+    }
+
+    /// As `open_with`, with the index that the answer must not be older than.
+    pub async fn open_from(
+        cluster: &Cluster,
+        member: usize,
+        request: SubscribeRequest,
+        epoch: Option<&str>,
+        min_index: Option<u64>,
+    ) -> Result<Self, Status> {
         // A new cluster names its lineage a moment after it has begun to serve.
         wait_until("the lineage has a name", async || cluster.node(member).epoch().is_some()).await;
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(member)).unwrap();
@@ -132,6 +143,9 @@ impl Subscriber {
         let mut request = Request::new(request);
         if let Some(epoch) = epoch {
             request.metadata_mut().insert("headwater-epoch", epoch.parse().unwrap());
+        }
+        if let Some(min_index) = min_index {
+            request.metadata_mut().insert("headwater-min-index", min_index.into());
         }
         let response = within("an answer", client.subscribe(request)).await?;
         assert!(response.metadata().get("headwater-index").is_some());

@@ -232,6 +232,19 @@ async fn a_member_that_lags_waits_for_an_index_of_its_lineage_and_a_stopping_one
         });
     let wanted = written.iter().position(|index| *index > end + 5).unwrap();
     assert_eq!(opened.next().await, reg(written[wanted], &format!("n/web-{wanted}")));
+    // So does a client that asks for everything again and has seen as much, of this lineage; of another there is no such index.
+    let ahead = written[9] + 5;
+    let other = Subscriber::open_from(&cluster, member, health("web"), Some("123456789abcdef0"), Some(ahead));
+    assert!(other.await.unwrap().snapshot().await.1 < ahead);
+    let (mut opened, _) = tokio::join!(
+        async { Subscriber::open_from(&cluster, member, health("web"), Some(&epoch), Some(ahead)).await.unwrap() },
+        async {
+            for turn in 10..20 {
+                register(&cluster, member, "n", &format!("web-{turn}"), "web").await;
+            }
+        }
+    );
+    assert!(opened.snapshot().await.1 >= ahead);
     cluster.stop(member).await;
     assert_eq!(stream.end().await.code(), Code::Unavailable);
 }
