@@ -72,7 +72,7 @@ impl WriteTxn<'_> {
         let place = self.next_place();
         let (created, modified) = row.indexes();
         *modified = LogIndex::ZERO;
-        *created = previous.map_or(place.index, |previous| previous.row.created());
+        *created = previous.map_or(place.index, |previous| previous.row.stamps().0);
         let (key, value) = (row.key(), row.encode());
         *row.indexes().1 = place.index;
         let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");

@@ -37,17 +37,14 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// When it was created, and when it was modified last.
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
 
-    /// When it was created.
-    fn created(&self) -> LogIndex;
-
-    /// When it was modified last.
-    fn modified(&self) -> LogIndex;
+    /// As [`indexes`](Self::indexes).
+    fn stamps(&self) -> (LogIndex, LogIndex);
 
     /// Whether two rows say the same, whenever they were written.
     fn is_same(&self, other: &Self) -> bool {
         let mut copy = other.clone();
         let (created, modified) = copy.indexes();
-        (*created, *modified) = (self.created(), self.modified());
+        (*created, *modified) = self.stamps();
         *self == copy
     }
 }
@@ -84,12 +81,8 @@ impl CatalogRow for Node {
         (&mut self.created, &mut self.modified)
     }
 
-    fn created(&self) -> LogIndex {
-        self.created
-    }
-
-    fn modified(&self) -> LogIndex {
-        self.modified
+    fn stamps(&self) -> (LogIndex, LogIndex) {
+        (self.created, self.modified)
     }
 }
 
@@ -124,12 +117,8 @@ impl CatalogRow for Service {
         (&mut self.created, &mut self.modified)
     }
 
-    fn created(&self) -> LogIndex {
-        self.created
-    }
-
-    fn modified(&self) -> LogIndex {
-        self.modified
+    fn stamps(&self) -> (LogIndex, LogIndex) {
+        (self.created, self.modified)
     }
 }
 
@@ -172,12 +161,8 @@ impl CatalogRow for Check {
         (&mut self.created, &mut self.modified)
     }
 
-    fn created(&self) -> LogIndex {
-        self.created
-    }
-
-    fn modified(&self) -> LogIndex {
-        self.modified
+    fn stamps(&self) -> (LogIndex, LogIndex) {
+        (self.created, self.modified)
     }
 }
 
@@ -204,12 +189,8 @@ impl CatalogRow for TerminatingGateway {
         (&mut self.created, &mut self.modified)
     }
 
-    fn created(&self) -> LogIndex {
-        self.created
-    }
-
-    fn modified(&self) -> LogIndex {
-        self.modified
+    fn stamps(&self) -> (LogIndex, LogIndex) {
+        (self.created, self.modified)
     }
 }
 
