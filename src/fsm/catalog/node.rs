@@ -16,17 +16,22 @@ impl Desk<'_, '_> {
     /// [`CatalogRefusal::NodeNameReserved`].
     pub(in crate::fsm) fn set_node(&mut self, mut node: Node) -> Result<(), Stop> {
         let named = self.node(&node.name)?;
+        if let Some(named) = &named
+            && node.id.is_empty()
+        {
+            // Whoever does not know the id does not mean to take it away.
+            node.id.clone_from(&named.id);
+        }
+        let renamed = if node.id.is_empty() { None } else { self.other_name(&node)? };
         if let Some(named) = &named {
-            if node.id.is_empty() {
-                // Whoever does not know the id does not mean to take it away.
-                node.id.clone_from(&named.id);
-            } else if !named.id.is_empty() && named.id != node.id && self.is_alive(&named.name)? {
+            // A node without an id gives way to an id that nobody has, not to a node that has a name already.
+            let gives_way = named.id.is_empty() && renamed.is_none();
+            if named.id != node.id && !gives_way && self.is_alive(&named.name)? {
                 return Err(CatalogRefusal::NodeNameReserved.into());
             }
             // A name keeps the case in which it came first, as rows on the node do.
             node.name.clone_from(&named.name);
         }
-        let renamed = if node.id.is_empty() { None } else { self.other_name(&node)? };
         let name = node.name.clone();
         self.nodes.set(self.txn, node.key(), Some(node))?;
         match renamed {

@@ -188,6 +188,50 @@ fn a_node_is_who_its_id_says() {
 }
 
 #[test]
+fn a_node_is_not_renamed_to_the_name_of_one_that_lives() {
+    let alive = |name: &str| checks(name, [check("serfHealth", "")]);
+    let dead = |name: &str| checks(name, [with_status(CheckStatus::Critical, check("serfHealth", ""))]);
+    let first = |store: &mut Store, owner: Registration| {
+        store.register(Registration { service: Some(typical("web")), ..node_with_id("x", 1) }).unwrap();
+        store.register(Registration { service: Some(typical("db")), ..owner }).unwrap();
+    };
+    let names = |store: &Store| -> Vec<String> {
+        store.view(|view| view.nodes().unwrap().value.iter().map(|node| node.name.clone()).collect())
+    };
+    for owner in [node("y"), node_with_id("y", 2)] {
+        let mut store = Store::new();
+        first(&mut store, owner.clone());
+        store.register(alive("y")).unwrap();
+        assert_eq!(store.register(node_with_id("Y", 1)), Err(CatalogRefusal::NodeNameReserved), "{owner:?}");
+        assert_eq!(names(&store), ["x", "y"]);
+        // Whoever lives no longer, or does not say so, gives it away.
+        store.register(dead("y")).unwrap();
+        assert_eq!(
+            store.register(node_with_id("Y", 1)).unwrap(),
+            ["H/web - x/web", "H/db + y/db [serfHealth]", "H/web + y/web [serfHealth]"]
+        );
+        assert_eq!(names(&store), ["y"]);
+    }
+    // An id that nobody has takes the name of a node without one, even of one that lives; then the name is owned.
+    let mut store = Store::new();
+    first(&mut store, node("y"));
+    store.register(alive("y")).unwrap();
+    assert_eq!(store.register(node_with_id("y", 3)).unwrap(), ["H/db + y/db [serfHealth]"]);
+    assert_eq!(store.register(node_with_id("y", 4)), Err(CatalogRefusal::NodeNameReserved));
+    // So does an id whose node the same transaction has removed before, and not one that it has made elsewhere.
+    let mut store = Store::new();
+    first(&mut store, node("y"));
+    store.register(alive("y")).unwrap();
+    store.desk(|desk| {
+        desk.set_node(node_with_id("z", 5).node)?;
+        assert!(desk.set_node(node_with_id("y", 5).node).is_err(), "it is called z");
+        desk.delete_node("z")?;
+        desk.set_node(node_with_id("y", 5).node)
+    });
+    assert_eq!(names(&store), ["x", "y"]);
+}
+
+#[test]
 fn a_renamed_node_takes_everything_along() {
     let mut store = Store::new();
     store.register(Registration { service: Some(sidecar("p", "web")), ..node_with_id("n1", 1) }).unwrap();
