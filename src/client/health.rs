@@ -57,9 +57,11 @@ impl ServiceHealth {
 
     fn shows(&self, instance: &CheckServiceNode) -> bool {
         let is_passing = || instance.checks.iter().all(|check| check.status == "passing");
-        let tags = instance.service.as_ref().map_or(&[][..], |service| &service.tags);
-        let has = |wanted: &String| tags.iter().any(|tag| tag.to_lowercase() == *wanted);
-        (!self.is_passing_only || is_passing()) && self.tags.iter().all(has)
+        let Some(service) = &instance.service else { return false };
+        // A gateway stands for a service whose tags it does not have (spec: consul §3.6).
+        let is_for_others = self.is_connect && service.kind == "terminating-gateway";
+        let has = |wanted: &String| service.tags.iter().any(|tag| tag.to_lowercase() == *wanted);
+        (!self.is_passing_only || is_passing()) && (is_for_others || self.tags.iter().all(has))
     }
 }
 

@@ -399,3 +399,35 @@ async fn an_instance_that_no_longer_fits_goes() {
     feed.send(9, health(CatalogOp::Deregister, instance("n9", "passing", &[])));
     assert_eq!(nodes(8).await, ["n3"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_needs_the_tags_of_a_service_only_when_it_is_asked_for_itself() {
+    let instance = |id: &str, kind: &str, status: &str, tags: &[&str]| {
+        let service = NodeService {
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            ..Default::default()
+        };
+        let checks = vec![HealthCheck { status: status.to_owned(), ..Default::default() }];
+        let instance = CheckServiceNode { node: Some(Node::default()), service: Some(service), checks };
+        let op = CatalogOp::Register.into();
+        Payload::ServiceHealth(ServiceHealthUpdate { op, check_service_node: Some(instance) })
+    };
+    for (topic, wanted) in
+        [(ServiceHealth::connect("web"), &["gateway", "proxy"][..]), (ServiceHealth::of("web"), &["proxy"][..])]
+    {
+        let server = Server::new(1);
+        let feed = server.opens(None);
+        let view = MaterializedView::start(topic.passing_only().tagged("v2"), server.clone());
+        feed.send(5, instance("gateway", "terminating-gateway", "passing", &[]));
+        feed.send(5, instance("failing", "terminating-gateway", "critical", &["v2"]));
+        feed.send(5, instance("mesh", "mesh-gateway", "passing", &[]));
+        feed.send(5, instance("proxy", "connect-proxy", "passing", &["V2"]));
+        feed.send(5, instance("other", "connect-proxy", "passing", &["v1"]));
+        feed.send(5, Payload::EndOfSnapshot(true));
+        let view = view.query(0, SHORT).await.unwrap();
+        let ids: Vec<&str> = view.state.instances().map(|it| it.service.as_ref().unwrap().id.as_str()).collect();
+        assert_eq!(ids, wanted);
+    }
+}
