@@ -197,12 +197,18 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
     for (key, mark) in marks {
         let after = txn.row::<Service>(&key)?.map(|stored| stored.row);
         let name_after = after.as_ref().map(|service| canonical(&service.name));
-        let left = mark.before.as_ref().filter(|before| name_after.as_ref() != Some(&canonical(&before.name)));
+        // Subscribers know an instance by its node's name as it is written (spec: consul §4.6). That is another one if this
+        // command has removed the node and made it again.
+        let stays = |before: &Service| {
+            name_after.as_ref() == Some(&canonical(&before.name))
+                && after.as_ref().is_some_and(|it| it.node == before.node)
+        };
+        let left = mark.before.as_ref().filter(|before| !stays(before));
         let mesh_after = match &after {
             Some(service) => mesh_names(txn, service)?,
             None => BTreeSet::new(),
         };
-        // Whoever leaves a service leaves what it stood for with it, and comes again under the other name. A link that was
+        // Whoever leaves a service leaves what it stood for with it, and comes again as what it is now. A link that was
         // changed is left and made again.
         let leaves = |name: &String| left.is_some() || !mesh_after.contains(name) || mark.mesh_changed.contains(name);
         let mesh_left: Vec<&String> = mark.mesh_before.iter().filter(|name| leaves(name)).collect();

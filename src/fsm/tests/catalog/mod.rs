@@ -20,6 +20,7 @@ use crate::types::catalog::{
     CheckServiceNode, CheckStatus, Deregistered, Deregistration, LinkedService, Node, Registration, Service,
     ServiceConnect, ServiceKind, TerminatingGateway,
 };
+use crate::types::consul::{CatalogVerb, ConsulCommand, ConsulOutcome, TxnOp, TxnRow};
 use crate::types::{Command, LogIndex, Outcome, Refusal, Term};
 
 /// What a command came to, with its events.
@@ -60,6 +61,36 @@ impl Store {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Does in one transaction what these commands do one after the other: nodes that are removed, registrations without checks.
+    fn transact(&mut self, commands: &[CatalogCommand]) {
+        let set = |row| TxnOp::Catalog(CatalogVerb::Set, row);
+        let mut ops = Vec::new();
+        for command in commands {
+            match command {
+                CatalogCommand::Deregister(gone) => {
+                    assert_eq!(gone.what, Deregistered::Node);
+                    let node = Node { name: gone.node.clone(), ..Node::default() };
+                    ops.push(TxnOp::Catalog(CatalogVerb::Delete, TxnRow::Node(Box::new(node))));
+                }
+                CatalogCommand::Register(registration) => {
+                    assert_eq!(registration.checks, []);
+                    let Registration { node, service, .. } = registration.as_ref();
+                    ops.push(set(TxnRow::Node(Box::new(node.clone()))));
+                    let on_node = |service: &Service| Service { node: node.name.clone(), ..service.clone() };
+                    ops.extend(service.iter().map(|service| set(TxnRow::Service(Box::new(on_node(service))))));
+                }
+                CatalogCommand::SetGateway(_) | CatalogCommand::DeleteGateway(_) => {
+                    panic!("{command:?} is in no transaction")
+                }
+            }
+        }
+        let command = Command::Consul(ConsulCommand::Txn(ops));
+        self.log.push(command.clone());
+        let (outcomes, committed) = self.bed.apply_all([command], true);
+        assert!(matches!(outcomes[..], [Outcome::Consul(ConsulOutcome::Txn(_))]), "{outcomes:?}");
+        self.hear(&committed);
     }
 
     fn hear(&mut self, committed: &Committed) -> Vec<CatalogEvent> {

@@ -34,6 +34,12 @@ enum Op {
         services: Vec<&'static str>,
     },
     Unlink,
+    /// Removes a node and registers one, which may be the same, in one transaction.
+    Again {
+        from: usize,
+        to: usize,
+        service: Service,
+    },
     Compact,
     /// Gives up history up to so many commands ago.
     Trim(u64),
@@ -74,7 +80,8 @@ fn op() -> impl Strategy<Value = Op> {
         12 => register.prop_map(|(node, id, port, service, checks, skip)| {
             Op::Register { node, id, port, service, checks, skip }
         }),
-        5 => (node, what).prop_map(|(node, what)| Op::Deregister { node, what }),
+        5 => (node.clone(), what).prop_map(|(node, what)| Op::Deregister { node, what }),
+        2 => (node.clone(), node, service()).prop_map(|(from, to, service)| Op::Again { from, to, service }),
         2 => prop::collection::btree_set(prop::sample::select(vec!["web", "api"]), 0..3)
             .prop_map(|services| Op::Link { services: services.into_iter().collect() }),
         1 => Just(Op::Unlink),
@@ -237,7 +244,7 @@ fn text_of(instance: &CheckServiceNode) -> String {
 /// What a subscriber of everything has heard: by topic, subject and instance.
 #[derive(Default)]
 struct Heard {
-    instances: BTreeMap<(CatalogTopic, String), BTreeMap<(String, String), String>>,
+    instances: BTreeMap<(CatalogTopic, String), BTreeMap<(String, String, String), String>>,
     names: BTreeSet<String>,
 }
 
@@ -245,7 +252,9 @@ impl Heard {
     fn hear(&mut self, event: &CatalogEvent) {
         match &event.body {
             CatalogBody::Instance(instance) => {
-                let place = (canonical(&instance.node.name), instance.service.id.clone());
+                // As subscribers know it: by the node's name as it is written (spec: consul §4.6). In the order of answers.
+                let name = &instance.node.name;
+                let place = (canonical(name), instance.service.id.clone(), name.clone());
                 let subject = self.instances.entry((event.topic, event.key.to_string())).or_default();
                 match event.op {
                     CatalogOp::Register => drop(subject.insert(place, text_of(instance))),
@@ -336,20 +345,26 @@ proptest! {
         let mut compacted = LogIndex::ZERO;
         for op in ops {
             let (before, told) = (answers(&store), store.told.len());
-            let command = match op {
+            let deregister = |node: usize, what| {
+                let deregistration = Deregistration { node: NODES[node].to_owned(), what, guard: None };
+                CatalogCommand::Deregister(Box::new(deregistration))
+            };
+            let commands = match op {
                 Op::Register { node: at, id, port, service, checks, skip } => {
                     let mut registration = if id == 0 { node(NODES[at]) } else { node_with_id(NODES[at], id) };
                     registration.node.address = format!("10.0.0.{port}");
                     (registration.service, registration.checks, registration.skip_node_update) = (service, checks, skip);
                     registration.complete().unwrap();
-                    CatalogCommand::Register(Box::new(registration))
+                    vec![CatalogCommand::Register(Box::new(registration))]
                 }
-                Op::Deregister { node, what } => {
-                    let deregistration = Deregistration { node: NODES[node].to_owned(), what, guard: None };
-                    CatalogCommand::Deregister(Box::new(deregistration))
+                Op::Deregister { node, what } => vec![deregister(node, what)],
+                Op::Link { services } => vec![CatalogCommand::SetGateway(Box::new(gateway("gw", &services)))],
+                Op::Unlink => vec![CatalogCommand::DeleteGateway("GW".to_owned())],
+                Op::Again { from, to, service } => {
+                    let mut registration = on(NODES[to], service);
+                    registration.complete().unwrap();
+                    vec![deregister(from, Deregistered::Node), CatalogCommand::Register(Box::new(registration))]
                 }
-                Op::Link { services } => CatalogCommand::SetGateway(Box::new(gateway("gw", &services))),
-                Op::Unlink => CatalogCommand::DeleteGateway("GW".to_owned()),
                 Op::Compact => {
                     for command in [put("k", "v"), compact(revision + 1)] {
                         store.log.push(command.clone());
@@ -369,12 +384,17 @@ proptest! {
                     continue;
                 }
             };
-            let wanted = model.apply(&command);
-            let done = match store.run(command) {
-                Ok((done, _)) => Outcome::Catalog(done),
-                Err(refusal) => Outcome::Refused(Refusal::Catalog(refusal)),
-            };
-            prop_assert_eq!(done, wanted);
+            let wanted: Vec<Outcome> = commands.iter().map(|command| model.apply(command)).collect();
+            match <[CatalogCommand; 1]>::try_from(commands) {
+                Ok([command]) => {
+                    let done = match store.run(command) {
+                        Ok((done, _)) => Outcome::Catalog(done),
+                        Err(refusal) => Outcome::Refused(Refusal::Catalog(refusal)),
+                    };
+                    prop_assert_eq!(vec![done], wanted);
+                }
+                Err(several) => store.transact(&several),
+            }
             for (_, events) in &store.told[told..] {
                 events.iter().for_each(|event| heard.hear(event));
             }

@@ -293,6 +293,28 @@ fn services_nodes_and_checks() {
             &["L/web -", "H/web + n1/web", "L/Web +"],
         ),
         (
+            "remove a node and make it again, written otherwise, in one transaction",
+            meshed,
+            |s| {
+                let (finished, events) = s.desk(|desk| {
+                    desk.delete_node("n1")?;
+                    desk.set_node(node("N1").node)?;
+                    desk.set_service(Service { node: "n1".to_owned(), ..typical("web") })?;
+                    desk.set_service(Service { node: "n1".to_owned(), ..sidecar("web-proxy", "web") })
+                });
+                assert_eq!(finished.removed_nodes, [""; 0]);
+                told(&events)
+            },
+            &[
+                "H/web - n1/web",
+                "H/web-proxy - n1/web-proxy",
+                "C/web - n1/web-proxy",
+                "H/web + N1/web",
+                "H/web-proxy + N1/web-proxy",
+                "C/web + N1/web-proxy",
+            ],
+        ),
+        (
             "many services on many nodes in one transaction",
             |s| {
                 several(s);
