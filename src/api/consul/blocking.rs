@@ -55,8 +55,9 @@ where
 {
     let mut found = read(call.context()?, freshness.consistency).await?;
     let Some(wait) = freshness.wait else { return Ok(found) };
+    let is_ahead = |seen: LogIndex| wait.after > seen.max(LogIndex(1));
     // An index that this store has not reached, though the leader says that it is up to date, is of another history.
-    let is_foreign = freshness.consistency == Consistency::Linearizable && wait.after > found.seen.max(LogIndex(1));
+    let is_foreign = freshness.consistency == Consistency::Linearizable && is_ahead(found.seen);
     if found.index > wait.after || is_foreign {
         return Ok(found);
     }
@@ -66,9 +67,23 @@ where
     let deadline = Instant::now() + wait.with_jitter();
     let stopping = call.node().streams_closing();
     tokio::pin!(stopping);
+    // Nobody has said so yet of a stale state that the client's index is ahead of.
+    let mut asks_leader = is_ahead(found.seen);
+    let up_to_date = async { read(call.context()?, Consistency::Linearizable).await };
+    tokio::pin!(up_to_date);
     loop {
         let woken = tokio::select! {
             woken = changed(found.seen, deadline) => woken?,
+            read = &mut up_to_date, if asks_leader => {
+                asks_leader = false;
+                // Without a leader nobody knows; a change may come all the same.
+                let Ok(newest) = read else { continue };
+                found = newest;
+                if found.index > wait.after || is_ahead(found.seen) {
+                    return Ok(found);
+                }
+                continue;
+            }
             () = &mut stopping => Woken::Over,
         };
         if woken == Woken::Over {

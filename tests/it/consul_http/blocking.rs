@@ -122,6 +122,33 @@ async fn time_ends_a_query_with_the_index_that_it_has() {
     }
 }
 
+/// As after a restore: the client has an index that this history will not reach for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_of_another_history_is_answered_at_once_from_a_stale_state_too() {
+    let mut cluster = Cluster::three().await;
+    register(&cluster, 0, "n1", "web", "passing").await;
+    put(&cluster, 0, "/v1/kv/key", "value").await;
+    for path in ["/v1/health/service/web", "/v1/catalog/nodes", "/v1/kv/key", "/v1/health/service/unknown"] {
+        let before = get(&cluster, 0, path).await;
+        let old = before.index() + 1_000_000;
+        for member in 0..3 {
+            for how in ["stale", "cached", "max_stale=1h", "consistent"] {
+                let path = format!("{path}?{how}");
+                let told = within(&path, wait(&cluster, member, &path, old, "600s")).await.unwrap();
+                assert_eq!((told.status, told.index(), &told.json), (200, before.index(), &before.json), "{path}");
+            }
+        }
+    }
+    // Whom nobody can tell waits for as long as it has said, and hears what there is.
+    let before = get(&cluster, 0, "/v1/health/service/web").await;
+    cluster.stop(1).await;
+    cluster.stop(2).await;
+    let old = before.index() + 1_000_000;
+    let waiter = wait(&cluster, 0, "/v1/health/service/web?stale", old, "2s");
+    let told = within("the time is over", waiter).await.unwrap();
+    assert_eq!((told.status, told.index(), &told.json), (200, before.index(), &before.json));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_waiting_queries_in_order() {
     let mut cluster = Cluster::three().await;
