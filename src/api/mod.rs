@@ -11,6 +11,7 @@
 mod consul;
 mod context;
 mod dns;
+mod duration;
 mod early;
 mod etcd;
 mod frames;

@@ -16,7 +16,6 @@ mod call;
 mod catalog;
 mod config;
 mod decode;
-mod duration;
 mod filter;
 mod health;
 mod kv;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::answer::Refusal;
 use super::decode::Object;
-use super::duration;
+use crate::api::duration;
 use crate::types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::duration;
+use crate::api::duration;
 use crate::types::LogIndex;
 use crate::types::catalog::{
     Check, CheckDefinition, CheckServiceNode, Locality, Node, Proxy, Service, ServiceAddress, ServiceConnect, Weights,

@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::api::duration;
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::pbservice as pb;
 use crate::types::catalog::{Proxy, ServiceConnect};
@@ -19,6 +20,8 @@ static POOL: LazyLock<DescriptorPool> =
 
 /// The message of a duration, which people write as Go does.
 const DURATION: &str = "google.protobuf.Duration";
+/// The message of the values of a header, which people write as a list.
+const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
 /// The message of a tree that is whatever it is: nothing in it has a meaning here.
 const OPAQUE: &str = "google.protobuf.Struct";
 
@@ -56,7 +59,7 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     let mut whole = M::default();
     for (member, value) in members {
         let mut object = Value::Object([(member, value)].into_iter().collect());
-        write_durations(&mut object, &descriptor);
+        write_as_protobuf(&mut object, &descriptor);
         let Ok(message) = DynamicMessage::deserialize_with_options(descriptor.clone(), object, &options) else {
             continue;
         };
@@ -69,30 +72,43 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     whole
 }
 
-/// Writes the durations of a message as protobuf's JSON does.
-fn write_durations(value: &mut Value, descriptor: &MessageDescriptor) {
+/// Writes what people write otherwise as protobuf's JSON does.
+fn write_as_protobuf(value: &mut Value, descriptor: &MessageDescriptor) {
     let Value::Object(members) = value else { return };
     for (name, value) in members {
         let field = descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
-        let Some(message) = field.and_then(|field| message_of(&field)) else { continue };
-        let items: Vec<&mut Value> = match value {
-            Value::Array(items) => items.iter_mut().collect(),
-            value => vec![value],
-        };
-        for item in items {
-            match (message.full_name(), seconds(item)) {
-                (DURATION, Some(seconds)) => *item = Value::String(seconds),
-                (DURATION | OPAQUE, _) => {}
-                _ => write_durations(item, &message),
+        let Some(field) = field else { continue };
+        let Some(message) = message_of(&field) else { continue };
+        match value {
+            Value::Object(entries) if field.is_map() => {
+                entries.values_mut().for_each(|entry| write_item(entry, &message));
             }
+            Value::Array(items) if field.is_list() => items.iter_mut().for_each(|item| write_item(item, &message)),
+            value => write_item(value, &message),
         }
     }
 }
 
-/// The message that is in a field, if one is; maps have none that has a duration.
+fn write_item(item: &mut Value, message: &MessageDescriptor) {
+    match (message.full_name(), &mut *item) {
+        // One that is none is left out, and takes nothing else with it.
+        (DURATION, _) => *item = seconds(item).map_or(Value::Null, Value::String),
+        (HEADER_VALUE, Value::Null) => *item = json!({}),
+        (HEADER_VALUE, Value::Array(_)) => *item = json!({"Value": item.take()}),
+        (HEADER_VALUE, Value::String(_)) => *item = json!({"Value": [item.take()]}),
+        (OPAQUE, _) => {}
+        _ => write_as_protobuf(item, message),
+    }
+}
+
+/// The message that a field holds, or holds several of, if it does: of a map that of its values.
 fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {
-        Kind::Message(message) if !field.is_map() => Some(message),
+        Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {
+            Kind::Message(message) => Some(message),
+            _ => None,
+        },
+        Kind::Message(message) => Some(message),
         _ => None,
     }
 }
@@ -100,7 +116,7 @@ fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
 /// A duration as Go writes it, or a number of nanoseconds, in protobuf's form.
 fn seconds(value: &Value) -> Option<String> {
     let duration = match value {
-        Value::String(text) => humantime::parse_duration(text).ok()?,
+        Value::String(text) => duration::parse(text)?,
         Value::Number(number) => std::time::Duration::from_nanos(number.as_u64()?),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
     };
@@ -180,6 +196,29 @@ mod tests {
         assert_eq!((sidecar.port, check.name.as_str()), (20000, "c"));
         assert_eq!(check.interval, Some(prost_types::Duration { seconds: 90, nanos: 0 }));
         assert_eq!(check.ttl, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
+    }
+
+    #[test]
+    fn what_people_write_otherwise_than_protobuf_is_understood() {
+        let more = r#"{"SidecarService":{"Checks":[
+            {"Header":{"A":["x","y"],"b":"z","Empty":[],"None":null,"C":{"Value":["w"]}},"Interval":"1m30.5s","Timeout":"","TTL":"soon"},
+            {"Interval":"1h","Name":"second","Timeout":"90.250s"}],
+            "TaggedAddresses":{"lan":{"Address":"10.0.0.1","Port":1}},"Proxy":{"Upstreams":[{"DestinationName":"db"}]}}}"#;
+        let found = connect(&ServiceConnect { native: false, more_json: more.to_owned() });
+        let sidecar = found.sidecar_service.expect("one check takes nothing else with it");
+        let values = |name: &str| sidecar.checks[0].header[name].value.clone();
+        assert_eq!(values("A"), ["x", "y"]);
+        assert_eq!(values("b"), ["z"]);
+        assert_eq!((values("Empty"), values("None")), (Vec::new(), Vec::new()));
+        assert_eq!(values("C"), ["w"]);
+        let duration = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+        let first = &sidecar.checks[0];
+        assert_eq!((first.interval, first.timeout, first.ttl), (duration(90, 500_000_000), None, None));
+        let second = &sidecar.checks[1];
+        assert_eq!((second.name.as_str(), second.interval), ("second", duration(3600, 0)));
+        assert_eq!(second.timeout, duration(90, 250_000_000));
+        assert_eq!(sidecar.tagged_addresses["lan"].port, 1);
+        assert_eq!(sidecar.proxy.unwrap().upstreams[0].destination_name, "db");
     }
 
     #[test]
