@@ -170,7 +170,7 @@ impl<'a> Object<'a> {
 }
 
 /// Without regard to case and underscores.
-fn is_same_name(known: &str, name: &str) -> bool {
+pub(super) fn is_same_name(known: &str, name: &str) -> bool {
     // Asked of every member for each that is not there, so nothing is allocated for it.
     fn folded(text: &str) -> impl Iterator<Item = u8> {
         text.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase())

@@ -25,6 +25,7 @@ mod routes;
 mod session;
 mod shapes;
 mod status;
+mod tree;
 mod txn;
 
 use std::convert::Infallible;

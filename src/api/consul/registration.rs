@@ -9,12 +9,14 @@ use serde_json::{Map, Value};
 
 use super::answer::Refusal;
 use super::decode::Object;
+use super::tree;
 use crate::api::duration;
+use crate::api::subscribe::proxy;
 use crate::types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 
-/// Settings of a proxy that no rule looks at; kept as they came.
+/// Settings of a proxy that no rule looks at; kept with what they say.
 const PROXY_MORE: [&str; 7] =
     ["Config", "Upstreams", "MeshGateway", "Expose", "TransparentProxy", "EnvoyExtensions", "AccessLogs"];
 /// The same of a service in the mesh.
@@ -66,14 +68,14 @@ pub(super) fn service(object: &Object<'_>, name: &str) -> Result<Service, Refusa
         socket_path: object.text("SocketPath")?,
         weights,
         enable_tag_override: object.flag("EnableTagOverride")?,
-        proxy: proxy(object)?,
-        connect: connect(object)?,
+        proxy: proxy_of(object)?,
+        connect: connect_of(object)?,
         locality: locality(object)?,
         ..Service::default()
     })
 }
 
-fn proxy(object: &Object<'_>) -> Result<Proxy, Refusal> {
+fn proxy_of(object: &Object<'_>) -> Result<Proxy, Refusal> {
     let Some(proxy) = object.object("Proxy")? else { return Ok(Proxy::default()) };
     Ok(Proxy {
         destination_service_name: proxy.text("DestinationServiceName")?,
@@ -82,18 +84,18 @@ fn proxy(object: &Object<'_>) -> Result<Proxy, Refusal> {
         local_service_port: proxy.number("LocalServicePort")?,
         local_service_socket_path: proxy.text("LocalServiceSocketPath")?,
         mode: proxy.text("Mode")?,
-        more_json: more(&proxy, &PROXY_MORE),
+        more_json: more(&proxy, &PROXY_MORE, proxy::PROXY),
     })
 }
 
-fn connect(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
+fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
     let Some(connect) = object.object("Connect")? else { return Ok(ServiceConnect::default()) };
-    Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE) })
+    Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, proxy::CONNECT) })
 }
 
-/// Members as one JSON object, its keys sorted (serde_json's maps are); empty if there are none. What is empty is left out,
-/// so that it is the same whether a client writes it or not.
-fn more(object: &Object<'_>, names: &[&str]) -> String {
+/// Members of a message as one JSON object, its keys sorted (serde_json's maps are); empty if there are none. What is empty is
+/// left out, so that it is the same whether a client writes it or not.
+fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
         Value::Array(elements) => elements.is_empty(),
@@ -101,7 +103,10 @@ fn more(object: &Object<'_>, names: &[&str]) -> String {
     };
     let found = names.iter().filter_map(|name| Some(((*name).to_owned(), object.get(name)?.clone())));
     let members: Map<String, Value> = found.filter(|(_, value)| !is_empty(value)).collect();
-    if members.is_empty() { String::new() } else { Value::Object(members).to_string() }
+    if members.is_empty() {
+        return String::new();
+    }
+    Value::Object(tree::named(members, &proxy::message(message))).to_string()
 }
 
 /// A status by its word.
@@ -248,6 +253,38 @@ mod tests {
         assert_eq!(shown, body);
         let again = service(&Object::of(&shown).unwrap(), "Service").unwrap();
         assert_eq!(again, read, "what is shown can be registered");
+    }
+
+    #[test]
+    fn the_same_in_another_spelling_is_the_same() {
+        let spelled = json!({
+            "kind": "connect-proxy", "id": "p-1", "service": "p", "tags": ["b", "a"], "address": "10.0.0.2",
+            "tagged_addresses": {"lan": {"address": "10.0.0.3", "port": 81}}, "META": {"k": "v"}, "port": 80,
+            "socket_path": "/run/p", "weights": {"passing": 5, "warning": 2}, "enable_tag_override": true,
+            "proxy": {
+                "destination_service_name": "web", "destination_service_id": "web-1", "local_service_address": "127.0.0.1",
+                "local_service_port": 8080, "local_service_socket_path": "/run/w", "mode": "transparent",
+                "config": {"b": 1, "a": {"z": [1, 2]}}, "upstreams": [{"destination_name": "db", "local_bind_port": 1}],
+                "mesh_gateway": {"mode": "local"}, "expose": {"checks": true},
+                "transparent_proxy": {"dialed_directly": true}, "envoy_extensions": [{"name": "e"}],
+                "access_logs": {"enabled": true},
+            },
+            "connect": {"native": true, "sidecar_service": {"port": 1}, "peer_meta": {"sni": ["s"]}},
+            "locality": {"region": "r", "zone": "z"},
+        });
+        let (spelled, usual) = (service(&Object::of(&spelled).unwrap(), "Service"), whole());
+        assert_eq!(spelled.unwrap(), service(&Object::of(&usual).unwrap(), "Service").unwrap());
+        // Names that people have given are theirs.
+        let sidecar = json!({"Connect": {"sidecar_service": {
+            "meta": {"some_key": "v"}, "tagged_addresses": {"lan_ipv4": {"address": "10.0.0.3"}},
+            "check": {"header": {"x_name": ["v"]}, "deregister_critical_service_after": "1h"},
+        }}});
+        let read = service(&Object::of(&sidecar).unwrap(), "Service").unwrap();
+        let wanted = json!({"SidecarService": {
+            "Meta": {"some_key": "v"}, "TaggedAddresses": {"lan_ipv4": {"Address": "10.0.0.3"}},
+            "Check": {"Header": {"x_name": ["v"]}, "DeregisterCriticalServiceAfter": "1h"},
+        }});
+        assert_eq!(read.connect.more_json, wanted.to_string());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 mod elsewhere;
 mod errors;
 pub(super) mod payload;
-mod proxy;
+pub(super) mod proxy;
 mod request;
 mod service;
 mod stream;

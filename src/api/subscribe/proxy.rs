@@ -25,9 +25,25 @@ const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
 /// The message of a tree that is whatever it is: nothing in it has a meaning here.
 const OPAQUE: &str = "google.protobuf.Struct";
 
+/// The message of [`Proxy::more_json`].
+pub(in crate::api) const PROXY: &str = "ConnectProxyConfig";
+/// The message of [`ServiceConnect::more_json`].
+pub(in crate::api) const CONNECT: &str = "ServiceConnect";
+
+/// The descriptor of a message of the catalog's package.
+pub(in crate::api) fn message(name: &str) -> MessageDescriptor {
+    let message = POOL.get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"));
+    message.expect("the descriptors were made of the protos that this is built with")
+}
+
+/// Whether nothing in a message has a meaning here.
+pub(in crate::api) fn is_opaque(message: &MessageDescriptor) -> bool {
+    message.full_name() == OPAQUE
+}
+
 /// What a proxy stands in front of; the parts that clients expect are there even if they are empty.
 pub(super) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
-    let mut config: pb::ConnectProxyConfig = tree("ConnectProxyConfig", &proxy.more_json);
+    let mut config: pb::ConnectProxyConfig = tree(PROXY, &proxy.more_json);
     config.destination_service_name.clone_from(&proxy.destination_service_name);
     config.destination_service_id.clone_from(&proxy.destination_service_id);
     config.local_service_address.clone_from(&proxy.local_service_address);
@@ -43,7 +59,7 @@ pub(super) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
 
 /// How an instance takes part in the mesh.
 pub(super) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
-    pb::ServiceConnect { native: connect.native, ..tree("ServiceConnect", &connect.more_json) }
+    pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
 
 /// Reads the text of a JSON object as a message of the catalog's package.
@@ -52,9 +68,7 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
         return M::default();
     }
     let Ok(Value::Object(members)) = serde_json::from_str(json) else { return M::default() };
-    let descriptor = POOL
-        .get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"))
-        .expect("the descriptors were made of the protos that this is built with");
+    let descriptor = message(name);
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let mut whole = M::default();
     for (member, value) in members {
@@ -102,7 +116,7 @@ fn write_item(item: &mut Value, message: &MessageDescriptor) {
 }
 
 /// The message that a field holds, or holds several of, if it does: of a map that of its values.
-fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
+pub(in crate::api) fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {
             Kind::Message(message) => Some(message),
