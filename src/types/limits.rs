@@ -127,6 +127,9 @@ pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
 /// Changes since a kept snapshot of the catalog that are merged into it for one stream, count: beyond that they are sent one
 /// by one.
 pub const CATALOG_MERGED_CHANGES_MAX: usize = 1024;
+/// From this size on a list of names of services is sent as several messages, bytes of events: clients of gRPC take 4 MiB in one
+/// if they are not told otherwise.
+pub const SUBSCRIBE_LIST_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Largest set of descriptors of one type, bytes.
 pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
 /// Longest defaults of one type, bytes of JSON.

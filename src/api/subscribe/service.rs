@@ -24,7 +24,7 @@ use super::errors::Failure;
 use super::payload;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
-use crate::node::{CatalogStart, Encode, Node, RequestContext, Session};
+use crate::node::{CatalogStart, CatalogSubject, Encode, Node, RequestContext, Session};
 use crate::pb::subscribe::SubscribeRequest;
 use crate::types::LogIndex;
 use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
@@ -99,9 +99,10 @@ impl SubscribeService {
             index => CatalogStart::After(LogIndex(index), epoch),
         };
         let session = Session::new();
+        let is_of_names = subject == CatalogSubject::ServiceList;
         let watch = self.node.watch_catalog(&context, subject, start, &session, Arc::clone(&self.encode)).await?;
         let patience = Patience::new(&self.node, session, until);
-        let stream = EventStream::new(watch, patience, self.metrics, self.encode);
+        let stream = EventStream::new(watch, patience, self.metrics, self.encode, is_of_names);
         let mut response = Response::new(stream.into_frames().boxed());
         let headers = response.metadata_mut().as_mut();
         headers.insert(HEADWATER_INDEX, self.node.applied().borrow().get().into());

@@ -17,16 +17,23 @@ use crate::node::{Catalog, CatalogListing, CatalogWatch, CloseReason, Encode, It
 use crate::pb::subscribe::Event;
 use crate::pb::subscribe::event::Payload;
 use crate::types::LogIndex;
+use crate::types::limits::SUBSCRIBE_LIST_BYTES_MAX;
 
 /// Keys of the fields that are written by hand: `Event.EventBatch`, `EventBatch.Events`, `Event.Index`.
 const EVENT_BATCH: u8 = 4 << 3 | 2;
 const BATCH_EVENTS: u8 = 1 << 3 | 2;
 const EVENT_INDEX: u8 = 1 << 3;
+/// What is around a payload in a batch, bytes: two keys, a length and an index.
+const EVENT_HEAD_BYTES_MAX: usize = 24;
 
 pub(super) struct EventStream {
     listing: CatalogListing,
     /// The client has a state that it must replace, and was not told yet.
     starts_over: bool,
+    /// The entries of a list that is sent as one message; `None` if each is a message.
+    gathered: Option<Gathered>,
+    /// The list is complete, which was not told yet.
+    ends: bool,
     patience: Patience,
     encode: Encode,
     _counted: StreamGuard,
@@ -34,9 +41,17 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    pub(super) fn new(watch: CatalogWatch, patience: Patience, metrics: WatchMetrics, encode: Encode) -> Self {
+    /// A stream of what a watch tells. Names are small and come in one message, instances one by one (spec: consul §1.6).
+    pub(super) fn new(
+        watch: CatalogWatch,
+        patience: Patience,
+        metrics: WatchMetrics,
+        encode: Encode,
+        is_of_names: bool,
+    ) -> Self {
         let CatalogWatch { listing, starts_over } = watch;
-        Self { listing, starts_over, patience, encode, _counted: metrics.stream(), metrics }
+        let gathered = is_of_names.then(Gathered::default);
+        Self { listing, starts_over, gathered, ends: false, patience, encode, _counted: metrics.stream(), metrics }
     }
 
     pub(super) fn into_frames(self) -> impl Stream<Item = Result<Frame, Status>> + Send + 'static {
@@ -53,19 +68,39 @@ impl EventStream {
         if std::mem::take(&mut self.starts_over) {
             return Ok(Frame::new(&Event { index: 0, payload: Some(Payload::NewSnapshotToFollow(true)) }));
         }
+        if std::mem::take(&mut self.ends) {
+            return Ok(self.end_of_snapshot());
+        }
         loop {
             match self.listing.try_next().map_err(|reason| closed(&reason))? {
-                Some(Told::Listed(payload)) => return Ok(single(snapshot_index(&self.listing), payload)),
-                Some(Told::EndOfList(_)) => {
-                    let index = snapshot_index(&self.listing).get();
-                    return Ok(Frame::new(&Event { index, payload: Some(Payload::EndOfSnapshot(true)) }));
+                Some(Told::Listed(payload)) => {
+                    let index = snapshot_index(&self.listing);
+                    let Some(gathered) = &mut self.gathered else { return Ok(single(index, payload)) };
+                    gathered.extend([payload]);
+                    if gathered.is_full() {
+                        return Ok(message(index, gathered.take()));
+                    }
                 }
+                Some(Told::EndOfList(_)) => match self.gathered.as_mut().map(Gathered::take) {
+                    Some(payloads) if !payloads.is_empty() => {
+                        self.ends = true;
+                        return Ok(message(snapshot_index(&self.listing), payloads));
+                    }
+                    Some(_) | None => return Ok(self.end_of_snapshot()),
+                },
                 Some(Told::Changed(item)) => {
                     self.metrics.events_sent(item.len());
+                    let payloads = payloads(&item, &self.encode);
+                    if !self.listing.is_listing() {
+                        return Ok(message(item.index(), payloads));
+                    }
                     // Before its end a snapshot is of one index, which no message of it is below.
-                    let is_snapshot = self.listing.is_listing();
-                    let index = if is_snapshot { snapshot_index(&self.listing) } else { item.index() };
-                    return Ok(changed(&item, index, &self.encode));
+                    let index = snapshot_index(&self.listing);
+                    let Some(gathered) = &mut self.gathered else { return Ok(message(index, payloads)) };
+                    gathered.extend(payloads);
+                    if gathered.is_full() {
+                        return Ok(message(index, gathered.take()));
+                    }
                 }
                 None => self.patience.wait().await.map_err(|over| match over {
                     Over::Stopping => closed(&CloseReason::Stopping),
@@ -73,6 +108,35 @@ impl EventStream {
                 })?,
             }
         }
+    }
+
+    fn end_of_snapshot(&self) -> Frame {
+        let index = snapshot_index(&self.listing).get();
+        Frame::new(&Event { index, payload: Some(Payload::EndOfSnapshot(true)) })
+    }
+}
+
+/// Payloads of a snapshot that will be one message, or a few if they are too much for one.
+#[derive(Default)]
+struct Gathered {
+    payloads: Vec<Bytes>,
+    len_bytes: usize,
+}
+
+impl Gathered {
+    fn extend(&mut self, payloads: impl IntoIterator<Item = Bytes>) {
+        for payload in payloads {
+            self.len_bytes += payload.len() + EVENT_HEAD_BYTES_MAX;
+            self.payloads.push(payload);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len_bytes >= SUBSCRIBE_LIST_BYTES_MAX
+    }
+
+    fn take(&mut self) -> Vec<Bytes> {
+        std::mem::take(self).payloads
     }
 }
 
@@ -86,11 +150,15 @@ fn single(index: LogIndex, payload: Bytes) -> Frame {
     Frame::with_tails(&Event { index: index.get(), payload: None }, [payload])
 }
 
-/// What one command changed: an event, or a batch of several, which all have the same index.
-fn changed(item: &Item<Catalog>, index: LogIndex, encode: &Encode) -> Frame {
+/// What one command changed.
+fn payloads(item: &Item<Catalog>, encode: &Encode) -> Vec<Bytes> {
     let commit = item.commit();
     let payload = |position: usize| commit.encoded(position, || encode(&commit.events()[position])).clone();
-    let mut payloads: Vec<Bytes> = item.positions().map(payload).collect();
+    item.positions().map(payload).collect()
+}
+
+/// An event, or a batch of several, which all have the same index.
+fn message(index: LogIndex, mut payloads: Vec<Bytes>) -> Frame {
     match payloads.len() {
         1 => single(index, payloads.remove(0)),
         _ => batch(index, payloads),
@@ -102,7 +170,7 @@ fn batch(index: LogIndex, payloads: Vec<Bytes>) -> Frame {
     tails.push(Bytes::new());
     let mut len = 0;
     for payload in payloads {
-        let mut head = BytesMut::with_capacity(24);
+        let mut head = BytesMut::with_capacity(EVENT_HEAD_BYTES_MAX);
         let event_len = 1 + encoded_len_varint(index.get()) + payload.len();
         head.put_u8(BATCH_EVENTS);
         encode_varint(event_len as u64, &mut head);

@@ -108,6 +108,7 @@ fn told(event: &Event) -> Told {
 /// An open stream.
 pub struct Subscriber {
     events: Streaming<Event>,
+    is_of_names: bool,
     pub epoch: String,
 }
 
@@ -140,6 +141,7 @@ impl Subscriber {
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(member)).unwrap();
         let channel = within("a connection", endpoint.connect()).await.unwrap();
         let mut client = StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX);
+        let is_of_names = request.topic == i32::from(Topic::ServiceList);
         let mut request = Request::new(request);
         if let Some(epoch) = epoch {
             request.metadata_mut().insert("headwater-epoch", epoch.parse().unwrap());
@@ -150,7 +152,7 @@ impl Subscriber {
         let response = within("an answer", client.subscribe(request)).await?;
         assert!(response.metadata().get("headwater-index").is_some());
         let epoch = response.metadata().get("headwater-epoch").unwrap().to_str().unwrap().to_owned();
-        Ok(Self { events: response.into_inner(), epoch })
+        Ok(Self { events: response.into_inner(), is_of_names, epoch })
     }
 
     pub async fn event(&mut self) -> Result<Event, Status> {
@@ -161,12 +163,19 @@ impl Subscriber {
         told(&self.event().await.unwrap())
     }
 
-    /// Everything up to the end of the snapshot, and its index, which all of it has.
+    /// Everything up to the end of the snapshot, and its index, which all of it has. Instances come one by one, names in one
+    /// message.
     pub async fn snapshot(&mut self) -> (Vec<String>, u64) {
         let mut found = Vec::new();
         loop {
             match self.next().await {
-                Told::Reg(index, name) => found.push((index, name)),
+                Told::Reg(index, name) if !self.is_of_names || found.is_empty() => found.push((index, name)),
+                Told::Batch(_, all) if self.is_of_names && found.is_empty() => {
+                    found.extend(all.into_iter().map(|one| match one {
+                        Told::Reg(index, name) => (index, name),
+                        other => panic!("{other:?} in a snapshot"),
+                    }));
+                }
                 Told::End(index) => {
                     assert!(index >= 1);
                     assert!(found.iter().all(|(of, _)| *of == index), "S2: {found:?}, {index}");
