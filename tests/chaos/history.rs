@@ -222,10 +222,20 @@ pub(crate) struct WatchLog {
     pub deliveries: Vec<Delivery>,
 }
 
+/// How many requests came to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// With or without an answer.
+    pub asked: u64,
+    /// Carried out, and the client knows it.
+    pub answered: u64,
+}
+
 /// Collects records and writes them to a file as they come.
 pub(crate) struct Recorder {
     pub clock: Clock,
     next: AtomicU64,
+    answered: AtomicU64,
     file: Mutex<BufWriter<File>>,
     records: Mutex<Vec<Record>>,
 }
@@ -234,7 +244,7 @@ impl Recorder {
     /// Records go to `path`.
     pub(crate) fn create(clock: Clock, path: &Path) -> anyhow::Result<Self> {
         let file = Mutex::new(BufWriter::new(File::create(path)?));
-        Ok(Self { clock, next: AtomicU64::new(1), file, records: Mutex::default() })
+        Ok(Self { clock, next: AtomicU64::new(1), answered: AtomicU64::new(0), file, records: Mutex::default() })
     }
 
     /// Keeps a record; its id is given here.
@@ -245,12 +255,13 @@ impl Recorder {
         if let Err(error) = writeln!(self.file.lock(), "{line}") {
             eprintln!("the history is not written any more: {error}");
         }
+        self.answered.fetch_add(u64::from(record.outcome.answer().is_some()), Ordering::Relaxed);
         self.records.lock().push(record);
     }
 
-    /// Requests that came to their end so far, with or without an answer.
-    pub(crate) fn count(&self) -> usize {
-        self.records.lock().len()
+    /// Requests that came to their end so far.
+    pub(crate) fn count(&self) -> Count {
+        Count { asked: self.records.lock().len() as u64, answered: self.answered.load(Ordering::Relaxed) }
     }
 
     /// Every record so far, in the order in which they ended.
@@ -259,5 +270,23 @@ impl Recorder {
             eprintln!("the history is incomplete on disk: {error}");
         }
         self.records.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_counts_as_answered_only_if_it_was_carried_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(Clock::start(), &dir.path().join("history.jsonl")).unwrap();
+        let answer = Answer { revision: 2, index: 2, body: Body::Put };
+        for outcome in [Outcome::Ok(answer), Outcome::Failed("no".into()), Outcome::Unknown("?".into())] {
+            let request = Request::Put { key: "k".into(), value: "v".into(), lease: 0 };
+            let workload = "test".to_owned();
+            recorder.keep(Record { id: 0, workload, process: 0, node: 0, call: 0, done: 1, request, outcome });
+        }
+        assert_eq!(recorder.count(), Count { asked: 3, answered: 1 });
     }
 }

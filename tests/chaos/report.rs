@@ -49,6 +49,7 @@ impl Usage {
 /// Everything that a run left behind.
 pub(crate) struct Evidence<'a> {
     pub plan: &'a Plan,
+    /// Answered requests a second before the first fault.
     pub rate: f64,
     pub rate_min: f64,
     pub records: Vec<Record>,
@@ -148,14 +149,14 @@ impl Evidence<'_> {
     fn rate_check(&self) -> Findings {
         let mut findings = Findings::new("rate");
         if self.rate < self.rate_min {
-            let what = format!("rejected: {:.0} requests a second before the first fault", self.rate);
+            let what = format!("rejected: {:.0} answered requests a second before the first fault", self.rate);
             findings
                 .add(Finding::new(what, format!("at least {:.0} are needed: the machine is too busy", self.rate_min)));
         }
         if self.windows.is_empty() && self.findings.count == 0 {
             findings.add(Finding::new("rejected: no fault was struck", ""));
         }
-        findings.scope(format!("{:.0} a second", self.rate))
+        findings.scope(format!("{:.0} answered a second", self.rate))
     }
 
     fn usage_check(&self) -> Findings {

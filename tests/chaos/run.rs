@@ -32,7 +32,7 @@ use crate::work::{Client, Control, Lab, REQUEST_TIMEOUT, catalog, watch};
 
 /// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
 const WARM_UP: Duration = Duration::from_secs(6);
-/// Requests a second before the first fault; a run with fewer says little and is rejected.
+/// Answered requests a second before the first fault; a run with fewer says little and is rejected.
 const RATE_MIN: f64 = 100.0;
 /// One fault with its healing may take so long.
 const FAULT_MAX: Duration = Duration::from_secs(240);
@@ -164,8 +164,13 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
 
     let (before, began) = (recorder.count(), clock.now());
     tokio::time::sleep(WARM_UP).await;
-    let rate = (recorder.count() - before) as f64 / ((clock.now() - began) as f64 / 1e6);
-    println!("{rate:.0} requests a second before the first fault, {} nodes, {:?}", plan.nodes, rig.net.kind());
+    let (after, took) = (recorder.count(), (clock.now() - began) as f64 / 1e6);
+    let asked = (after.asked - before.asked) as f64 / took;
+    let rate = (after.answered - before.answered) as f64 / took;
+    let (nodes, network) = (plan.nodes, rig.net.kind());
+    println!(
+        "{asked:.0} requests a second before the first fault, {rate:.0} of them answered, {nodes} nodes, {network:?}"
+    );
 
     let usage = Mutex::new(Usage::default());
     let mut struck = Struck::default();
