@@ -13,7 +13,9 @@ use crate::args::Plan;
 use crate::check::crash::Life;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
-use crate::check::{Finding, Findings, crash, durable, elle, lease, linear, lock, owners, raft, replay, set, watch};
+use crate::check::{
+    Finding, Findings, crash, durable, elle, lease, linear, lock, owners, raft, replay, set, stats, watch,
+};
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::Entry;
 use crate::resource::{Deed, Found};
@@ -61,6 +63,8 @@ pub(crate) struct Evidence<'a> {
     pub sets: Vec<(usize, BTreeSet<String>)>,
     /// How views of the catalog compare with what is read; none if the cluster did not come back.
     pub views: Option<Findings>,
+    /// Changes that they had shown before the first fault.
+    pub shown_before: usize,
     pub leases: BTreeSet<i64>,
     /// What was done to resources, and what each member has of them.
     pub deeds: Vec<Deed>,
@@ -106,9 +110,15 @@ impl Evidence<'_> {
     pub(crate) fn judge(mut self) -> anyhow::Result<Verdict> {
         let (log, heard, agree) = std::mem::replace(&mut self.ground, (Log::new(), BTreeMap::new(), Findings::new("")));
         let records = &self.records;
+        let leases = match self.until {
+            0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
+            _ => lease::check(records, &log, &heard, &self.leases),
+        };
+        let lock = lock::check(&log);
         let all: Vec<Findings> = vec![
             self.findings.clone().scope(format!("{} struck", self.windows.len())),
             self.rate_check(),
+            self.stats_check(&lock, &leases),
             agree,
             durable::check(records, &self.pasts, self.until),
             replay::check(records, &log).scope(format!("{} requests, {} revisions", records.len(), log.len())),
@@ -120,11 +130,8 @@ impl Evidence<'_> {
             self.views
                 .clone()
                 .unwrap_or_else(|| Findings::new("views").scope("not judged: the cluster did not come back")),
-            match self.until {
-                0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
-                _ => lease::check(records, &log, &heard, &self.leases),
-            },
-            lock::check(&log),
+            leases,
+            lock,
             owners::check(&self.deeds, &self.resources),
             crash::check(&self.lives),
             self.usage_check(),
@@ -157,6 +164,23 @@ impl Evidence<'_> {
             findings.add(Finding::new("rejected: no fault was struck", ""));
         }
         findings.scope(format!("{:.0} answered a second", self.rate))
+    }
+
+    /// Nor does one in which a workload hardly did anything.
+    fn stats_check(&self, lock: &Findings, leases: &Findings) -> Findings {
+        let Some(views) = &self.views else {
+            return Findings::new("stats").scope("not judged: the cluster did not come back");
+        };
+        stats::check(&stats::Done {
+            workloads: &self.plan.workloads,
+            records: &self.records,
+            deeds: &self.deeds,
+            watchers: &self.watchers,
+            shown: (self.shown_before, views.judged),
+            first_fault: self.windows.first().map_or(self.ends, |window| window.begin),
+            locked: lock.judged,
+            ran_out: leases.judged,
+        })
     }
 
     fn usage_check(&self) -> Findings {

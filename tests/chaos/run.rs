@@ -172,6 +172,8 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         "{asked:.0} requests a second before the first fault, {rate:.0} of them answered, {nodes} nodes, {network:?}"
     );
 
+    let shown_before = lab.views.changes();
+
     let usage = Mutex::new(Usage::default());
     let mut struck = Struck::default();
     if rate >= RATE_MIN {
@@ -209,6 +211,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         until: settled.until,
         sets: settled.sets,
         views: settled.views,
+        shown_before,
         leases: settled.leases,
         deeds: lab.deeds.snapshot(),
         resources: settled.resources,

@@ -16,6 +16,7 @@ pub(crate) mod owners;
 pub(crate) mod raft;
 pub(crate) mod replay;
 pub(crate) mod set;
+pub(crate) mod stats;
 pub(crate) mod watch;
 
 use crate::history::Record;
@@ -59,11 +60,13 @@ pub(crate) struct Findings {
     pub count: usize,
     /// How much was looked at, in words, so that a check of nothing is noticed.
     pub scope: String,
+    /// The same as a number, of those checkers to which nothing may have come.
+    pub judged: usize,
 }
 
 impl Findings {
     pub(crate) fn new(checker: &'static str) -> Self {
-        Self { checker, kept: Vec::new(), count: 0, scope: String::new() }
+        Self { checker, kept: Vec::new(), count: 0, scope: String::new(), judged: 0 }
     }
 
     pub(crate) fn add(&mut self, finding: Finding) {
@@ -75,6 +78,11 @@ impl Findings {
 
     pub(crate) fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scope = scope.into();
+        self
+    }
+
+    pub(crate) fn judged(mut self, judged: usize) -> Self {
+        self.judged = judged;
         self
     }
 

@@ -122,6 +122,11 @@ impl Views {
         self.all.lock().push(watched);
     }
 
+    /// How often views have shown something else than at first.
+    pub(crate) fn changes(&self) -> usize {
+        self.all.lock().iter().map(|watched| watched.seen.lock().changes.saturating_sub(1)).sum()
+    }
+
     /// Ends them all.
     pub(crate) fn stop(&self) {
         self.tasks.lock().abort_all();
@@ -163,7 +168,9 @@ impl Views {
                 findings.add(Finding::new("a view went wrong on the way", format!("{}: {wrong}", watched.name)));
             }
         }
-        findings.scope(format!("{} views, {changes} changes, {instances} instances at the end", all.len()))
+        findings
+            .scope(format!("{} views, {changes} changes, {instances} instances at the end", all.len()))
+            .judged(self.changes())
     }
 }
 

@@ -1,0 +1,240 @@
+//! A check of nothing finds nothing: each workload has done what it is for, and was at it before the first fault.
+//!
+//! Knows of each workload what it asks for. Of a short run only the sums are judged: what a workload does rarely may be
+//! missing there by chance.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, Findings};
+use crate::history::{Freshness, Micros, Note, Record, Request, Step, WatchLog};
+use crate::resource::{Became, Deed};
+
+/// What each workload asks for.
+const KINDS: &[(&str, &[&str])] = &[
+    ("register", &["read", "put", "txn"]),
+    ("set", &["read", "put"]),
+    ("append", &["look", "txn"]),
+    ("watch", &["put", "delete", "txn"]),
+    ("catalog", &[SHOWN]),
+    ("lock", &["grant", "txn", "read", "revoke"]),
+    ("lease", &["grant", "put", "keep-alive", "revoke"]),
+    ("follower", &["put", "read at least", "read of its own"]),
+    ("resource", &["write", "delete"]),
+];
+const SHOWN: &str = "change shown";
+/// What each workload must have done before the first fault.
+const BEFORE_MIN: usize = 10;
+/// From so many answers on each kind of request must be among them: the rarest is one of twenty.
+const KINDS_FROM: usize = 200;
+
+/// What a run did.
+pub(crate) struct Done<'a> {
+    /// The workloads that were chosen.
+    pub workloads: &'a [&'a str],
+    pub records: &'a [Record],
+    pub deeds: &'a [Deed],
+    pub watchers: &'a [WatchLog],
+    /// Changes that views of the catalog showed, before the first fault and in all.
+    pub shown: (usize, usize),
+    pub first_fault: Micros,
+    /// How many writes under the lock were judged, and how many leases that ran out.
+    pub locked: usize,
+    pub ran_out: usize,
+}
+
+/// How often something was carried out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    before: usize,
+    all: usize,
+}
+
+type Tally<'a> = BTreeMap<(&'a str, &'static str), Times>;
+
+/// Judges what was done.
+pub(crate) fn check(done: &Done<'_>) -> Findings {
+    let mut findings = Findings::new("stats");
+    let tally = tally(done);
+    let mut scope = Vec::new();
+    for name in done.workloads {
+        let of = tally.iter().filter(|((workload, _), _)| workload == name);
+        let sum = of.fold(Times::default(), |sum, (_, times)| Times {
+            before: sum.before + times.before,
+            all: sum.all + times.all,
+        });
+        scope.push(format!("{name} {}", sum.all));
+        if sum.all == 0 {
+            findings.add(Finding::new("a workload did nothing", *name));
+            continue;
+        }
+        if sum.before < BEFORE_MIN {
+            let detail = format!("{name}: {}, at least {BEFORE_MIN}", sum.before);
+            findings.add(Finding::new("a workload had hardly begun before the first fault", detail));
+        }
+        let kinds = KINDS.iter().find(|(workload, _)| workload == name).map_or(&[][..], |(_, kinds)| kinds);
+        for kind in kinds.iter().filter(|kind| sum.all >= KINDS_FROM && !tally.contains_key(&(*name, **kind))) {
+            findings.add(Finding::new("a workload never did what it is for", format!("{name}: {kind}")));
+        }
+        let (what, count) = match *name {
+            "lock" => ("no write under the lock was judged", done.locked),
+            "lease" => ("no lease ran out", done.ran_out),
+            "watch" => ("no watcher resumed", resumed(done.watchers)),
+            _ => continue,
+        };
+        if count == 0 {
+            findings.add(Finding::new(what, *name));
+        }
+    }
+    findings.scope(scope.join(", "))
+}
+
+fn tally<'a>(done: &Done<'a>) -> Tally<'a> {
+    let mut tally = Tally::new();
+    let mut add = |workload, kind, at: Micros| {
+        let times = tally.entry((workload, kind)).or_default();
+        times.all += 1;
+        times.before += usize::from(at < done.first_fault);
+    };
+    for record in done.records.iter().filter(|record| record.outcome.answer().is_some()) {
+        add(record.workload.as_str(), kind(&record.request), record.done);
+    }
+    for deed in done.deeds {
+        match deed.became {
+            Became::Written { .. } => add("resource", "write", deed.done),
+            Became::Deleted => add("resource", "delete", deed.done),
+            Became::Failed(_) | Became::Unknown(_) => {}
+        }
+    }
+    let (before, all) = done.shown;
+    if all > 0 {
+        tally.insert(("catalog", SHOWN), Times { before, all });
+    }
+    tally
+}
+
+fn kind(request: &Request) -> &'static str {
+    match request {
+        Request::Read { freshness: Freshness::Linearizable, .. } => "read",
+        Request::Read { freshness: Freshness::Serializable, .. } => "read of its own",
+        Request::Read { freshness: Freshness::AtLeast(_), .. } => "read at least",
+        Request::Put { .. } => "put",
+        Request::Delete { .. } => "delete",
+        Request::Txn { then, .. } if then.iter().all(|step| matches!(step, Step::Get { .. })) => "look",
+        Request::Txn { .. } => "txn",
+        Request::Grant { .. } => "grant",
+        Request::KeepAlive { .. } => "keep-alive",
+        Request::Revoke { .. } => "revoke",
+    }
+}
+
+/// How often watchers of the workload opened another stream. Those that every run has watch every key.
+fn resumed(watchers: &[WatchLog]) -> usize {
+    let opened =
+        |log: &WatchLog| log.deliveries.iter().filter(|delivery| matches!(delivery.note, Note::Opened { .. })).count();
+    watchers.iter().filter(|log| !log.key.is_empty()).map(|log| opened(log).saturating_sub(1)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Answer, Body, Delivery, Outcome};
+    use crate::work::WORKLOADS;
+
+    fn record(workload: &str, at: Micros, request: Request) -> Record {
+        let outcome = Outcome::Ok(Answer { revision: 2, index: 2, body: Body::Put });
+        Record { id: 1, workload: workload.into(), process: 0, node: 0, call: at, done: at, request, outcome }
+    }
+
+    fn put() -> Request {
+        Request::Put { key: "k".into(), value: "v".into(), lease: 0 }
+    }
+
+    fn read() -> Request {
+        Request::Read { key: "k".into(), prefix: true, freshness: Freshness::Linearizable }
+    }
+
+    /// So many puts, the first of them before the fault.
+    fn puts(workload: &str, before: usize, all: usize) -> Vec<Record> {
+        (0..all).map(|number| record(workload, if number < before { 1 } else { 99 }, put())).collect()
+    }
+
+    fn watcher(key: &str, opened: usize) -> WatchLog {
+        let note = Note::Opened { from: 2 };
+        let delivery = Delivery { at: 0, node: 0, revision: 1, events: vec![], note };
+        let deliveries = vec![delivery; opened];
+        WatchLog { name: "w".into(), key: key.into(), prefix: true, wants_before: false, deliveries }
+    }
+
+    /// What a run did, for the tests to change.
+    struct Given {
+        records: Vec<Record>,
+        watchers: Vec<WatchLog>,
+        shown: (usize, usize),
+        locked: usize,
+        ran_out: usize,
+    }
+
+    fn judge(workload: &str, change: impl FnOnce(&mut Given)) -> Vec<String> {
+        let watchers = vec![watcher("", 9), watcher("watch/", 2)];
+        // What is done to the catalog is not recorded.
+        let records = if workload == "catalog" { Vec::new() } else { puts(workload, 10, 20) };
+        let mut given = Given { records, watchers, shown: (10, 20), locked: 1, ran_out: 1 };
+        change(&mut given);
+        let Given { records, watchers, shown, locked, ran_out } = &given;
+        let (shown, locked, ran_out) = (*shown, *locked, *ran_out);
+        let workloads = &[workload];
+        let findings =
+            check(&Done { workloads, records, deeds: &[], watchers, shown, first_fault: 50, locked, ran_out });
+        findings.whats().into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_workload_has_kinds() {
+        let known: Vec<&str> = KINDS.iter().map(|(workload, _)| *workload).collect();
+        assert_eq!(known, WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_works_passes() {
+        for workload in ["set", "watch", "lock", "lease", "catalog"] {
+            assert!(judge(workload, |_| {}).is_empty(), "{workload}");
+        }
+    }
+
+    #[test]
+    fn who_does_nothing_is_found() {
+        let nothing = "a workload did nothing";
+        assert_eq!(judge("set", |done| done.records.clear()), [nothing]);
+        assert_eq!(judge("catalog", |done| done.shown = (0, 0)), [nothing]);
+        assert_eq!(judge("resource", |done| done.records.clear()), [nothing]);
+        let in_vain = |done: &mut Given| {
+            done.records.iter_mut().for_each(|record| record.outcome = Outcome::Unknown("?".into()));
+        };
+        assert_eq!(judge("set", in_vain), [nothing], "only answers count");
+        let hardly = "a workload had hardly begun before the first fault";
+        assert_eq!(judge("set", |done| done.records = puts("set", 9, 20)), [hardly]);
+        assert_eq!(judge("catalog", |done| done.shown = (9, 20)), [hardly]);
+    }
+
+    #[test]
+    fn what_is_never_done_is_found() {
+        let never = "a workload never did what it is for";
+        let few = puts("set", 10, KINDS_FROM - 1);
+        let mut same = few.clone();
+        same.push(record("set", 99, put()));
+        let mut both = few.clone();
+        both.push(record("set", 99, read()));
+        assert_eq!(judge("set", |done| done.records = few).len(), 0, "by chance");
+        assert_eq!(judge("set", |done| done.records = same), [never]);
+        assert_eq!(judge("set", |done| done.records = both).len(), 0);
+    }
+
+    #[test]
+    fn judges_without_anything_to_judge_are_found() {
+        assert_eq!(judge("lock", |done| done.locked = 0), ["no write under the lock was judged"]);
+        assert_eq!(judge("lease", |done| done.ran_out = 0), ["no lease ran out"]);
+        let once = || vec![watcher("", 9), watcher("watch/", 1)];
+        assert_eq!(judge("watch", |done| done.watchers = once()), ["no watcher resumed"]);
+        assert_eq!(judge("set", |done| (done.locked, done.ran_out, done.watchers) = (0, 0, once())).len(), 0);
+    }
+}
