@@ -66,6 +66,8 @@ pub(crate) struct Evidence<'a> {
     /// Changes that they had shown before the first fault.
     pub shown_before: usize,
     pub leases: BTreeSet<i64>,
+    /// The highest revision that a compaction was asked for.
+    pub compacted: i64,
     /// What was done to resources, and what each member has of them.
     pub deeds: Vec<Deed>,
     pub resources: Vec<(usize, Vec<Found>)>,
@@ -120,13 +122,18 @@ impl Evidence<'_> {
             self.rate_check(),
             self.stats_check(&lock, &leases),
             agree,
-            durable::check(records, &self.pasts, self.until),
+            durable::check(records, &self.pasts, self.until, self.compacted),
             replay::check(records, &log).scope(format!("{} requests, {} revisions", records.len(), log.len())),
             raft::check(&self.raft_logs, records, &log),
             linear::check(records, &log),
             elle::check(records),
             set::check(records, &self.sets),
-            watch::check(&self.watchers.iter().chain(&self.pasts).collect::<Vec<_>>(), &log, self.until),
+            watch::check(
+                &self.watchers.iter().chain(&self.pasts).collect::<Vec<_>>(),
+                &log,
+                self.until,
+                self.compacted,
+            ),
             self.views
                 .clone()
                 .unwrap_or_else(|| Findings::new("views").scope("not judged: the cluster did not come back")),

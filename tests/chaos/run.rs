@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -44,10 +45,13 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// Longer runs have slower clients, but not so slow that the least rate is missed.
 const UNHURRIED: Duration = Duration::from_secs(600);
 const PACE_MAX: u64 = 4;
-/// Snapshots often and a short log, so that a short absence already needs one.
+/// Snapshots often and a short log, so that a short absence already needs one. Nobody gives up history but who is asked to:
+/// otherwise a member that has lost some could not be told from one that may forget it.
 const LOG_KEEP: &str = "500";
 const LOG_KEEP_WHOLE: &str = "1000000000";
 const ARGUMENTS: &[&str] = &[
+    "--history-retention",
+    "off",
     "--raft-snapshot-every",
     "1000",
     "--watch-progress-interval",
@@ -154,6 +158,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         views: catalog::Views::default(),
         values: Arc::default(),
         deeds: Arc::default(),
+        compacted: Arc::default(),
     };
     watch::start_collectors(&lab);
     let mut clients = JoinSet::new();
@@ -214,6 +219,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         shown_before,
         leases: settled.leases,
         deeds: lab.deeds.snapshot(),
+        compacted: lab.compacted.load(Ordering::Relaxed),
         resources: settled.resources,
         raft_logs: settled.raft_logs,
         lives: rig.lives(),

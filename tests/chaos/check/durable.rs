@@ -8,12 +8,18 @@ use std::collections::BTreeMap;
 use super::{Finding, Findings};
 use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
 
-/// Judges acknowledged writes by what each member tells of the past, up to the revision `until`.
-pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64) -> Findings {
+/// Judges acknowledged writes by what each member tells of the past, up to the revision `until`. What somebody asked to
+/// compact may be gone; `compacted` is the highest revision of these.
+pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("durable");
     let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
     for past in pasts {
         let (from, told) = told(past);
+        if from > compacted {
+            let detail = format!("{from}, and {compacted} was the most that anybody asked for; {}", past.name);
+            findings.add(Finding::new("a member's past begins where nobody compacted to", detail));
+        }
+        let from = from.min(compacted);
         let mut lost = 0;
         let mut first = None;
         for (record, revision) in acknowledged.iter().filter(|(_, revision)| (from..=until).contains(revision)) {
@@ -108,11 +114,20 @@ mod tests {
             (past(&[3], Some(3)), 3, 0),
             (past(&[], Some(3)), 3, 1),
         ] {
-            assert_eq!(check(&records, &[past], until).count, lost);
+            assert_eq!(check(&records, &[past], until, 3).count, lost);
         }
         let mut other = past(&[2, 3], None);
         other.deliveries[0].events[1].pair.value = "of somebody else".into();
-        assert_eq!(check(&records, &[other], 3).whats(), ["acknowledged writes are lost"]);
+        assert_eq!(check(&records, &[other], 3, 3).whats(), ["acknowledged writes are lost"]);
+    }
+
+    #[test]
+    fn a_compaction_that_nobody_asked_for_excuses_nothing() {
+        let records = [write(2, Outcome::Ok), write(3, Outcome::Ok)];
+        let (nobody, lost) = ("a member's past begins where nobody compacted to", "acknowledged writes are lost");
+        assert_eq!(check(&records, &[past(&[], Some(4))], 3, 4).count, 0);
+        assert_eq!(check(&records, &[past(&[], Some(4))], 3, 3).whats(), [nobody, lost]);
+        assert_eq!(check(&records, &[past(&[2, 3], Some(4))], 3, 0).whats(), [nobody]);
     }
 
     #[test]
@@ -122,7 +137,7 @@ mod tests {
         let body = Body::Txn { succeeded: true, steps: vec![StepDone::Put] };
         let outcome = Outcome::Ok(Answer { revision: 2, index: 1, body });
         let record = Record { request, outcome, ..write(2, Outcome::Ok) };
-        assert_eq!(check(std::slice::from_ref(&record), &[past(&[2], None)], 2).count, 0);
-        assert_eq!(check(&[record], &[past(&[], None)], 2).count, 1);
+        assert_eq!(check(std::slice::from_ref(&record), &[past(&[2], None)], 2, 0).count, 0);
+        assert_eq!(check(&[record], &[past(&[], None)], 2, 0).count, 1);
     }
 }

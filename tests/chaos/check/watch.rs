@@ -11,14 +11,15 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Event, Note, Pair, WatchLog};
 
-/// Judges every watcher. `until` is the revision through which each must have seen everything.
-pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64) -> Findings {
+/// Judges every watcher. `until` is the revision through which each must have seen everything, `compacted` the highest one
+/// that a compaction was asked for.
+pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("watch");
     let befores = befores(log);
     let mut events = 0;
     for watcher in watchers {
         events += watcher.deliveries.iter().map(|delivery| delivery.events.len()).sum::<usize>();
-        Judge { watcher, log, befores: &befores, findings: &mut findings }.run(until);
+        Judge { watcher, log, befores: &befores, findings: &mut findings, compacted }.run(until);
     }
     findings.scope(format!("{} watchers, {events} events", watchers.len()))
 }
@@ -43,6 +44,7 @@ struct Judge<'a> {
     log: &'a Log,
     befores: &'a BTreeMap<(i64, String), Pair>,
     findings: &'a mut Findings,
+    compacted: i64,
 }
 
 impl Judge<'_> {
@@ -51,13 +53,25 @@ impl Judge<'_> {
         let mut next = None;
         let mut last_seen = 0;
         let mut promised = 0;
+        // Where the last stream began.
+        let mut opened = 0;
         for delivery in &self.watcher.deliveries {
             match delivery.note {
                 Note::Opened { from } => {
+                    opened = from;
                     let expected = *next.get_or_insert(from);
                     if from > expected {
                         self.skipped(expected, from, "resumable: a stream was opened too late");
                     }
+                }
+                // It excuses what is missing, so it must be true.
+                Note::Compacted { at } if at > self.compacted => {
+                    let detail = format!("at {at}, and {} was the most that anybody asked for", self.compacted);
+                    self.found("reliable: told as compacted what nobody compacted", detail);
+                }
+                Note::Compacted { at } if at <= opened => {
+                    let detail = format!("at {at}, and the stream began at {opened}");
+                    self.found("reliable: ended over a compaction of what was not asked for", detail);
                 }
                 Note::Compacted { at } => next = Some(next.map_or(at, |next| at.max(next))),
                 Note::Progress => {

@@ -4,6 +4,9 @@ use super::super::model::deletion;
 use super::*;
 use crate::history::Delivery;
 
+/// The highest revision that somebody asked to compact to.
+const COMPACTED: i64 = 4;
+
 fn pair(key: &str, value: &str, created: i64, modified: i64, version: i64) -> Pair {
     Pair { key: key.into(), value: value.into(), created, modified, version, lease: 0 }
 }
@@ -46,7 +49,7 @@ fn faithful() -> WatchLog {
 
 #[test]
 fn a_faithful_watcher_passes() {
-    let findings = check(&[&faithful()], &log(), 5);
+    let findings = check(&[&faithful()], &log(), 5, COMPACTED);
     assert_eq!(findings.count, 0, "{:?}", findings.kept);
 }
 
@@ -75,15 +78,30 @@ fn every_broken_promise_is_found() {
     for (promise, lie) in lies {
         let mut watcher = faithful();
         lie(&mut watcher);
-        let findings = check(&[&watcher], &log(), 5);
+        let findings = check(&[&watcher], &log(), 5, COMPACTED);
         assert!(findings.whats().iter().any(|what| what.starts_with(promise)), "{promise}: {:?}", findings.kept);
     }
 }
 
-#[test]
-fn what_was_compacted_is_not_missed() {
+/// Misses revision 2, and was told that history began at `at`.
+fn told_as_compacted(at: i64) -> WatchLog {
     let mut watcher = faithful();
     watcher.deliveries.drain(1..4);
-    watcher.deliveries.insert(1, delivery(3, vec![], Note::Compacted { at: 4 }));
-    assert_eq!(check(&[&watcher], &log(), 5).count, 0);
+    watcher.deliveries.insert(1, delivery(3, vec![], Note::Compacted { at }));
+    watcher
+}
+
+#[test]
+fn what_was_compacted_is_not_missed() {
+    assert_eq!(check(&[&told_as_compacted(4)], &log(), 5, COMPACTED).count, 0);
+}
+
+#[test]
+fn a_compaction_that_nobody_asked_for_excuses_nothing() {
+    let (nobody, missed) = ("reliable: told as compacted what nobody compacted", "reliable: an event was left out");
+    assert_eq!(check(&[&told_as_compacted(5)], &log(), 5, COMPACTED).whats(), [nobody, missed]);
+    assert_eq!(check(&[&told_as_compacted(4)], &log(), 5, 3).whats(), [nobody, missed]);
+    // The stream had begun with revision 2, and so needs nothing that was before it.
+    let needless = "reliable: ended over a compaction of what was not asked for";
+    assert_eq!(check(&[&told_as_compacted(2)], &log(), 5, COMPACTED).whats(), [needless, missed]);
 }

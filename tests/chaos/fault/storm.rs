@@ -1,5 +1,6 @@
 //! Compaction without pause.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use headwater::pb::etcdserverpb::CompactionRequest;
@@ -20,6 +21,8 @@ pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         if revision > 1
             && let Ok(mut kv) = scene.rig.nodes[node].target.kv().await
         {
+            // First, for an answer that is lost does not undo it.
+            scene.lab.compacted.fetch_max(revision, Ordering::Relaxed);
             // Refused if somebody compacted further already.
             drop(kv.compact(CompactionRequest { revision, physical: false }).await);
         }

@@ -15,7 +15,7 @@ pub(crate) mod set;
 pub(crate) mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -95,6 +95,8 @@ pub(crate) struct Lab {
     pub values: Arc<AtomicU64>,
     /// What was done to resources, which have no revision and so are no part of the other history.
     pub deeds: Arc<Ledger>,
+    /// The highest revision that somebody asked to compact to. Nothing before it may be gone but by that.
+    pub compacted: Arc<AtomicI64>,
 }
 
 impl Lab {
