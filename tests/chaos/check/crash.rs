@@ -18,11 +18,13 @@ pub(crate) struct Life {
     pub text: String,
     /// Why the process ended, if nobody ended it.
     pub ended: Option<String>,
+    /// Whether it was a signal, which nobody of the rig had sent.
+    pub by_signal: bool,
     /// Whether a fault of its disk was under way, for which a node must end.
     pub excused: bool,
 }
 
-/// Judges all lives of all nodes. A panic is never excused; ending is.
+/// Judges all lives of all nodes. A panic is never excused, nor is a signal: whoever gives up because of its disk exits.
 pub(crate) fn check(lives: &[Life]) -> Findings {
     let mut findings = Findings::new("crash");
     for life in lives {
@@ -44,9 +46,10 @@ pub(crate) fn check(lives: &[Life]) -> Findings {
             findings.add(Finding::new("a node floods its log", detail));
         }
         if let Some(why) = &life.ended
-            && !life.excused
+            && (!life.excused || life.by_signal)
         {
-            findings.add(Finding::new("a node ended by itself", format!("node {}: {why}", life.node + 1)));
+            let what = if life.by_signal { "a signal ended a node" } else { "a node ended by itself" };
+            findings.add(Finding::new(what, format!("node {}: {why}", life.node + 1)));
         }
     }
     findings.scope(format!("{} lives", lives.len()))
@@ -57,7 +60,8 @@ mod tests {
     use super::*;
 
     fn life(text: &str, ended: Option<&str>, excused: bool) -> Life {
-        Life { node: 0, text: text.into(), ended: ended.map(Into::into), excused }
+        let by_signal = ended.is_some_and(|why| why.starts_with("signal"));
+        Life { node: 0, text: text.into(), ended: ended.map(Into::into), by_signal, excused }
     }
 
     #[test]
@@ -66,6 +70,9 @@ mod tests {
             (life("INFO started\nWARN slow\n", None, false), 0),
             (life("thread 'x' panicked at src/y.rs:1:2:\n", None, true), 1),
             (life("", Some("exit status: 1"), false), 1),
+            (life("", Some("exit status: 1"), true), 0),
+            (life("", Some("signal: 6 (SIGABRT)"), false), 1),
+            (life("", Some("signal: 11 (SIGSEGV)"), true), 1),
             (life("Error: consensus ended: disk\n", Some("exit status: 1"), true), 0),
             (life("Error: consensus ended: defect\n", Some("exit status: 1"), false), 2),
         ] {

@@ -87,7 +87,9 @@ async fn restart_if_ended(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> 
         }
         rig.launch(node)?;
     }
-    rig.wait_all_serving().await
+    rig.wait_all_serving().await?;
+    rig.nodes[node].pardon();
+    Ok(())
 }
 
 pub(crate) async fn frozen(scene: &mut Scene<'_>) -> anyhow::Result<()> {

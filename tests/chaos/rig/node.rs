@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -172,6 +173,13 @@ impl Node {
         }
     }
 
+    /// Its disk is well again: if this life goes on, nothing excuses its end any more.
+    pub(crate) fn pardon(&self) {
+        if let Some(life) = self.state.lock().lives.last_mut().filter(|life| life.end.borrow().is_none()) {
+            life.excused = false;
+        }
+    }
+
     fn signal(&self, signal: Signal, wanted: bool) {
         let mut state = self.state.lock();
         let Some(life) = state.lives.last_mut().filter(|life| life.end.borrow().is_none()) else { return };
@@ -191,11 +199,15 @@ impl Node {
         let text = std::fs::read(&self.launch.log).unwrap_or_default();
         let state = self.state.lock();
         let ends = state.lives.iter().skip(1).map(|life| life.log_from as usize).chain([text.len()]);
-        let lives = state.lives.iter().zip(ends).map(|(life, to)| Life {
-            node: self.number,
-            text: String::from_utf8_lossy(&text[(life.log_from as usize).min(to)..to]).into_owned(),
-            ended: life.end.borrow().filter(|_| !life.wanted).map(|status| status.to_string()),
-            excused: life.excused,
+        let lives = state.lives.iter().zip(ends).map(|(life, to)| {
+            let ended = life.end.borrow().filter(|status| !life.wanted || is_foreign(*status));
+            Life {
+                node: self.number,
+                text: String::from_utf8_lossy(&text[(life.log_from as usize).min(to)..to]).into_owned(),
+                ended: ended.map(|status| status.to_string()),
+                by_signal: ended.is_some_and(|status| status.signal().is_some()),
+                excused: life.excused,
+            }
         });
         lives.collect()
     }
@@ -206,5 +218,59 @@ impl Node {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+    }
+}
+
+/// Whether a signal ended the process that the rig never sends: it fell over while it was told to end.
+fn is_foreign(status: ExitStatus) -> bool {
+    status.signal().is_some_and(|signal| signal != Signal::KILL.as_raw() && signal != Signal::TERM.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that only waits, in the place of a node.
+    fn waiting(log: &Path) -> Node {
+        let (binary, arguments) = ("/bin/sleep".into(), vec!["1000".to_owned()]);
+        let launch = Launch { binary, arguments, namespace: None, environment: Vec::new(), log: log.join("log") };
+        let node = Node::new(0, Target::new(0, "127.0.0.1:1"), launch);
+        node.start().unwrap();
+        node
+    }
+
+    /// Ends the process as if nobody of the rig had.
+    async fn end(node: &Node, signal: Signal) -> Life {
+        let pid = node.state.lock().lives.last().unwrap().pid;
+        kill_process(pid, signal).unwrap();
+        node.wait_ended().await;
+        node.lives().pop().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_excuse_is_over_when_the_disk_is_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = waiting(dir.path());
+        node.excuse();
+        node.pardon();
+        let life = end(&node, Signal::USR1).await;
+        assert!(!life.excused && life.by_signal && life.ended.is_some());
+        // What it did before is not excused less for it.
+        let node = waiting(dir.path());
+        node.excuse();
+        let excused = end(&node, Signal::USR1).await;
+        node.pardon();
+        assert!(excused.excused && node.lives().pop().unwrap().excused);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_falls_over_while_it_is_told_to_end_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = waiting(dir.path());
+        node.terminate().await;
+        assert!(node.lives().pop().unwrap().ended.is_none());
+        let node = waiting(dir.path());
+        node.state.lock().lives.last_mut().unwrap().wanted = true;
+        assert!(end(&node, Signal::USR1).await.by_signal);
     }
 }
