@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::FutureExt;
+use headwater::pb::etcdserverpb::LeaseLeasesRequest;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
-use headwater::pb::etcdserverpb::{HashKvRequest, LeaseLeasesRequest};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -22,13 +22,14 @@ use crate::args::Plan;
 use crate::check::outage::Window;
 use crate::check::{Finding, Findings};
 use crate::fault::{self, Need, Scene, Skipped};
+use crate::hashes;
 use crate::history::{Clock, Freshness, Outcome, Recorder, Request, WatchLog};
 use crate::patience::{Patience, within};
 use crate::raft_log::{self, Entry};
 use crate::report::{Evidence, Usage, Verdict};
 use crate::resource::{self, Found};
 use crate::rig::net::Kind as Network;
-use crate::rig::{PATIENCE, Rig, RigOptions, tool};
+use crate::rig::{Rig, RigOptions, tool};
 use crate::work::{Client, Control, Lab, REQUEST_TIMEOUT, catalog, watch};
 
 /// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
@@ -375,8 +376,11 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
         Ok(found) => settled.resources = found,
         Err(why) => findings.add(Finding::new("resources could not be listed", why)),
     }
-    if let Err(error) = equal_hashes(rig, settled.until).await {
+    if let Err(error) = hashes::equal_keys(rig, settled.until).await {
         findings.add(Finding::new("the members differ", format!("{error:#}")));
+    }
+    if let Err(error) = hashes::equal_states(rig).await {
+        findings.add(Finding::new("the members have different states", format!("{error:#}")));
     }
     settled
 }
@@ -444,21 +448,4 @@ async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-}
-
-/// Every member's hash of the same revision.
-async fn equal_hashes(rig: &Rig, revision: i64) -> anyhow::Result<()> {
-    let mut hashes = Vec::new();
-    for node in &rig.nodes {
-        rig.wait_serving(node.number).await?;
-        let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
-        let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
-        let hash =
-            asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
-        hashes.push((hash.hash, hash.compact_revision));
-    }
-    if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
-        bail!("hash and compaction point at revision {revision}: {hashes:?}");
-    }
-    Ok(())
 }

@@ -1,0 +1,83 @@
+//! What the members have, compared by hashes: of the keys as of one revision, and of everything as of one log index.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures::future::join_all;
+use headwater::pb::etcdserverpb::{HashKvRequest, HashRequest};
+
+use crate::client::{INDEX, with_deadline};
+use crate::patience::{Patience, within};
+use crate::rig::node::Node;
+use crate::rig::{PATIENCE, Rig};
+
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Every member's hash of the keys at the same revision.
+///
+/// # Errors
+///
+/// How they differ, or who does not answer.
+pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
+    let mut hashes = Vec::new();
+    for node in &rig.nodes {
+        rig.wait_serving(node.number).await?;
+        let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
+        let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
+        let hash =
+            asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
+        hashes.push((hash.hash, hash.compact_revision));
+    }
+    if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
+        bail!("hash and compaction point at revision {revision}: {hashes:?}");
+    }
+    Ok(())
+}
+
+/// Every member's hash of all that is replicated: leases, services and resources, too. A member tells it of what it has, so
+/// they are asked until all have the same.
+///
+/// # Errors
+///
+/// How they differ, who does not answer, or that they never had come equally far.
+pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
+    let mut patience = Patience::new(PATIENCE);
+    loop {
+        let is_over = patience.is_over();
+        let told = join_all(rig.nodes.iter().map(state)).await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+        match are_equal(&told) {
+            Some(true) => return Ok(()),
+            Some(false) => bail!("index and hash of the whole state: {told:?}"),
+            None if is_over => bail!("they are at different indexes for {PATIENCE:?}: index and hash {told:?}"),
+            None => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// Log index and hash of what a node has.
+async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
+    let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
+    let asked = within(PATIENCE, client.hash(with_deadline(HashRequest {}, PATIENCE))).await;
+    let answer = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?;
+    let index = answer.metadata().get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok());
+    Ok((index.context("a hash without an index")?, answer.into_inner().hash))
+}
+
+/// Whether states are the same; nobody knows while their indexes differ.
+fn are_equal(told: &[(u64, u32)]) -> Option<bool> {
+    let are_of_one_index = told.windows(2).all(|pair| pair[0].0 == pair[1].0);
+    are_of_one_index.then(|| told.windows(2).all(|pair| pair[0].1 == pair[1].1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_differ_if_their_hashes_do_at_one_index() {
+        assert_eq!(are_equal(&[(7, 1), (7, 1), (7, 1)]), Some(true));
+        assert_eq!(are_equal(&[(7, 1), (7, 1), (7, 2)]), Some(false));
+        assert_eq!(are_equal(&[(7, 1), (7, 1), (8, 2)]), None);
+        assert_eq!(are_equal(&[(7, 1), (8, 1), (7, 1)]), None);
+    }
+}
