@@ -264,6 +264,11 @@ impl Recorder {
         Count { asked: self.records.lock().len() as u64, answered: self.answered.load(Ordering::Relaxed) }
     }
 
+    /// What can be said of the records so far, which are in the order in which they ended.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
+        look(&self.records.lock())
+    }
+
     /// Every record so far, in the order in which they ended.
     pub(crate) fn snapshot(&self) -> Vec<Record> {
         if let Err(error) = self.file.lock().flush() {

@@ -12,6 +12,7 @@ mod args;
 mod check;
 mod client;
 mod fault;
+mod finish;
 mod hashes;
 mod history;
 mod patience;

@@ -1,0 +1,150 @@
+//! The last requests of a run: on a cluster that is whole, every key takes one more write and is read once more
+//! (spec: reliability §1.12).
+//!
+//! They are part of the history like all others: whether what they read is right is for the checkers to say.
+
+use std::collections::HashSet;
+
+use futures::StreamExt;
+
+use crate::check::Finding;
+use crate::history::{Freshness, Outcome, Record, Request, Step};
+use crate::work::{Client, Lab};
+
+/// Workloads with keys of their own. What leases and locks keep is left alone: their keys come and go by themselves.
+const WORKLOADS: &[&str] = &["register", "follower", "watch", "probe", "append", "load", "elsewhere", "set"];
+/// The newest keys that are asked for.
+const KEYS_MAX: usize = 500;
+/// Keys that are asked for at once.
+const AT_ONCE: usize = 8;
+
+/// What it came to.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// The highest revision that was answered.
+    pub revision: i64,
+    /// Everything that was not answered.
+    pub failed: Vec<Finding>,
+    pub keys: usize,
+}
+
+/// Writes each key on one node and then reads it on the next one.
+pub(crate) async fn finish(lab: &Lab) -> Finished {
+    let keys = lab.recorder.look(keys);
+    let mut finished = Finished { keys: keys.len(), ..Finished::default() };
+    let asked = keys.into_iter().enumerate().map(|(number, key)| write_and_read(lab, number, key));
+    let mut told = futures::stream::iter(asked).buffer_unordered(AT_ONCE);
+    while let Some(outcomes) = told.next().await {
+        for (what, outcome) in outcomes {
+            finished.revision = finished.revision.max(outcome.answer().map_or(0, |answer| answer.revision));
+            finished.failed.extend(failure(&what, &outcome));
+        }
+    }
+    finished
+}
+
+async fn write_and_read(lab: &Lab, number: usize, key: String) -> [(String, Outcome); 2] {
+    let nodes = lab.targets.len();
+    let (writer, reader) = (number % nodes, (number + 1) % nodes);
+    let mut client = Client::new(lab.clone(), "end", number as u64);
+    let write = |value| Request::Put { key: key.clone(), value, lease: 0 };
+    let read = |_| Request::Read { key: key.clone(), prefix: false, freshness: Freshness::Linearizable };
+    let written = ask(&mut client, writer, write).await;
+    let found = ask(&mut client, reader, read).await;
+    [
+        (format!("a write of {key} on node {}", writer + 1), written),
+        (format!("a read of {key} on node {}", reader + 1), found),
+    ]
+}
+
+/// Asks once more if there is no answer, with another value: on a busy machine a leader may come too late with its heartbeats.
+async fn ask(client: &mut Client, node: usize, request: impl Fn(String) -> Request) -> Outcome {
+    let value = client.value();
+    let outcome = client.send_to(node, request(value)).await;
+    if outcome.answer().is_some() {
+        return outcome;
+    }
+    let value = client.value();
+    client.send_to(node, request(value)).await
+}
+
+/// Nothing may fail on a cluster that is whole.
+fn failure(what: &str, outcome: &Outcome) -> Option<Finding> {
+    match outcome {
+        Outcome::Ok(_) => None,
+        Outcome::Failed(why) | Outcome::Unknown(why) => {
+            Some(Finding::new("a request fails on a cluster that is whole", format!("{what}: {why}")))
+        }
+    }
+}
+
+/// The keys that were asked for, the last one first.
+fn keys(records: &[Record]) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let asked = records.iter().rev().filter(|record| WORKLOADS.contains(&record.workload.as_str()));
+    let keys = asked.flat_map(|record| keys_of(&record.request)).filter(|key| seen.insert(*key));
+    keys.take(KEYS_MAX).map(str::to_owned).collect()
+}
+
+fn keys_of(request: &Request) -> Vec<&str> {
+    match request {
+        Request::Read { key, prefix: false, .. } | Request::Put { key, .. } | Request::Delete { key } => vec![key],
+        Request::Txn { then, or_else, .. } => then.iter().chain(or_else).map(key_of).collect(),
+        Request::Read { prefix: true, .. }
+        | Request::Grant { .. }
+        | Request::KeepAlive { .. }
+        | Request::Revoke { .. } => Vec::new(),
+    }
+}
+
+fn key_of(step: &Step) -> &str {
+    match step {
+        Step::Put { key, .. } | Step::Delete { key } | Step::Get { key } => key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Answer, Body};
+
+    fn record(workload: &str, request: Request) -> Record {
+        let outcome = Outcome::Unknown("?".into());
+        Record { id: 1, workload: workload.into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
+    }
+
+    fn put(workload: &str, key: &str) -> Record {
+        record(workload, Request::Put { key: key.into(), value: "v".into(), lease: 0 })
+    }
+
+    #[test]
+    fn each_key_is_asked_for_once_the_newest_first() {
+        let get = |key: &str| Step::Get { key: key.into() };
+        let txn = Request::Txn { when: vec![], then: vec![get("a"), get("b")], or_else: vec![get("c")] };
+        let whole = Request::Read { key: "set/0/".into(), prefix: true, freshness: Freshness::Linearizable };
+        let records = [
+            put("register", "r"),
+            put("lock", "lock/counter"),
+            put("lease", "lease/1"),
+            record("append", txn),
+            record("set", whole),
+            put("probe", "a"),
+        ];
+        assert_eq!(keys(&records), ["a", "b", "c", "r"]);
+        let many: Vec<Record> = (0..=KEYS_MAX).map(|number| put("set", &number.to_string())).collect();
+        let keys = keys(&many);
+        assert_eq!(
+            (keys.len(), keys.first(), keys.contains(&"0".to_owned())),
+            (KEYS_MAX, Some(&KEYS_MAX.to_string()), false)
+        );
+    }
+
+    #[test]
+    fn whatever_is_not_answered_is_found() {
+        let answered = Outcome::Ok(Answer { revision: 2, index: 2, body: Body::Put });
+        assert!(failure("a write", &answered).is_none());
+        for outcome in [Outcome::Failed("no leader".into()), Outcome::Unknown("no answer".into())] {
+            assert_eq!(failure("a write", &outcome).unwrap().what, "a request fails on a cluster that is whole");
+        }
+    }
+}
