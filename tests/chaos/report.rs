@@ -75,6 +75,8 @@ pub(crate) struct Evidence<'a> {
     pub raft_logs: Vec<(usize, Vec<Entry>)>,
     pub lives: Vec<Life>,
     pub windows: Vec<Window>,
+    /// Moments within them that are judged one by one.
+    pub moments: Vec<Window>,
     pub marks: Vec<Mark>,
     pub usage: Usage,
     pub ends: Micros,
@@ -142,9 +144,10 @@ impl Evidence<'_> {
             owners::check(&self.deeds, &self.resources),
             crash::check(&self.lives),
             self.usage_check(),
-            outage::check(records, &self.windows),
+            outage::check(records, &self.windows, &self.moments),
         ];
-        let outages = outage::measure(records, &self.windows);
+        let mut outages = outage::measure(records, &self.windows);
+        outages.extend(outage::measure(records, &self.moments));
         print!("{}", self.text(&all, &outages, SHORT));
         let text = self.text(&all, &outages, usize::MAX);
         self.keep(&all, &text)?;

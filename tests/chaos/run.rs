@@ -226,6 +226,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         raft_logs: settled.raft_logs,
         lives: rig.lives(),
         windows: struck.windows,
+        moments: struck.moments,
         marks: rig.marks(),
         usage: usage.into_inner(),
         ends: clock.now(),
@@ -241,12 +242,14 @@ fn pace(duration: Duration) -> u32 {
 
 struct Struck {
     windows: Vec<Window>,
+    /// What is judged by itself within them.
+    moments: Vec<Window>,
     findings: Findings,
 }
 
 impl Default for Struck {
     fn default() -> Self {
-        Self { windows: Vec::new(), findings: Findings::new("faults") }
+        Self { windows: Vec::new(), moments: Vec::new(), findings: Findings::new("faults") }
     }
 }
 
@@ -267,7 +270,7 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                 continue;
             }
             let begin = rig.clock.now();
-            let mut scene = Scene { rig, lab, rng: &mut rng };
+            let mut scene = Scene { rig, lab, rng: &mut rng, moments: Vec::new() };
             let done = within(FAULT_MAX, fault.strike(&mut scene)).await;
             let healed = rig.clock.now();
             let took = (healed - begin) as f64 / 1e6;
@@ -291,6 +294,7 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                     return;
                 }
             }
+            struck.moments.append(&mut scene.moments);
             struck.windows.push(Window { fault: name.to_owned(), begin, healed });
             // A quarter of the pauses are long: a fault that shows late is not blamed on the next one.
             let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };

@@ -16,6 +16,10 @@ const LEADER_LOSS_MAX: Micros = 2_000_000;
 const KILLS_MIN: usize = 10;
 /// What the longest outage of so few kills may be.
 const FEW_LOSSES_MAX: Micros = 4_000_000;
+/// What it may be when leadership is moved in order: two heartbeats in the middle (spec: reliability §1.12, row 21), and a
+/// write of the probe's.
+const MOVE_MEDIAN_MAX: Micros = 220_000;
+const MOVE_MAX: Micros = 1_000_000;
 /// Time that a cluster has after everything was healed until it takes writes again.
 const HEALED_MAX: Micros = 15_000_000;
 
@@ -77,8 +81,9 @@ pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
     outages
 }
 
-/// Judges what must hold: writes come back soon after the loss of a leader, and after any healing.
-pub(crate) fn check(records: &[Record], windows: &[Window]) -> Findings {
+/// Judges what must hold: writes come back soon after the loss of a leader, and after any healing; when leadership is moved in
+/// order, which `moments` tells, they hardly stand still.
+pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) -> Findings {
     let mut findings = Findings::new("recovery");
     let outages = measure(records, windows);
     let kills = outages.get("kill-leader").map_or(&[][..], Vec::as_slice);
@@ -88,6 +93,21 @@ pub(crate) fn check(records: &[Record], windows: &[Window]) -> Findings {
         findings.add(Finding::new("writes stood still too long after the loss of a leader", detail));
     }
     let stalls = stalls(records);
+    // A moment without machine for the clients had none for the nodes either, and the bounds are narrow.
+    let is_calm = |moment: &&Window| stalled(&stalls, moment.begin, moment.healed + MOVE_MAX) == 0;
+    let calm: Vec<Window> = moments.iter().filter(is_calm).cloned().collect();
+    let moves = measure(records, &calm);
+    for (how, list) in &moves {
+        let bounds = match list.len() {
+            0..KILLS_MIN => &[(100, FEW_LOSSES_MAX)][..],
+            KILLS_MIN.. => &[(50, MOVE_MEDIAN_MAX), (99, MOVE_MAX)],
+        };
+        for (percent, most) in bounds.iter().filter(|(percent, most)| percentile(list, *percent) > *most) {
+            let (found, most) = (seconds(percentile(list, *percent)), seconds(*most));
+            let detail = format!("{how}: {found:.3} s at {percent} % of {}, at most {most:.3} s", list.len());
+            findings.add(Finding::new("writes stood still too long while leadership was moved", detail));
+        }
+    }
     for window in windows {
         let until = window.healed + HEALED_MAX;
         let until = until + stalled(&stalls, window.healed, until);
@@ -103,7 +123,8 @@ pub(crate) fn check(records: &[Record], windows: &[Window]) -> Findings {
     }
     let lost: Micros = stalls.iter().map(|(from, to)| to - from).sum();
     let note = if lost == 0 { String::new() } else { format!(", the clients stood still for {:.1} s", seconds(lost)) };
-    findings.scope(format!("{} faults{note}", windows.len()))
+    let moved = format!("leadership was moved {} times ({} judged)", moments.len(), calm.len());
+    findings.scope(format!("{} faults, {moved}{note}", windows.len()))
 }
 
 /// The value below which `percent` of a sorted list lie.
@@ -153,16 +174,16 @@ mod tests {
     fn long_outages_are_found() {
         let slow = asking(&[0, 100, 3_000_000], 0..0);
         let kills = |count: usize, healed: Micros| vec![window(50, healed); count];
-        assert_eq!(check(&slow, &kills(KILLS_MIN, 3_000_000)).count, 1);
-        assert_eq!(check(&slow, &kills(KILLS_MIN - 1, 3_000_000)).count, 0, "few kills");
-        assert_eq!(check(&asking(&[0, 100, 4_500_000], 0..0), &kills(1, 4_500_000)).count, 1, "few, but too long");
+        assert_eq!(check(&slow, &kills(KILLS_MIN, 3_000_000), &[]).count, 1);
+        assert_eq!(check(&slow, &kills(KILLS_MIN - 1, 3_000_000), &[]).count, 0, "few kills");
+        assert_eq!(check(&asking(&[0, 100, 4_500_000], 0..0), &kills(1, 4_500_000), &[]).count, 1, "few, but too long");
         // It began within the window, although it ended after it; one that began later is not the fault's.
-        assert_eq!(check(&slow, &kills(KILLS_MIN, 150)).count, 1);
-        assert_eq!(check(&slow, &kills(KILLS_MIN, 60)).count, 0);
+        assert_eq!(check(&slow, &kills(KILLS_MIN, 150), &[]).count, 1);
+        assert_eq!(check(&slow, &kills(KILLS_MIN, 60), &[]).count, 0);
         let quick = asking(&[0, 100, 900_000, 3_000_000], 0..0);
-        assert_eq!(check(&quick, &kills(KILLS_MIN, 900_000)).count, 1);
-        assert_eq!(check(&asking(&[0, 100, 900_000, 1_000_000], 0..0), &[window(50, 950_000)]).count, 0);
-        assert!(check(&quick, &[window(3_000_001, 3_100_000)]).count >= 1, "nothing came back");
+        assert_eq!(check(&quick, &kills(KILLS_MIN, 900_000), &[]).count, 1);
+        assert_eq!(check(&asking(&[0, 100, 900_000, 1_000_000], 0..0), &[window(50, 950_000)], &[]).count, 0);
+        assert!(check(&quick, &[window(3_000_001, 3_100_000)], &[]).count >= 1, "nothing came back");
     }
 
     #[test]
@@ -172,8 +193,34 @@ mod tests {
         assert_eq!(stalls(&stopped), [(400_000, 3_500_000)]);
         assert_eq!(measure(&stopped, &[window(200_000, 3_900_000)])["kill-leader"], [600_000]);
         let kills = vec![window(200_000, 3_900_000); KILLS_MIN];
-        assert_eq!(check(&stopped, &kills).count, 0);
-        assert_eq!(check(&asking(&[0, 100_000, 3_900_000], 0..0), &kills).count, 1);
+        assert_eq!(check(&stopped, &kills, &[]).count, 0);
+        assert_eq!(check(&asking(&[0, 100_000, 3_900_000], 0..0), &kills, &[]).count, 1);
+    }
+
+    #[test]
+    fn leadership_that_moves_slowly_is_found() {
+        let moved = |begin: Micros| Window { fault: "move-leader (each)".into(), begin, healed: begin + 50_000 };
+        // A write every 0.1 s, but for a gap from 1 s on that is so long.
+        let with_gap = |gap: Micros| {
+            let done: Vec<Micros> =
+                (0..46).map(|at| at * 100_000).filter(|at| !(1_000_001..1_000_000 + gap).contains(at)).collect();
+            asking(&done, 0..0)
+        };
+        let median = |gap| check(&with_gap(gap), &[], &vec![moved(1_000_000); KILLS_MIN]).count;
+        assert_eq!((median(200_000), median(300_000), median(1_100_000)), (0, 1, 2));
+        // One of ten: not the middle, but the longest.
+        let mut moments = vec![moved(100_000); KILLS_MIN - 1];
+        moments.push(moved(1_000_000));
+        let one = |gap| check(&with_gap(gap), &[], &moments).count;
+        assert_eq!((one(300_000), one(1_000_000), one(1_100_000)), (0, 0, 1));
+        let few = |gap| check(&with_gap(gap), &[], &[moved(1_000_000)]).count;
+        assert_eq!(few(3_500_000), 0);
+        // While the clients stood still, nobody knows.
+        let stopped = asking(&[1_000_000, 4_500_000], 1_500_000..2_000_000);
+        assert_eq!(check(&stopped, &[], &vec![moved(1_000_000); KILLS_MIN]).count, 0);
+        let late = asking(&[900_000, 1_000_000], 0..0);
+        let endless = Window { healed: 5_100_000, ..moved(1_000_000) };
+        assert_eq!(check(&late, &[], &[endless]).count, 1, "few, but too long");
     }
 
     #[test]

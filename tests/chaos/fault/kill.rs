@@ -96,7 +96,9 @@ pub(crate) async fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..3 {
         let node = scene.rig.leader().await?;
         let mark = scene.rig.begin(Some(node), "stopped");
+        let begin = scene.rig.clock.now();
         scene.rig.nodes[node].terminate().await;
+        scene.moved("transfer", begin);
         scene.rig.launch(node)?;
         scene.rig.end(mark);
         scene.rig.wait_all_serving().await?;

@@ -105,9 +105,14 @@ pub(crate) async fn move_leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..MOVES {
         let step = scene.rng.random_range(1..rig.nodes.len());
         let mut patience = Patience::new(PATIENCE);
-        while let Err(error) = hand_over(rig, step).await {
-            again(&mut patience, error).await?;
-        }
+        let begin = loop {
+            let begin = rig.clock.now();
+            match hand_over(rig, step).await {
+                Ok(()) => break begin,
+                Err(error) => again(&mut patience, error).await?,
+            }
+        };
+        scene.moved("move-leader", begin);
         scene.hold(300..1500).await;
     }
     rig.wait_all_serving().await

@@ -20,6 +20,8 @@ use futures::future::BoxFuture;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use crate::check::outage::Window;
+use crate::history::Micros;
 use crate::rig::Rig;
 use crate::rig::ability;
 use crate::rig::net::Kind as Network;
@@ -30,6 +32,8 @@ pub(crate) struct Scene<'a> {
     pub rig: &'a Rig,
     pub lab: &'a Lab,
     pub rng: &'a mut StdRng,
+    /// Moments within the fault that are judged one by one.
+    pub moments: Vec<Window>,
 }
 
 impl Scene<'_> {
@@ -48,6 +52,11 @@ impl Scene<'_> {
     /// Holds a fault for a time between the two, in milliseconds.
     pub(crate) async fn hold(&mut self, range: std::ops::Range<u64>) {
         tokio::time::sleep(Duration::from_millis(self.rng.random_range(range))).await;
+    }
+
+    /// Leadership was moved in order, from `begin` until now.
+    fn moved(&mut self, how: &str, begin: Micros) {
+        self.moments.push(Window { fault: format!("{how} (each)"), begin, healed: self.rig.clock.now() });
     }
 
     /// As many nodes as make a majority, chosen by the seed.

@@ -49,5 +49,7 @@ pub(crate) async fn together(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         Ok(())
     };
     tokio::try_join!(healing, striking)?;
+    // With the network broken nobody can promise how long it takes.
+    scene.moments.clear();
     rig.wait_all_serving().await
 }
