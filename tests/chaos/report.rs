@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use crate::args::Plan;
 use crate::check::crash::Life;
+use crate::check::elections::Loss;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
 use crate::check::{
-    Finding, Findings, crash, durable, elle, lease, linear, lock, owners, raft, replay, set, stats, watch,
+    Finding, Findings, crash, durable, elections, elle, lease, linear, lock, owners, raft, replay, set, stats, watch,
 };
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::Entry;
@@ -77,6 +78,7 @@ pub(crate) struct Evidence<'a> {
     pub windows: Vec<Window>,
     /// Moments within them that are judged one by one.
     pub moments: Vec<Window>,
+    pub losses: Vec<Loss>,
     pub marks: Vec<Mark>,
     pub usage: Usage,
     pub ends: Micros,
@@ -145,6 +147,7 @@ impl Evidence<'_> {
             crash::check(&self.lives),
             self.usage_check(),
             outage::check(records, &self.windows, &self.moments),
+            elections::check(records, &self.losses),
         ];
         let mut outages = outage::measure(records, &self.windows);
         outages.extend(outage::measure(records, &self.moments));

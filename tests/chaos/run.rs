@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Plan;
+use crate::check::elections::Loss;
 use crate::check::outage::Window;
 use crate::check::{Finding, Findings};
 use crate::fault::{self, Need, Scene, Skipped};
@@ -227,6 +228,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         lives: rig.lives(),
         windows: struck.windows,
         moments: struck.moments,
+        losses: struck.losses,
         marks: rig.marks(),
         usage: usage.into_inner(),
         ends: clock.now(),
@@ -244,12 +246,13 @@ struct Struck {
     windows: Vec<Window>,
     /// What is judged by itself within them.
     moments: Vec<Window>,
+    losses: Vec<Loss>,
     findings: Findings,
 }
 
 impl Default for Struck {
     fn default() -> Self {
-        Self { windows: Vec::new(), moments: Vec::new(), findings: Findings::new("faults") }
+        Self { windows: Vec::new(), moments: Vec::new(), losses: Vec::new(), findings: Findings::new("faults") }
     }
 }
 
@@ -270,7 +273,7 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                 continue;
             }
             let begin = rig.clock.now();
-            let mut scene = Scene { rig, lab, rng: &mut rng, moments: Vec::new() };
+            let mut scene = Scene { rig, lab, rng: &mut rng, moments: Vec::new(), losses: Vec::new() };
             let done = within(FAULT_MAX, fault.strike(&mut scene)).await;
             let healed = rig.clock.now();
             let took = (healed - begin) as f64 / 1e6;
@@ -295,6 +298,7 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                 }
             }
             struck.moments.append(&mut scene.moments);
+            struck.losses.append(&mut scene.losses);
             struck.windows.push(Window { fault: name.to_owned(), begin, healed });
             // A quarter of the pauses are long: a fault that shows late is not blamed on the next one.
             let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };

@@ -6,6 +6,7 @@
 pub(crate) mod catalog;
 pub(crate) mod crash;
 pub(crate) mod durable;
+pub(crate) mod elections;
 pub(crate) mod elle;
 pub(crate) mod lease;
 pub(crate) mod linear;

@@ -47,7 +47,7 @@ pub(crate) fn stalls(records: &[Record]) -> Vec<(Micros, Micros)> {
 }
 
 /// How much of a stretch of time lies in these times.
-fn stalled(stalls: &[(Micros, Micros)], begin: Micros, end: Micros) -> Micros {
+pub(crate) fn stalled(stalls: &[(Micros, Micros)], begin: Micros, end: Micros) -> Micros {
     stalls.iter().map(|(from, to)| (*to).min(end).saturating_sub((*from).max(begin))).sum()
 }
 

@@ -20,6 +20,7 @@ use futures::future::BoxFuture;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use crate::check::elections::Loss;
 use crate::check::outage::Window;
 use crate::history::Micros;
 use crate::rig::Rig;
@@ -34,6 +35,7 @@ pub(crate) struct Scene<'a> {
     pub rng: &'a mut StdRng,
     /// Moments within the fault that are judged one by one.
     pub moments: Vec<Window>,
+    pub losses: Vec<Loss>,
 }
 
 impl Scene<'_> {

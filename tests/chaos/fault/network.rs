@@ -6,12 +6,17 @@ use anyhow::bail;
 use rand::Rng;
 
 use super::Scene;
+use crate::check::elections::Loss;
 use crate::rig::Rig;
 
 /// How long lines stay cut, milliseconds.
 const CUT_MS: std::ops::Range<u64> = 3000..8000;
 /// Terms that may begin in that time while a bridge holds both halves together (spec: reliability §1.12, row 9).
 const BRIDGE_TERMS_MAX: u64 = 2;
+
+/// Packets that get lost, of a hundred: so few that no leader may be taken for dead, or more (spec: reliability §1.12, row 11).
+const LITTLE_PERCENT: std::ops::Range<u8> = 5..10;
+const MUCH_PERCENT: std::ops::Range<u8> = 10..30;
 
 /// What is broken, and from whom to whom nothing gets through.
 type Shape = (&'static str, Vec<(usize, usize)>);
@@ -53,7 +58,7 @@ pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
         1 => around_the_leader(scene).await?,
         2 => over_a_bridge(scene).await?,
         3 => in_one_direction(scene).await?,
-        _ => return lossy(scene).await,
+        _ => return Ok(lossy(scene, LITTLE_PERCENT.start..MUCH_PERCENT.end).await?.0),
     };
     begin(scene, &shape).await
 }
@@ -140,18 +145,24 @@ async fn term(scene: &Scene<'_>) -> u64 {
 }
 
 pub(crate) async fn loss(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let mark = lossy(scene).await?;
+    let before = scene.rig.terms().await.into_iter().max().flatten();
+    let begin = scene.rig.clock.now();
+    // Half of the times so little that nobody may notice.
+    let range = if scene.rng.random_range(0..2) == 0 { LITTLE_PERCENT } else { MUCH_PERCENT };
+    let (mark, percent) = lossy(scene, range).await?;
     scene.hold(4000..8000).await;
+    let after = scene.rig.terms().await.into_iter().max().flatten();
+    scene.losses.push(Loss { percent, begin, end: scene.rig.clock.now(), before, after });
     heal(scene, mark).await
 }
 
-async fn lossy(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
-    let percent = scene.rng.random_range(5..30);
+async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::Result<(usize, u8)> {
+    let percent = scene.rng.random_range(percent);
     let mark = scene.rig.begin(None, format!("{percent} % lost"));
     for (from, to) in pairs(scene, |_, _| true) {
         scene.rig.net.lose(from, to, percent).await?;
     }
-    Ok(mark)
+    Ok((mark, percent))
 }
 
 pub(crate) async fn slow(scene: &mut Scene<'_>) -> anyhow::Result<()> {

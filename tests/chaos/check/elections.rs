@@ -1,0 +1,83 @@
+//! No leadership is given up without need: while less than a tenth of the packets is lost, nobody is elected (spec:
+//! reliability §1.12, row 11).
+//!
+//! On a machine that has no time for the nodes a leader may come too late with its heartbeats, too. The probe then comes too
+//! late as well, and such times prove nothing.
+
+use super::outage::{seconds, stalled, stalls};
+use super::{Finding, Findings};
+use crate::history::{Micros, Record};
+
+/// From this share of lost packets on a leader may be taken for dead.
+const PERCENT_MIN: u8 = 10;
+
+/// A time in which packets were lost everywhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss {
+    pub percent: u8,
+    pub begin: Micros,
+    pub end: Micros,
+    /// The highest term that any node was in; none if nobody told.
+    pub before: Option<u64>,
+    pub after: Option<u64>,
+}
+
+/// Judges every time in which few packets were lost.
+pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
+    let mut findings = Findings::new("elections");
+    let stalls = stalls(records);
+    let few = losses.iter().filter(|loss| loss.percent < PERCENT_MIN);
+    let (stood_still, judged): (Vec<&Loss>, Vec<&Loss>) =
+        few.partition(|loss| stalled(&stalls, loss.begin, loss.end) > 0);
+    for loss in &judged {
+        if let (Some(before), Some(after)) = (loss.before, loss.after)
+            && after > before
+        {
+            let Loss { percent, begin, end, .. } = loss;
+            let (begin, end) = (seconds(*begin), seconds(*end));
+            let detail =
+                format!("{percent} % lost from {begin:.1} to {end:.1} s, the term went from {before} to {after}");
+            findings.add(Finding::new("a leader was given up while few packets were lost", detail));
+        }
+    }
+    let note = match stood_still.len() {
+        0 => String::new(),
+        count => format!("; in {count} more the clients stood still"),
+    };
+    findings.scope(format!("{} times with less than {PERCENT_MIN} % lost{note}", judged.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Outcome, Request};
+    use crate::work::probe::PROBE;
+
+    /// The probe asks ten times a second for five seconds, but not in the times in `silent`.
+    fn asking(silent: std::ops::Range<Micros>) -> Vec<Record> {
+        let asked = (0..5_000_000).step_by(100_000).filter(|at| !silent.contains(at));
+        let record = |call| {
+            let request = Request::Put { key: "k".into(), value: "v".into(), lease: 0 };
+            let outcome = Outcome::Unknown("no answer".into());
+            Record { id: 0, workload: PROBE.into(), process: 0, node: 0, call, done: call, request, outcome }
+        };
+        asked.map(record).collect()
+    }
+
+    #[test]
+    fn an_election_without_need_is_found() {
+        let loss = |percent, before, after| Loss { percent, begin: 1_000_000, end: 4_000_000, before, after };
+        for (loss, silent, wanted) in [
+            (loss(9, Some(7), Some(7)), 0..0, 0),
+            (loss(9, Some(7), Some(8)), 0..0, 1),
+            (loss(10, Some(7), Some(8)), 0..0, 0),
+            (loss(9, None, Some(8)), 0..0, 0),
+            (loss(9, Some(7), None), 0..0, 0),
+            // The clients stood still meanwhile; before it does not matter.
+            (loss(9, Some(7), Some(8)), 2_000_000..2_500_000, 0),
+            (loss(9, Some(7), Some(8)), 300_000..700_000, 1),
+        ] {
+            assert_eq!(check(&asking(silent.clone()), &[loss]).count, wanted, "{loss:?} {silent:?}");
+        }
+    }
+}
