@@ -14,8 +14,10 @@ use crate::check::crash::Life;
 use crate::check::elections::Loss;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
+use crate::check::usage::Usage;
 use crate::check::{
-    Finding, Findings, crash, durable, elections, elle, lease, linear, lock, owners, raft, replay, set, stats, watch,
+    Finding, Findings, crash, durable, elections, elle, lease, linear, lock, owners, raft, replay, set, stats, usage,
+    watch,
 };
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::Entry;
@@ -23,31 +25,8 @@ use crate::resource::{Deed, Found};
 use crate::rig::Mark;
 use crate::timeline;
 
-/// Memory that a node may hold, bytes.
-const RESIDENT_MAX: u64 = 1 << 30;
 /// Characters of a finding's detail that are printed; the report has all.
 const SHORT: usize = 300;
-/// Disk that a node may take, bytes: what a run writes is far less.
-const DISK_MAX: u64 = 900 << 20;
-
-/// What nodes took of the machine.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Usage {
-    /// When, and for each node bytes on disk and in memory.
-    pub samples: Vec<(Micros, Vec<(u64, u64)>)>,
-}
-
-impl Usage {
-    pub(crate) fn add(&mut self, at: Micros, nodes: Vec<(u64, u64)>) {
-        self.samples.push((at, nodes));
-    }
-
-    /// Most bytes on disk and in memory of any node.
-    fn most(&self) -> (u64, u64) {
-        let all = self.samples.iter().flat_map(|(_, nodes)| nodes);
-        all.fold((0, 0), |most, one| (most.0.max(one.0), most.1.max(one.1)))
-    }
-}
 
 /// Everything that a run left behind.
 pub(crate) struct Evidence<'a> {
@@ -145,7 +124,7 @@ impl Evidence<'_> {
             lock,
             owners::check(&self.deeds, &self.resources),
             crash::check(&self.lives),
-            self.usage_check(),
+            usage::check(&self.usage),
             outage::check(records, &self.windows, &self.moments),
             elections::check(records, &self.losses),
         ];
@@ -194,18 +173,6 @@ impl Evidence<'_> {
             locked: lock.judged,
             ran_out: leases.judged,
         })
-    }
-
-    fn usage_check(&self) -> Findings {
-        let mut findings = Findings::new("resources");
-        let (disk, memory) = self.usage.most();
-        for (what, found, most) in [("disk", disk, DISK_MAX), ("memory", memory, RESIDENT_MAX)] {
-            if found > most {
-                let detail = format!("{} MiB, at most {} MiB", found >> 20, most >> 20);
-                findings.add(Finding::new(format!("a node takes too much {what}"), detail));
-            }
-        }
-        findings.scope(format!("at most {} MiB of memory and {} MiB of disk", memory >> 20, disk >> 20))
     }
 
     fn text(&self, all: &[Findings], outages: &outage::Outages, detail_max: usize) -> String {

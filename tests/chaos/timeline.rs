@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::check::Findings;
 use crate::check::outage::{Window, seconds};
+use crate::check::usage::Usage;
 use crate::history::{Micros, Outcome, Record};
-use crate::report::Usage;
 use crate::rig::Mark;
 
 /// As wide as a window; a long run is wider, and is moved along.
@@ -162,7 +162,7 @@ fn latencies(records: &[Record], top: f64, x: &impl Fn(Micros) -> f64) -> String
 
 fn memory(usage: &Usage, nodes: usize, top: f64, x: &impl Fn(Micros) -> f64) -> String {
     let most =
-        usage.samples.iter().flat_map(|(_, nodes)| nodes.iter().map(|(_, memory)| *memory)).max().unwrap_or(1).max(1);
+        usage.samples.iter().flat_map(|(_, nodes)| nodes).map(|taken| taken.resident_bytes).max().unwrap_or(1).max(1);
     let mut svg = format!(
         "<text x='4' y='{:.1}'>memory</text><text x='4' y='{:.1}' fill='#777'>top: {} MiB</text>\n",
         top + 14.0,
@@ -174,7 +174,7 @@ fn memory(usage: &Usage, nodes: usize, top: f64, x: &impl Fn(Micros) -> f64) -> 
             .samples
             .iter()
             .map(|(at, samples)| {
-                format!("{:.1},{:.1}", x(*at), top + 60.0 * (1.0 - samples[node].1 as f64 / most as f64))
+                format!("{:.1},{:.1}", x(*at), top + 60.0 * (1.0 - samples[node].resident_bytes as f64 / most as f64))
             })
             .collect();
         let _ok =

@@ -18,6 +18,7 @@ pub(crate) mod raft;
 pub(crate) mod replay;
 pub(crate) mod set;
 pub(crate) mod stats;
+pub(crate) mod usage;
 pub(crate) mod watch;
 
 use crate::history::Record;

@@ -24,6 +24,7 @@ use self::disk::Disk;
 use self::net::Net;
 use self::node::{Launch, Node};
 use crate::check::crash::Life;
+use crate::check::usage::Taken;
 use crate::client::Target;
 use crate::history::{Clock, Freshness, Micros, Outcome, Request};
 use crate::patience::Patience;
@@ -279,9 +280,14 @@ impl Rig {
         }
     }
 
-    /// Bytes below a node's data directory, and of its resident memory.
-    pub(crate) fn usage(&self, number: usize) -> (u64, u64) {
-        (folder_bytes(&self.disks[number].data()), self.nodes[number].resident_bytes())
+    /// What a node takes of the machine.
+    pub(crate) fn usage(&self, number: usize) -> Taken {
+        let node = &self.nodes[number];
+        Taken {
+            disk_bytes: folder_bytes(&self.disks[number].data()),
+            resident_bytes: node.resident_bytes(),
+            open_files: node.open_files(),
+        }
     }
 }
 

@@ -212,6 +212,12 @@ impl Node {
         lives.collect()
     }
 
+    /// Files and connections that the process has open.
+    pub(crate) fn open_files(&self) -> u64 {
+        let Some(pid) = self.state.lock().lives.last().map(|life| life.pid) else { return 0 };
+        std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64)
+    }
+
     /// Bytes of memory that the process holds.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let Some(pid) = self.state.lock().lives.last().map(|life| life.pid) else { return 0 };
@@ -261,6 +267,15 @@ mod tests {
         let excused = end(&node, Signal::USR1).await;
         node.pardon();
         assert!(excused.excused && node.lives().pop().unwrap().excused);
+    }
+
+    #[tokio::test]
+    async fn what_a_process_takes_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = waiting(dir.path());
+        assert!(node.open_files() >= 3 && node.resident_bytes() > 0, "{} files", node.open_files());
+        node.kill().await;
+        assert_eq!((node.open_files(), node.resident_bytes()), (0, 0));
     }
 
     #[tokio::test]

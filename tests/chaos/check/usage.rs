@@ -1,0 +1,94 @@
+//! What nodes take of the machine is bounded: disk, memory, open files.
+
+use super::{Finding, Findings};
+use crate::history::Micros;
+
+/// Disk that a node may take, bytes: what a run writes is far less.
+const DISK_MAX: u64 = 900 << 20;
+/// Memory that a node may hold, bytes.
+const RESIDENT_MAX: u64 = 1 << 30;
+/// Files and connections that a node may have open.
+const FILES_MAX: u64 = 4096;
+
+/// What one node took at one moment; nothing while it does not run, but for its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub disk_bytes: u64,
+    pub resident_bytes: u64,
+    pub open_files: u64,
+}
+
+/// What nodes took of the machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage {
+    /// When, and what each node took.
+    pub samples: Vec<(Micros, Vec<Taken>)>,
+}
+
+impl Usage {
+    pub(crate) fn add(&mut self, at: Micros, nodes: Vec<Taken>) {
+        self.samples.push((at, nodes));
+    }
+
+    /// The most that any node took of each.
+    fn most(&self) -> Taken {
+        let all = self.samples.iter().flat_map(|(_, nodes)| nodes);
+        all.fold(Taken::default(), |most, one| Taken {
+            disk_bytes: most.disk_bytes.max(one.disk_bytes),
+            resident_bytes: most.resident_bytes.max(one.resident_bytes),
+            open_files: most.open_files.max(one.open_files),
+        })
+    }
+}
+
+/// Judges the most that any node took.
+pub(crate) fn check(usage: &Usage) -> Findings {
+    let mut findings = Findings::new("resources");
+    let Taken { disk_bytes, resident_bytes, open_files } = usage.most();
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    for (what, found, most, text) in [
+        ("disk", disk_bytes, DISK_MAX, mib as fn(u64) -> String),
+        ("memory", resident_bytes, RESIDENT_MAX, mib),
+        ("open files", open_files, FILES_MAX, |files| files.to_string()),
+    ] {
+        if found > most {
+            let detail = format!("{}, at most {}", text(found), text(most));
+            findings.add(Finding::new(format!("a node takes too much: {what}"), detail));
+        }
+        if found == 0 && !usage.samples.is_empty() {
+            findings.add(Finding::new(format!("what nodes take was not measured: {what}"), ""));
+        }
+    }
+    let (memory, disk) = (mib(resident_bytes), mib(disk_bytes));
+    findings.scope(format!("at most {memory} of memory, {disk} of disk, {open_files} open files"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Taken = Taken { disk_bytes: DISK_MAX, resident_bytes: RESIDENT_MAX, open_files: FILES_MAX };
+
+    #[test]
+    fn whoever_takes_more_than_the_most_is_found() {
+        let little = Taken { disk_bytes: 1, resident_bytes: 1, open_files: 1 };
+        for (worst, wanted) in [
+            (MOST, &[][..]),
+            (Taken { disk_bytes: DISK_MAX + 1, ..MOST }, &["a node takes too much: disk"]),
+            (Taken { resident_bytes: RESIDENT_MAX + 1, ..MOST }, &["a node takes too much: memory"]),
+            (Taken { open_files: FILES_MAX + 1, ..MOST }, &["a node takes too much: open files"]),
+        ] {
+            // One node at one moment suffices.
+            let samples =
+                vec![(1, vec![little, little]), (2, vec![little, worst]), (3, vec![little, Taken::default()])];
+            assert_eq!(check(&Usage { samples }).whats(), wanted, "{worst:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_bounded() {
+        let samples = vec![(1, vec![Taken { open_files: 0, ..MOST }])];
+        assert_eq!(check(&Usage { samples }).whats(), ["what nodes take was not measured: open files"]);
+        assert_eq!(check(&Usage::default()).count, 0, "no fault was struck");
+    }
+}
