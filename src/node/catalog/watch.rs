@@ -106,12 +106,12 @@ impl Node {
             let ctx = RequestContext { min_index: ctx.min_index.max(Some(index)), ..ctx.clone() };
             self.ready_to_read(&ctx, Consistency::Serializable).await?;
         }
-        if let CatalogStart::After(index, epoch) = start {
-            if can_resume(&self.inner.store.current().head(), index, epoch) {
-                let feed = self.inner.events.catalog();
-                let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;
-                return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false });
-            }
+        if let CatalogStart::After(index, epoch) = start
+            && can_resume(&self.inner.store.current().head(), index, epoch)
+        {
+            let feed = self.inner.events.catalog();
+            let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;
+            return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false });
         }
         let listing = self.list_catalog(ctx, subject, session, encode).await?;
         Ok(CatalogWatch { listing, starts_over: matches!(start, CatalogStart::After(..)) })

@@ -16,7 +16,6 @@ const CHECKS: [&str; 2] = ["c1", "c2"];
 
 /// What is done.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a test makes few of them")]
 enum Op {
     Register {
         node: usize,
@@ -241,10 +240,13 @@ fn text_of(instance: &CheckServiceNode) -> String {
     text(&instance.node, &instance.service, &checks)
 }
 
+/// An instance as a subscriber knows it, in the order of answers: its node in lower case, its id, its node as it is written.
+type Place = (String, String, String);
+
 /// What a subscriber of everything has heard: by topic, subject and instance.
 #[derive(Default)]
 struct Heard {
-    instances: BTreeMap<(CatalogTopic, String), BTreeMap<(String, String, String), String>>,
+    instances: BTreeMap<(CatalogTopic, String), BTreeMap<Place, String>>,
     names: BTreeSet<String>,
 }
 
@@ -252,7 +254,7 @@ impl Heard {
     fn hear(&mut self, event: &CatalogEvent) {
         match &event.body {
             CatalogBody::Instance(instance) => {
-                // As subscribers know it: by the node's name as it is written (spec: consul §4.6). In the order of answers.
+                // By the node's name as it is written (spec: consul §4.6).
                 let name = &instance.node.name;
                 let place = (canonical(name), instance.service.id.clone(), name.clone());
                 let subject = self.instances.entry((event.topic, event.key.to_string())).or_default();
