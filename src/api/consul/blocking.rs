@@ -78,9 +78,12 @@ where
                 asks_leader = false;
                 // Without a leader nobody knows; a change may come all the same.
                 let Ok(newest) = read else { continue };
-                found = newest;
-                if found.index > wait.after || is_ahead(found.seen) {
-                    return Ok(found);
+                if newest.index > wait.after || is_ahead(newest.seen) {
+                    return Ok(newest);
+                }
+                // It may have begun before what was read here meanwhile.
+                if newest.seen > found.seen {
+                    found = newest;
                 }
                 continue;
             }

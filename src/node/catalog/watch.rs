@@ -97,12 +97,11 @@ impl Node {
             CatalogStart::ListFrom(index, epoch) => Some((index, epoch)),
             CatalogStart::After(index, epoch) => epoch.map(|epoch| (index, epoch)),
         };
-        let head = self.inner.store.current().head();
         if let Some((index, epoch)) = seen
-            && head.epoch == Some(epoch)
-            && index > head.applied_index()
+            && self.inner.store.current().head().epoch == Some(epoch)
         {
-            // Another member has come further; its clients must not go back by coming here.
+            // Another member may have come further, and its clients must not go back by coming here. What the store has is not
+            // enough: a list goes as far as what is published.
             let ctx = RequestContext { min_index: ctx.min_index.max(Some(index)), ..ctx.clone() };
             self.ready_to_read(&ctx, Consistency::Serializable).await?;
         }
