@@ -1,7 +1,8 @@
 //! One waiting place for many subscriptions: a stream of a client waits once, however many watchers it carries.
 //!
-//! Owns who has something to read. Invariant: a subscription is raised once after every [`Subscription::try_next`] that
-//! found nothing, so that the list of the raised is at most as long as there are subscriptions.
+//! Owns who has something to read. Invariants: a subscription is raised once after every [`Subscription::try_next`] that
+//! found nothing, so that the list of the raised is at most as long as there are subscriptions; whoever takes the list takes
+//! all of it, so that only the first on it has to wake somebody.
 //!
 //! [`Subscription::try_next`]: super::Subscription::try_next
 
@@ -51,7 +52,6 @@ impl Session {
             raised.push(token);
             raised.len() == 1
         };
-        // Whoever takes the list takes all of it: the first wakes for the others.
         if is_first {
             self.waker.wake();
         }

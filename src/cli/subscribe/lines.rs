@@ -26,9 +26,9 @@ struct Follower {
     request: SubscribeRequest,
     /// The lineage of the request's index.
     epoch: Option<String>,
-    /// The state is not complete yet: what was printed of it counts for nothing.
     /// The index of what was printed last.
     shown: u64,
+    /// The state is not complete yet: what was printed of it counts for nothing.
     in_snapshot: bool,
     was_connected: bool,
     /// How events are written as JSON, if they are.

@@ -231,7 +231,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "watch.window-size",
         form: "SIZE",
         default: "64MiB",
-        help: "Memory for recent changes that slow watchers may still read; older ones come from disk",
+        help: "Memory for recent changes of each topic that slow readers may still read; older ones come from disk",
         put: Put::Size(|d, v| d.watch_window_bytes = Some(v)),
     },
     Setting {
