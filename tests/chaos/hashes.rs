@@ -44,12 +44,16 @@ pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
     let mut patience = Patience::new(PATIENCE);
     loop {
         let is_over = patience.is_over();
-        let told = join_all(rig.nodes.iter().map(state)).await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-        match are_equal(&told) {
-            Some(true) => return Ok(()),
-            Some(false) => bail!("index and hash of the whole state: {told:?}"),
-            None if is_over => bail!("they are at different indexes for {PATIENCE:?}: index and hash {told:?}"),
-            None => tokio::time::sleep(AGAIN).await,
+        // One that does not answer may do so next time: that is no difference.
+        let told: anyhow::Result<Vec<_>> = join_all(rig.nodes.iter().map(state)).await.into_iter().collect();
+        match told.map(|told| (are_equal(&told), told)) {
+            Ok((Some(true), _)) => return Ok(()),
+            Ok((Some(false), told)) => bail!("index and hash of the whole state: {told:?}"),
+            Ok((None, told)) if is_over => {
+                bail!("they are at different indexes for {PATIENCE:?}: index and hash {told:?}")
+            }
+            Err(error) if is_over => return Err(error.context("nobody knows whether they are the same")),
+            Ok((None, _)) | Err(_) => tokio::time::sleep(AGAIN).await,
         }
     }
 }

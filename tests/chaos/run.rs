@@ -366,6 +366,9 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     // After the sets were read: what is written now was no element before.
     let finished = finish(lab).await;
     println!("{} keys written and read once more, {} requests failed", finished.keys, finished.failed.len());
+    if finished.keys == 0 {
+        findings.add(Finding::new("nothing was written in the end", "no workload has left a key".to_owned()));
+    }
     settled.until = finished.revision;
     finished.failed.into_iter().for_each(|failed| findings.add(failed));
     if !lab.watchers.wait_for(settled.until, patience).await {

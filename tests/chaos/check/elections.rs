@@ -27,8 +27,9 @@ pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
     let mut findings = Findings::new("elections");
     let stalls = stalls(records);
     let few = losses.iter().filter(|loss| loss.percent < PERCENT_MIN);
-    let (stood_still, judged): (Vec<&Loss>, Vec<&Loss>) =
-        few.partition(|loss| stalled(&stalls, loss.begin, loss.end) > 0);
+    let cannot_tell =
+        |loss: &&Loss| loss.before.is_none() || loss.after.is_none() || stalled(&stalls, loss.begin, loss.end) > 0;
+    let (unknown, judged): (Vec<&Loss>, Vec<&Loss>) = few.partition(cannot_tell);
     for loss in &judged {
         if let (Some(before), Some(after)) = (loss.before, loss.after)
             && after > before
@@ -40,9 +41,9 @@ pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
             findings.add(Finding::new("a leader was given up while few packets were lost", detail));
         }
     }
-    let note = match stood_still.len() {
+    let note = match unknown.len() {
         0 => String::new(),
-        count => format!("; in {count} more the clients stood still"),
+        count => format!("; in {count} more the clients stood still, or no node told its term"),
     };
     findings.scope(format!("{} times with less than {PERCENT_MIN} % lost{note}", judged.len()))
 }
