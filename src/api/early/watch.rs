@@ -1,8 +1,8 @@
 //! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every response is one event.
 //!
 //! There are no ids, no acknowledgements and no cancel; a client that closes its side goes on hearing of what it has asked
-//! for. Events of all watchers of a stream come merged in the order of
-//! their revisions, but for watchers that are still catching up. Invariant: the header's revision is the event's.
+//! for. Events of all watchers of a stream come merged in the order of their revisions, but for watchers that are still
+//! catching up. Invariant: the header's revision is the event's.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Bounded caches of what is read again and again: rows as they are used, and which checks an instance has.
 //!
 //! Owns what is remembered. Rows are known by their place in history, where nothing ever changes, so that an entry is right for
-//! every view; those of a transaction are kept apart until it is committed, for it may still come to nothing. Invariant of lists: one that
-//! is remembered is the newest among all that is committed or about to be. The writer forgets a list *before* the commit that
-//! changes it becomes visible; a reader remembers one only if it is the newest while no commit is under way. So a reader may
-//! use a list exactly if that is not newer than the reader's view.
+//! every view; those of a transaction are kept apart until it is committed, for it may still come to nothing. Invariant of
+//! lists: one that is remembered is the newest among all that is committed or about to be. The writer forgets a list *before*
+//! the commit that changes it becomes visible; a reader remembers one only if it is the newest while no commit is under way.
+//! So a reader may use a list exactly if that is not newer than the reader's view.
 
 use std::any::Any;
 use std::collections::BTreeMap;
