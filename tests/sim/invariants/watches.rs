@@ -56,7 +56,8 @@ fn differences(who: &str, told: &Told, wanted: &BTreeMap<&Bytes, Change<'_>>) ->
         };
         let is_right = match after {
             Some(kv) => event.kind == ChangeKind::Put && event.kv == **kv,
-            None => event.kind == ChangeKind::Delete && event.kv.mod_revision == revision,
+            // Removed by a client, or with its lease.
+            None => event.kind != ChangeKind::Put && event.kv.mod_revision == revision,
         };
         if !is_right {
             findings.push(format!("{who} was told {event:?} at revision {revision}, and should {after:?}"));
