@@ -37,6 +37,12 @@ impl RequestContext {
             require_leader: false,
         }
     }
+
+    /// For a part of the stream that this one opened: it may take `timeout` from now, and outlives a moment without a leader;
+    /// if the moment is long, that ends the stream as a whole.
+    pub(crate) fn within_stream(&self, timeout: Duration) -> Self {
+        Self { deadline: Instant::now() + timeout, require_leader: false, ..self.clone() }
+    }
 }
 
 /// How fresh a read has to be (ARCHITECTURE.md §6).

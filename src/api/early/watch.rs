@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -60,7 +59,6 @@ impl WatchFace for EarlyWatch {
             heads: BTreeMap::new(),
             complete_through: LogIndex::ZERO,
             ready: VecDeque::new(),
-            has_ended: false,
         };
         Ok(stream.into_frames())
     }
@@ -87,7 +85,6 @@ struct EarlyStream {
     leader: Option<LeaderProbe>,
     /// Resolves when the node stops: a stream without watchers hears of it in no other way.
     closing: BoxFuture<'static, ()>,
-    has_ended: bool,
 }
 
 /// What a request asks for; a refusal is said in the header.
@@ -125,17 +122,12 @@ fn event(item: &Item<Kv>, position: usize) -> Bytes {
 impl EarlyStream {
     fn into_frames(self) -> Frames {
         // Boxed: it is handed on with every response.
-        stream::unfold(Box::new(self), |mut this| async move {
-            if this.has_ended {
-                return None;
-            }
+        stream::unfold(Some(Box::new(self)), |this| async move {
+            let mut this = this?;
             match this.next().await {
-                Ok(Some(frame)) => Some((Ok(frame), this)),
+                Ok(Some(frame)) => Some((Ok(frame), Some(this))),
                 Ok(None) => None,
-                Err(failure) => {
-                    this.has_ended = true;
-                    Some((Err(failure), this))
-                }
+                Err(status) => Some((Err(status), None)),
             }
         })
         .boxed()
@@ -183,12 +175,7 @@ impl EarlyStream {
                 return Ok(());
             }
         };
-        let context = RequestContext {
-            deadline: Instant::now() + self.options.request_timeout,
-            // A stream outlives a moment without a leader; the probe ends it if the moment is long.
-            require_leader: false,
-            ..self.context.clone()
-        };
+        let context = self.context.within_stream(self.options.request_timeout);
         let token = self.watchers.len() as u64;
         match self.node.watch(&context, query, &self.session, token).await {
             Ok(watch) => {

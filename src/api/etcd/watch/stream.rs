@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -61,7 +60,6 @@ pub(super) struct WatchStream {
     leader: Option<LeaderProbe>,
     /// Resolves when the node stops: a stream without watchers hears of it in no other way.
     closing: BoxFuture<'static, ()>,
-    has_ended: bool,
     /// Turns since the client's side was looked at.
     turns_unheard: usize,
 }
@@ -102,24 +100,18 @@ impl WatchStream {
             ticker: None,
             leader,
             closing,
-            has_ended: false,
             turns_unheard: 0,
         }
     }
 
     pub(super) fn into_frames(self) -> Frames {
         // Boxed: it is handed on with every response.
-        stream::unfold(Box::new(self), |mut this| async move {
-            if this.has_ended {
-                return None;
-            }
+        stream::unfold(Some(Box::new(self)), |this| async move {
+            let mut this = this?;
             match this.next().await {
-                Ok(Some(frame)) => Some((Ok(frame), this)),
+                Ok(Some(frame)) => Some((Ok(frame), Some(this))),
                 Ok(None) => None,
-                Err(status) => {
-                    this.has_ended = true;
-                    Some((Err(status), this))
-                }
+                Err(status) => Some((Err(status), None)),
             }
         })
         .boxed()
@@ -217,12 +209,7 @@ impl WatchStream {
         };
         let token = self.next_token;
         self.next_token += 1;
-        let context = RequestContext {
-            deadline: Instant::now() + self.options.request_timeout,
-            // A stream outlives a moment without a leader; the probe ends it if the moment is long.
-            require_leader: false,
-            ..self.context.clone()
-        };
+        let context = self.context.within_stream(self.options.request_timeout);
         let query = WatchQuery { range: wish.range.clone(), start: wish.start };
         match self.node.watch(&context, query, &self.session, token).await {
             Ok(watch) => {
