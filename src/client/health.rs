@@ -46,7 +46,8 @@ impl ServiceHealth {
         Self { is_passing_only: true, ..self }
     }
 
-    /// Only instances that have this tag, too; upper or lower case.
+    /// Only instances that have this tag, too; upper or lower case. A terminating gateway in a view of the mesh stands for a
+    /// service whose tags it does not have, and is shown whatever its own.
     #[must_use]
     pub fn tagged(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_lowercase());

@@ -44,7 +44,7 @@ impl<'a> Object<'a> {
         let found = self
             .members
             .get(name)
-            .or_else(|| self.members.iter().find(|(known, _)| is_same_name(known, name)).map(|(_, value)| value));
+            .or_else(|| self.members.iter().find(|(written, _)| is_same_name(written, name)).map(|(_, value)| value));
         found.filter(|value| !value.is_null())
     }
 
@@ -169,13 +169,13 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Without regard to case and underscores.
-pub(super) fn is_same_name(known: &str, name: &str) -> bool {
+/// Whether what a client has written means a name of ours, which has no underscores: without regard to case and underscores.
+pub(super) fn is_same_name(written: &str, name: &str) -> bool {
     // Asked of every member for each that is not there, so nothing is allocated for it.
     fn folded(text: &str) -> impl Iterator<Item = u8> {
         text.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase())
     }
-    known.len() >= name.len() && folded(known).eq(folded(name))
+    written.len() >= name.len() && folded(written).eq(folded(name))
 }
 
 fn kind(value: &Value) -> String {

@@ -1,8 +1,8 @@
-//! What instances of the mesh are configured with: trees that no rule here looks at, kept as the JSON they were registered
-//! with, and sent as the messages of spec consul §4.2.
+//! What instances of the mesh are configured with: trees that no rule here looks at, kept as JSON, and sent as the messages of
+//! spec consul §4.2.
 //!
-//! The JSON's names are those of the messages, so the descriptors translate. Invariant: a member that fits no message takes
-//! nothing else with it.
+//! The JSON's names are those of the messages (see `consul::tree`), so the descriptors translate. Invariant: a member that fits
+//! no message takes nothing else with it.
 
 use std::sync::LazyLock;
 

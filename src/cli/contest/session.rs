@@ -118,7 +118,7 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<
         ..WatchCreateRequest::default()
     };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-    // The client's side stays open, or the server would end the stream.
+    // The client's side stays open: a server may end a stream whose client has closed it (spec: etcd §2.1).
     let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
     let mut streaming = tonic::Request::new(requests);
     streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));

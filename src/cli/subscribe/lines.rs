@@ -24,10 +24,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// How far the events have come that were printed.
 struct Follower {
     request: SubscribeRequest,
-    /// The lineage of the request's index.
-    epoch: Option<String>,
-    /// The index of what was printed last.
-    shown: u64,
+    /// What was printed last.
+    shown: Option<Shown>,
     /// The state is not complete yet: what was printed of it counts for nothing.
     in_snapshot: bool,
     was_connected: bool,
@@ -63,7 +61,7 @@ pub(super) async fn run(
         WriteOut::Simple | WriteOut::Table => None,
     };
     let mut follower =
-        Follower { request, epoch: None, shown: 0, in_snapshot: false, was_connected: false, json, once: args.once };
+        Follower { request, shown: None, in_snapshot: false, was_connected: false, json, once: args.once };
     loop {
         for _ in 0..endpoints.endpoints() {
             match follower.follow(endpoints, &mut std::io::stdout()).await {
@@ -112,8 +110,7 @@ impl Follower {
 
     async fn print_all(&mut self, source: &impl EventSource, out: &mut impl Write) -> Result<(), Ended> {
         self.in_snapshot = self.request.index == 0;
-        let shown = self.epoch.clone().map(|epoch| Shown { epoch, index: self.shown });
-        let opened = source.subscribe(self.request.clone(), shown).await.map_err(Ended::Broken)?;
+        let opened = source.subscribe(self.request.clone(), self.shown.clone()).await.map_err(Ended::Broken)?;
         self.was_connected = true;
         let mut events = opened.events;
         while let Some(event) = events.next().await {
@@ -127,8 +124,7 @@ impl Follower {
             if !self.in_snapshot {
                 // The server may be of another lineage than the index, as long as it has not gone on from there.
                 self.request.index = event.index;
-                self.shown = event.index;
-                self.epoch.clone_from(&opened.epoch);
+                self.shown = opened.epoch.clone().map(|epoch| Shown { epoch, index: event.index });
             }
             if self.once && !self.in_snapshot {
                 return Ok(());
@@ -253,8 +249,7 @@ mod tests {
         let server = Server { streams: Mutex::new(streams.into()), asked: Mutex::default() };
         let mut follower = Follower {
             request: SubscribeRequest::default(),
-            epoch: None,
-            shown: 0,
+            shown: None,
             in_snapshot: false,
             was_connected: false,
             json: None,

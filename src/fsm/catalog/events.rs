@@ -196,12 +196,11 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
     let (mut keys, mut arrivals) = (Vec::new(), Vec::new());
     for (key, mark) in marks {
         let after = txn.row::<Service>(&key)?.map(|stored| stored.row);
-        let name_after = after.as_ref().map(|service| canonical(&service.name));
         // Subscribers know an instance by its node's name as it is written (spec: consul §4.6). That is another one if this
         // command has removed the node and made it again.
         let stays = |before: &Service| {
-            name_after.as_ref() == Some(&canonical(&before.name))
-                && after.as_ref().is_some_and(|it| it.node == before.node)
+            let Some(after) = &after else { return false };
+            canonical(&after.name) == canonical(&before.name) && after.node == before.node
         };
         let left = mark.before.as_ref().filter(|before| !stays(before));
         let mesh_after = match &after {
@@ -224,7 +223,7 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
         }
         let comes = |name: &String| mark.is_concerned || mark.mesh_changed.contains(name);
         let mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
-        let service = name_after.filter(|_| mark.is_concerned);
+        let service = after.filter(|_| mark.is_concerned).map(|service| canonical(&service.name));
         if service.is_some() || !mesh.is_empty() {
             keys.push(key);
             arrivals.push(Arrival { service, mesh });

@@ -21,26 +21,29 @@ fn expire(lease: i64, granted: LogIndex, term: u64) -> Command {
 
 #[test]
 fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
-    let kind = ChangeKind::Expire;
-    for name in ["revoked", "expired"] {
+    for is_revoked in [true, false] {
         let mut bed = Bed::new();
         let granted = bed.grant(1);
         bed.grant(2);
         for command in [attached("c", 1), attached("a", 1), attached("b", 2), attached("b\0", 1), put("d", "v")] {
             bed.apply(command);
         }
-        let command = if name == "revoked" { revoke(1) } else { expire(1, granted, 1) };
+        let command = if is_revoked { revoke(1) } else { expire(1, granted, 1) };
         let (outcomes, committed) = bed.apply_all([command], true);
-        assert_eq!(outcomes, [Outcome::LeaseEnded { deleted: 3 }], "{name}");
+        assert_eq!(outcomes, [Outcome::LeaseEnded { deleted: 3 }], "revoked: {is_revoked}");
         let events = &committed.events[0];
-        assert_eq!((committed.events.len(), events.revision.map(|revision| revision.get())), (1, Some(7)), "{name}");
+        assert_eq!(
+            (committed.events.len(), events.revision.map(|revision| revision.get())),
+            (1, Some(7)),
+            "revoked: {is_revoked}"
+        );
         let told: Vec<_> = events.kv.iter().map(|event| (event.kind, event.kv.key.clone())).collect();
-        assert_eq!(told, [(kind, bytes("a")), (kind, bytes("b\0")), (kind, bytes("c"))], "{name}");
-        assert_eq!(committed.leases, [LeaseChange { id: LeaseId(1), lease: None }], "{name}");
-        assert_eq!(bed.pairs(), ["b=v@4/4/1/2", "d=v@6/6/1"], "{name}");
-        assert_eq!((bed.lease(1), bed.lease_keys(1).len()), (None, 0), "{name}");
-        assert_eq!(bed.lease_keys(2), ["b"], "{name}");
-        assert_eq!(bed.revision(), 7, "{name}");
+        assert_eq!(told, ["a", "b\0", "c"].map(|key| (ChangeKind::Expire, bytes(key))), "revoked: {is_revoked}");
+        assert_eq!(committed.leases, [LeaseChange { id: LeaseId(1), lease: None }], "revoked: {is_revoked}");
+        assert_eq!(bed.pairs(), ["b=v@4/4/1/2", "d=v@6/6/1"], "revoked: {is_revoked}");
+        assert_eq!((bed.lease(1), bed.lease_keys(1).len()), (None, 0), "revoked: {is_revoked}");
+        assert_eq!(bed.lease_keys(2), ["b"], "revoked: {is_revoked}");
+        assert_eq!(bed.revision(), 7, "revoked: {is_revoked}");
         // The kind is in the history too, for whoever reads it later.
         let mut kinds = Vec::new();
         let index = committed.head.applied_index();
@@ -51,7 +54,7 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
             true
         };
         db.view().unwrap().history(index, read).unwrap();
-        assert_eq!(kinds, [kind; 3], "{name}");
+        assert_eq!(kinds, [ChangeKind::Expire; 3], "revoked: {is_revoked}");
     }
 }
 

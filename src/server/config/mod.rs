@@ -151,9 +151,9 @@ pub struct RuntimeConfig {
 /// What watchers may cost, and how long they wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// Recent changes kept in memory, bytes: what slow watchers of all keys together may pin.
+    /// Recent changes of each topic kept in memory, bytes: what slow readers of it together may pin.
     pub window_bytes: u64,
-    /// Recent changes kept in memory, count.
+    /// Recent changes of each topic kept in memory, count.
     pub window_commits: u64,
     /// One read of history for watchers that are behind, bytes: one that stands still may pin as much.
     pub catch_up_bytes: u64,

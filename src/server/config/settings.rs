@@ -238,7 +238,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "watch.window-commits",
         form: "NUMBER",
         default: "65536",
-        help: "Recent changes that slow watchers may still read from memory",
+        help: "Recent changes of each topic that slow readers may still read from memory",
         put: Put::Whole(|d, v| d.watch_window_commits = Some(v)),
     },
     Setting {

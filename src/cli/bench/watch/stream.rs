@@ -60,7 +60,7 @@ impl WatchStream {
         let why = match connection.open_stream(Method::Watch, create_requests(&shared.layout, number)).await {
             Ok((sending, mut body)) => {
                 let why = self.read(&mut body).await;
-                // Dropped earlier, it would close our side, and the server would end the stream.
+                // Dropped earlier, it would close our side, and a server may then end the stream (spec: etcd §2.1).
                 drop(sending);
                 why
             }
