@@ -48,6 +48,8 @@ pub struct NodeOptions {
     pub data_dir: PathBuf,
     /// The clocks of consensus.
     pub timing: Timing,
+    /// How long the answer to a forwarded write waits at most for this member to apply it.
+    pub catch_up_max: Duration,
     /// Entries between two snapshots, count.
     pub snapshot_every_entries: u64,
     /// Command bytes between two snapshots.
@@ -163,6 +165,7 @@ impl Node {
                 node_id: options.node_id,
                 initial_members: options.initial_members.clone(),
                 timing: options.timing,
+                catch_up_max: options.catch_up_max,
                 snapshot_every_entries: options.snapshot_every_entries,
                 snapshot_every_bytes: options.snapshot_every_bytes,
                 keep_entries: options.keep_entries,

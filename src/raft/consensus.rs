@@ -26,10 +26,6 @@ use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
 use crate::storage::StateStore;
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
-/// How long the answer to a forwarded write waits for this member to apply it. Far longer than that takes, and far shorter
-/// than a client waits.
-const CATCH_UP_MAX: Duration = Duration::from_millis(100);
-
 /// Why a proposed command has no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
@@ -104,6 +100,7 @@ pub(super) struct Inner {
     pub(super) incoming_dir: PathBuf,
     pub(super) snapshot_slot: tokio::sync::Mutex<()>,
     pub(super) leader_silence_max: Duration,
+    pub(super) catch_up_max: Duration,
     pub(super) contact: LeaderContact,
     pub(super) leader: AtomicU64,
     pub(super) term: AtomicU64,
@@ -168,6 +165,11 @@ impl Consensus {
     /// The cluster that this member belongs to.
     pub fn cluster_id(&self) -> ClusterId {
         self.inner.cluster
+    }
+
+    /// Lets go of entries that are kept only for members that do not answer.
+    pub(super) fn end_silent_sessions(&self) {
+        self.inner.peers.end_silent_sessions();
     }
 
     /// Whose store this member has.
@@ -294,7 +296,7 @@ impl Consensus {
         let Some(last) = results.iter().flatten().map(|applied| applied.index).max() else { return };
         let mut applied = self.inner.applied.clone();
         let reached = applied.wait_for(|applied| *applied >= last);
-        if tokio::time::timeout(CATCH_UP_MAX, reached).await.is_err() {
+        if tokio::time::timeout(self.inner.catch_up_max, reached).await.is_err() {
             tracing::debug!(index = %last, "answered a forwarded write before it was applied here");
         }
     }

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(gatherer.next().await.unwrap().commands.len(), 1);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_batch_waits_for_most_of_a_crowd_and_not_for_long() {
         let (queue, mut gatherer) = Queue::new();
         let spawn = |count| {

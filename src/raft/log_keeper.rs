@@ -2,40 +2,47 @@
 //!
 //! Every so often it makes a snapshot when enough was applied since the last one, and removes entries behind the newest
 //! snapshot that are more than is worth keeping for a follower that comes back. openraft itself never removes an entry
-//! that no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a restart needs.
+//! that no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a restart needs. Nor does
+//! it remove one that it may still send; who takes entries and answers nothing is sent no more of them after a while.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::consensus::Consensus;
+use super::consensus::{Consensus, LogPoints};
+use super::start::PURGE_BATCH;
 use crate::types::LogIndex;
 
 /// How often the bytes are looked at: following every apply would cost each write.
 const POLL: Duration = Duration::from_millis(500);
+/// Looks at a log that should be shorter and does not move, after which whoever holds it is looked for: ten seconds.
+const HELD_LOOKS: u32 = 20;
 
-/// How many bytes the log may hold.
+/// How much the log may hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ByteLimits {
+pub(super) struct Limits {
     /// Command bytes applied since the last snapshot after which the next is made.
-    pub(super) snapshot_every: u64,
+    pub(super) snapshot_every_bytes: u64,
     /// Command bytes kept behind what is applied.
-    pub(super) keep: u64,
+    pub(super) keep_bytes: u64,
+    /// Entries kept behind a snapshot; openraft removes the others.
+    pub(super) keep_entries: u64,
 }
 
 /// Where the log was at some time: index, and command bytes applied until then.
 type Sample = (LogIndex, u64);
 
 /// Runs as long as consensus does. `applied_bytes` only grows.
-pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: ByteLimits) {
+pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: Limits) {
     let mut at_snapshot = 0;
     let mut samples = VecDeque::new();
+    let mut held = HeldLog::default();
     while !consensus.has_ended() {
         tokio::time::sleep(POLL).await;
         let points = consensus.log_points();
         let total = applied_bytes.load(Ordering::Relaxed);
-        if total - at_snapshot >= limits.snapshot_every {
+        if total - at_snapshot >= limits.snapshot_every_bytes {
             at_snapshot = total;
             if consensus.raft().trigger().snapshot().await.is_err() {
                 return;
@@ -44,10 +51,14 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         if samples.back().is_none_or(|(index, _)| *index < points.applied) {
             samples.push_back((points.applied, total));
         }
-        let Some(upto) = surplus(&mut samples, total, limits.keep) else { continue };
-        let upto = upto.min(points.snapshot);
-        if upto > points.purged && consensus.raft().trigger().purge_log(upto.get()).await.is_err() {
+        let by_bytes =
+            surplus(&mut samples, total, limits.keep_bytes).map_or(LogIndex::ZERO, |upto| upto.min(points.snapshot));
+        if by_bytes > points.purged && consensus.raft().trigger().purge_log(by_bytes.get()).await.is_err() {
             return;
+        }
+        let by_entries = LogIndex(points.snapshot.get().saturating_sub(limits.keep_entries + PURGE_BATCH));
+        if held.look(&points, by_bytes.max(by_entries)) {
+            consensus.end_silent_sessions();
         }
     }
 }
@@ -57,6 +68,25 @@ fn surplus(samples: &mut VecDeque<Sample>, total: u64, keep: u64) -> Option<LogI
     let old = samples.partition_point(|(_, bytes)| total - bytes >= keep);
     samples.drain(..old.saturating_sub(1));
     (old > 0).then(|| samples[0].0)
+}
+
+/// Notices that entries stay in the log although nobody here wants them.
+#[derive(Debug, Default)]
+struct HeldLog {
+    purged: LogIndex,
+    looks: u32,
+}
+
+impl HeldLog {
+    /// Whether the log has not moved for as long as it should have been purged up to `wanted`; says so every so often.
+    fn look(&mut self, points: &LogPoints, wanted: LogIndex) -> bool {
+        if points.purged >= wanted || points.purged != self.purged {
+            *self = Self { purged: points.purged, looks: 0 };
+            return false;
+        }
+        self.looks += 1;
+        self.looks.is_multiple_of(HELD_LOOKS)
+    }
 }
 
 #[cfg(test)]
@@ -74,5 +104,25 @@ mod tests {
         assert_eq!(samples.len(), 2, "older samples are of no use any more");
         assert_eq!(surplus(&mut samples, 400, 100), Some(LogIndex(30)));
         assert_eq!(surplus(&mut samples, 400, 0), Some(LogIndex(40)));
+    }
+
+    #[test]
+    fn a_log_is_held_that_does_not_move_although_it_should() {
+        let mut held = HeldLog::default();
+        let mut look = |purged, wanted| {
+            held.look(&LogPoints { purged: LogIndex(purged), ..LogPoints::default() }, LogIndex(wanted))
+        };
+        for round in 0..3 {
+            let found: Vec<bool> = (0..HELD_LOOKS).map(|_| look(10, 50)).collect();
+            // The first look of all only learns where the log is.
+            let told = found.iter().filter(|told| **told).count();
+            assert_eq!(told, usize::from(round > 0), "{found:?}");
+        }
+        for step in 0..=2 * u64::from(HELD_LOOKS) {
+            assert!(!look(11 + step, 1000), "it moves");
+        }
+        for _ in 0..=2 * HELD_LOOKS {
+            assert!(!look(100, 100), "it is as short as it should be");
+        }
     }
 }

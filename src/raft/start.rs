@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::consensus::{Consensus, Inner, LeaderContact, feed};
 use super::form::Standing;
 use super::gather::Queue;
-use super::log_keeper::{self, ByteLimits};
+use super::log_keeper::{self, Limits};
 use super::log_store::LogStore;
 use super::network::{Lineage, PeerService, Peers, stranger};
 use super::propose_lane::ProposeLanes;
@@ -25,6 +25,9 @@ use crate::storage::{StateStore, StorageError};
 use crate::stream::Publisher;
 use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
 use crate::types::{ClusterId, LogIndex, NodeId};
+
+/// Fewer entries than these are never removed from the log at once, count.
+pub(super) const PURGE_BATCH: u64 = 1024;
 
 /// The clocks of consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub struct ConsensusOptions {
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// The clocks.
     pub timing: Timing,
+    /// How long the answer to a forwarded write waits at most for this member to apply it.
+    pub catch_up_max: Duration,
     /// Entries applied since the last snapshot after which the next is made, count.
     pub snapshot_every_entries: u64,
     /// Command bytes applied since the last snapshot after which the next is made.
@@ -130,6 +135,7 @@ pub async fn start(
         incoming_dir: options.incoming_dir.clone(),
         snapshot_slot: tokio::sync::Mutex::new(()),
         leader_silence_max: options.timing.election_max * 2,
+        catch_up_max: options.catch_up_max,
         contact: LeaderContact::new(),
         leader: AtomicU64::new(0),
         term: AtomicU64::new(0),
@@ -150,7 +156,11 @@ pub async fn start(
     }));
     tokio::spawn(consensus.clone().follow_leadership());
     tokio::spawn(consensus.clone().watch_for_removal());
-    let limits = ByteLimits { snapshot_every: options.snapshot_every_bytes, keep: options.keep_bytes };
+    let limits = Limits {
+        snapshot_every_bytes: options.snapshot_every_bytes,
+        keep_bytes: options.keep_bytes,
+        keep_entries: options.keep_entries,
+    };
     tokio::spawn(log_keeper::run(consensus.clone(), applied_bytes, limits));
     tokio::spawn(stuck::nudge(consensus.clone(), options.timing.heartbeat));
     Ok(consensus)
@@ -179,7 +189,7 @@ pub(crate) fn config(options: &ConsensusOptions) -> openraft::Config {
         api_batch_capacity: 4096,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_every_entries),
         max_in_snapshot_log_to_keep: options.keep_entries,
-        purge_batch_size: 1024,
+        purge_batch_size: PURGE_BATCH,
         replication_lag_threshold: options.keep_entries.max(options.snapshot_every_entries),
         install_snapshot_timeout: 30_000,
         enable_pre_vote: Some(true),

@@ -36,6 +36,9 @@ use crate::types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the answer to a forwarded write waits for this member to apply it. Far longer than that takes, and far shorter
+/// than a client waits.
+const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 /// Command bytes between two snapshots, however few entries they are.
 const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
 /// Command bytes kept in the log behind a snapshot, however few entries they are.
@@ -180,6 +183,7 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
             election_min: config.raft.election_min,
             election_max: config.raft.election_max,
         },
+        catch_up_max: CATCH_UP_MAX,
         snapshot_every_entries: config.raft.snapshot_every,
         snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
         keep_entries: config.raft.log_keep,

@@ -19,11 +19,11 @@ use headwater::storage::stamp::Owner;
 use headwater::stream::FeedOptions;
 use headwater::types::{ClusterId, NodeId};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tonic::transport::Channel;
 
 /// Longer than anything here may take on a loaded machine; only a defect runs into it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a test may set.
 #[derive(Clone, Copy)]
@@ -44,6 +44,10 @@ pub struct Settings {
     pub datacenter: &'static str,
     /// The clocks of consensus.
     pub timing: Timing,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// How long a stream that requires a leader does without one.
+    pub leader_loss_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -61,12 +65,49 @@ impl Default for Settings {
                 election_min: Duration::from_millis(500),
                 election_max: Duration::from_millis(1000),
             },
+            request_timeout: Duration::from_secs(30),
+            leader_loss_timeout: Duration::from_secs(20),
         }
+    }
+}
+
+impl Settings {
+    /// For tests that wait for no election: a machine that stalls for seconds causes none.
+    pub fn calm() -> Self {
+        let timing = Timing {
+            heartbeat: Duration::from_millis(100),
+            election_min: Duration::from_secs(5),
+            election_max: Duration::from_secs(7),
+        };
+        Self { timing, ..Self::default() }
     }
 }
 
 /// Where clients and peers of one member connect.
 type Listeners = (TcpListener, TcpListener);
+
+/// Sockets with the addresses of one member, for clients and peers. Nobody listens on them: they keep others from taking
+/// the ports while the member does not run.
+struct Kept {
+    client: TcpSocket,
+    peer: TcpSocket,
+}
+
+impl Kept {
+    async fn bind(client: SocketAddr, peer: SocketAddr) -> Self {
+        Self { client: keep(client).await, peer: keep(peer).await }
+    }
+
+    /// On any free ports.
+    async fn any() -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::bind(any, any).await
+    }
+
+    fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.client.local_addr().unwrap(), self.peer.local_addr().unwrap())
+    }
+}
 
 /// Where the members' data is.
 enum Root {
@@ -77,11 +118,12 @@ enum Root {
 
 /// A cluster; members are numbered from 0.
 pub struct Cluster {
-    settings: Settings,
+    /// Of members that are started from now on.
+    pub settings: Settings,
     lease_clock: LeaseClock,
     cluster_id: ClusterId,
     root: Root,
-    addresses: Vec<(SocketAddr, SocketAddr)>,
+    kept: Vec<Kept>,
     /// The members that joined later, by number, with whether they are learners.
     joined: BTreeMap<usize, bool>,
     /// Client addresses of other clusters, by datacenter: known to members that are started from now on.
@@ -103,17 +145,33 @@ pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-async fn bind(address: SocketAddr) -> TcpListener {
+/// What `try_bind` gives, as soon as the address is free.
+async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> std::io::Result<T>) -> T {
     let give_up = Instant::now() + PATIENCE;
     loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => return listener,
+        match try_bind().await {
+            Ok(bound) => return bound,
             Err(error) => {
                 assert!(Instant::now() < give_up, "{address}: {error}");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
     }
+}
+
+async fn bind(address: SocketAddr) -> TcpListener {
+    once_free(address, async || TcpListener::bind(address).await).await
+}
+
+async fn keep(address: SocketAddr) -> TcpSocket {
+    once_free(address, async || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // As listeners do: then one of them may have the address, too.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    })
+    .await
 }
 
 impl Cluster {
@@ -165,24 +223,17 @@ impl Cluster {
             .try_init()
             .is_err();
         let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
+        let mut kept = Vec::new();
         for (client, peer) in wanted {
-            let (client, peer) = (bind(client).await, bind(peer).await);
-            addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
-            listeners.push((client, peer));
+            let sockets = Kept::bind(client, peer).await;
+            let (client, peer) = sockets.addresses();
+            listeners.push((bind(client).await, bind(peer).await));
+            kept.push(sockets);
         }
         let cluster_id = ClusterId(7);
         let (joined, remote_datacenters) = Default::default();
-        let cluster = Self {
-            settings,
-            lease_clock,
-            cluster_id,
-            root,
-            addresses,
-            joined,
-            remote_datacenters,
-            instances: Vec::new(),
-        };
+        let cluster =
+            Self { settings, lease_clock, cluster_id, root, kept, joined, remote_datacenters, instances: Vec::new() };
         (cluster, listeners)
     }
 
@@ -246,7 +297,7 @@ impl Cluster {
     }
 
     fn info(&self, index: usize) -> MemberInfo {
-        let (client, peer) = self.addresses[index];
+        let (client, peer) = self.kept[index].addresses();
         MemberInfo {
             name: format!("node{}", index + 1),
             peer_url: format!("http://{peer}"),
@@ -275,6 +326,7 @@ impl Cluster {
             initial_members,
             data_dir: self.data_dir(index),
             timing: self.settings.timing,
+            catch_up_max: PATIENCE,
             snapshot_every_entries: self.settings.snapshot_every,
             snapshot_every_bytes: 64 << 20,
             keep_entries: self.settings.keep,
@@ -291,9 +343,9 @@ impl Cluster {
         let starting = Instance::start(InstanceOptions {
             node,
             api: ApiOptions {
+                request_timeout: self.settings.request_timeout,
                 watch_progress_interval: Duration::from_millis(100),
-                leader_loss_timeout: Duration::from_secs(1),
-                ..ApiOptions::default()
+                leader_loss_timeout: self.settings.leader_loss_timeout,
             },
             client_listener,
             peer_listener,
@@ -304,8 +356,7 @@ impl Cluster {
 
     /// Reserves the addresses of a node that has never run; returns its number.
     pub async fn new_node(&mut self, learner: bool) -> usize {
-        let (client, peer) = (bind("127.0.0.1:0".parse().unwrap()).await, bind("127.0.0.1:0".parse().unwrap()).await);
-        self.addresses.push((client.local_addr().unwrap(), peer.local_addr().unwrap()));
+        self.kept.push(Kept::any().await);
         self.instances.push(None);
         let index = self.instances.len() - 1;
         self.joined.insert(index, learner);
@@ -327,7 +378,7 @@ impl Cluster {
 
     /// `http://host:port` of a member's peer port.
     pub fn peer_url(&self, index: usize) -> String {
-        format!("http://{}", self.addresses[index].1)
+        format!("http://{}", self.kept[index].addresses().1)
     }
 
     /// An etcd client of one member, for changes of the membership.
@@ -368,14 +419,14 @@ impl Cluster {
 
     /// An etcd client of one member.
     pub fn kv(&self, index: usize) -> KvClient<Channel> {
-        let url = format!("http://{}", self.addresses[index].0);
+        let url = format!("http://{}", self.kept[index].addresses().0);
         let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().timeout(PATIENCE);
         KvClient::new(endpoint.connect_lazy()).max_decoding_message_size(usize::MAX)
     }
 
     /// `http://host:port` of a member's client port.
     pub fn client_url(&self, index: usize) -> String {
-        format!("http://{}", self.addresses[index].0)
+        format!("http://{}", self.kept[index].addresses().0)
     }
 
     /// The member that leads, once all running members agree on one that runs.
@@ -428,7 +479,7 @@ impl Cluster {
 
     /// Starts a member that was ended.
     pub async fn restart(&mut self, index: usize) {
-        let (client, peer) = self.addresses[index];
+        let (client, peer) = self.kept[index].addresses();
         let (client, peer) = (bind(client).await, bind(peer).await);
         let instance = self.instance(index, client, peer).await;
         self.instances[index] = Some(instance);
@@ -436,18 +487,23 @@ impl Cluster {
 
     /// As `restart`, for a member that may not start.
     pub async fn try_start(&mut self, index: usize) -> anyhow::Result<()> {
-        let (client, peer) = self.addresses[index];
+        let (client, peer) = self.kept[index].addresses();
         let (client, peer) = (bind(client).await, bind(peer).await);
         let instance = self.try_instance(index, client, peer).await?;
         self.instances[index] = Some(instance);
         Ok(())
     }
 
+    /// Listens where the peers of an ended member look for it.
+    pub async fn listen_as_peer(&self, index: usize) -> TcpListener {
+        assert!(self.instances[index].is_none(), "the member must be ended first");
+        bind(self.kept[index].addresses().1).await
+    }
+
     /// An ended member moves to other addresses.
     pub async fn give_new_addresses(&mut self, index: usize) {
         assert!(self.instances[index].is_none(), "the member must be ended first");
-        let (client, peer) = (bind("127.0.0.1:0".parse().unwrap()).await, bind("127.0.0.1:0".parse().unwrap()).await);
-        self.addresses[index] = (client.local_addr().unwrap(), peer.local_addr().unwrap());
+        self.kept[index] = Kept::any().await;
     }
 
     /// Removes everything that an ended member kept.

@@ -78,6 +78,7 @@ pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
         node_id: NodeId(id),
         initial_members: BTreeMap::new(),
         timing: Timing { heartbeat: ms(50), election_min: ms(150), election_max: ms(300) },
+        catch_up_max: ms(100),
         snapshot_every_entries: SNAPSHOT_ENTRIES,
         snapshot_every_bytes: u64::MAX,
         keep_entries: KEPT_ENTRIES,

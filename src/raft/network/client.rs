@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use openraft::base::BoxFuture;
@@ -17,6 +17,7 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -44,6 +45,8 @@ struct PeersInner {
     /// Where each member is reached by the latest membership, for connections that outlive a move.
     addresses: Mutex<BTreeMap<u64, Arc<str>>>,
     reachable: Reachability,
+    /// Marked as changed when entries are in the way that only a silent member still holds.
+    silence_ends: watch::Sender<()>,
 }
 
 impl Peers {
@@ -55,6 +58,7 @@ impl Peers {
             shared: Mutex::default(),
             addresses: Mutex::default(),
             reachable: Reachability::default(),
+            silence_ends: watch::Sender::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -65,6 +69,12 @@ impl Peers {
         if addresses.get(&member.get()).is_none_or(|known| **known != *info.peer_url) {
             addresses.insert(member.get(), info.peer_url.as_str().into());
         }
+    }
+
+    /// Ends the replication sessions in which nothing was answered for a while: openraft keeps every entry that a session may
+    /// still want to send, for a member whose disk hangs without end.
+    pub(crate) fn end_silent_sessions(&self) {
+        self.inner.silence_ends.send_replace(());
     }
 
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
@@ -208,7 +218,7 @@ impl PeerClient {
         let mut grpc = self.connected()?;
         // Dropping the answers ends the outgoing side as well: openraft opens the next session only when this one has let
         // go of the log, and a stuck connection must not hold it.
-        let (session, session_ended) = tokio::sync::oneshot::channel::<()>();
+        let (session, session_ended) = oneshot::channel::<()>();
         let requests = futures::stream::iter([first]).chain(input);
         let requests = requests.map(|request| {
             fail_point!(LeaderSend);
@@ -216,16 +226,14 @@ impl PeerClient {
         });
         let outgoing = requests.take_until(session_ended);
         let call = grpc.append_stream(self.route.request(outgoing));
-        // Opening the stream is bounded; the answers are not: a slow disk is no reason to send everything again, and a
-        // dead peer is noticed by the connection's keep-alive.
+        // Opening the stream is bounded; the answers are not, unless the log has to wait for them: a slow disk is no reason to
+        // send everything again, and a dead peer is noticed by the connection's keep-alive.
         let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
-        Ok(Box::pin(incoming.map(move |item| {
-            let _held = &session;
-            match item {
-                Ok(response) => convert::append_result_from_pb(response)
-                    .map_err(|error| RPCError::Network(NetworkError::new(&error))),
-                Err(status) => Err(rpc_error(&status)),
-            }
+        let silence_ends = self.peers.as_ref().map(|peers| peers.inner.silence_ends.subscribe());
+        let answers = Answers { incoming, silence_ends, last: Instant::now(), _session: session };
+        Ok(Box::pin(futures::stream::unfold(answers, |mut answers| async {
+            let answer = answers.next().await?;
+            Some((answer, answers))
         })))
     }
 
@@ -239,6 +247,47 @@ impl PeerClient {
         let message = self.route.request(convert::vote_request_to_pb(&request, pre_vote));
         let response = self.within(RPCTypes::Vote, option.hard_ttl(), grpc.vote(message)).await?;
         convert::vote_response_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
+    }
+}
+
+/// The answers of a replication session.
+struct Answers {
+    incoming: tonic::Streaming<pb::AppendResponse>,
+    /// From whom it hears that a session without answers is in the way.
+    silence_ends: Option<watch::Receiver<()>>,
+    /// When the last answer came.
+    last: Instant,
+    /// The outgoing side ends with it.
+    _session: oneshot::Sender<()>,
+}
+
+impl Answers {
+    async fn next(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>> {
+        loop {
+            let silence_ends = async {
+                match &mut self.silence_ends {
+                    Some(ends) => ends.changed().await.is_ok(),
+                    None => false,
+                }
+            };
+            tokio::select! {
+                biased;
+                item = self.incoming.next() => {
+                    self.last = Instant::now();
+                    return Some(match item? {
+                        Ok(response) => convert::append_result_from_pb(response)
+                            .map_err(|error| RPCError::Network(NetworkError::new(&error))),
+                        Err(status) => Err(rpc_error(&status)),
+                    });
+                }
+                true = silence_ends => {
+                    if self.last.elapsed() >= super::SILENCE_MAX {
+                        let why = format!("no answer for {:?}, and the log waits for it", self.last.elapsed());
+                        return Some(Err(RPCError::Network(NetworkError::from_string(why))));
+                    }
+                }
+            }
+        }
     }
 }
 
