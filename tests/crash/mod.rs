@@ -37,7 +37,7 @@ const ROUNDS: usize = 2;
 /// Children beside each other.
 const CHAINS: usize = 2;
 /// How long a child may take to come to its point on a loaded machine.
-const CHILD_MAX: Duration = Duration::from_secs(90);
+const CHILD_MAX: Duration = Duration::from_secs(240);
 
 /// What a child says begins with this, whatever the test harness writes around it.
 const SAYS: &str = "@ ";

@@ -82,12 +82,13 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
             written
         });
     }
-    let revision = async |member: usize| cluster.node(member).status().unwrap().revision.get();
-    wait_until("there is something to back up", async || revision(0).await > 300).await;
+    let follower = cluster.follower().await;
+    let revision = async || cluster.node(follower).status().unwrap().revision.get();
+    wait_until("there is something to back up", async || revision().await > 300).await;
     let dir = tempfile::tempdir().unwrap();
-    let file = save(&cluster, cluster.follower().await, &dir).await;
-    let at_backup = revision(0).await;
-    wait_until("writes went on", async || revision(0).await > at_backup + 100).await;
+    let file = save(&cluster, follower, &dir).await;
+    let at_backup = revision().await;
+    wait_until("writes went on", async || revision().await > at_backup + 100).await;
     stop.store(true, Ordering::Relaxed);
     let mut written = BTreeMap::new();
     for (revision, key, value) in writers.join_all().await.into_iter().flatten() {

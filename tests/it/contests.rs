@@ -339,7 +339,7 @@ async fn the_command_that_holds_a_lock_ends_when_somebody_removes_its_key() {
     let lock = ["lock", "l", "--ttl", "600", "--", "sh", "-c", "echo held; exec sleep 1000"];
     for arguments in [&lock[..], &["elect", "l", "me", "--ttl", "600"]] {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"));
-        command.args(["--endpoints", &endpoint]).args(arguments);
+        command.args(["--endpoints", &endpoint, "--timeout", "60s"]).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut holder = command.spawn().unwrap();
         let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();

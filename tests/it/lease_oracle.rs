@@ -27,11 +27,20 @@ struct Lease {
     changes: u64,
 }
 
+impl Lease {
+    /// From then on it is gone.
+    fn gone_ms(&self) -> u64 {
+        self.due_ms + self.changes * LATE_MAX_MS
+    }
+}
+
 struct Oracle {
     cluster: Cluster,
     clock: HandClock,
     now_ms: u64,
     leases: BTreeMap<i64, Lease>,
+    /// The highest term of a member that was counted.
+    term: u64,
 }
 
 fn key(id: i64) -> String {
@@ -44,7 +53,8 @@ impl Oracle {
         // Few entries behind a snapshot, so that who is away for long needs one.
         let settings = Settings { snapshot_every: 100, keep: 20, ..Settings::default() };
         let cluster = Cluster::start_with_clock(settings, lease_clock).await;
-        let mut oracle = Self { cluster, clock, now_ms: 0, leases: BTreeMap::new() };
+        let mut oracle = Self { cluster, clock, now_ms: 0, leases: BTreeMap::new(), term: 0 };
+        oracle.term = oracle.highest_term();
         for id in 1..=LEASES {
             let ttl = 8 + 2 * id;
             let mut client = oracle.client().await;
@@ -54,7 +64,14 @@ impl Oracle {
             let ttl_ms = ttl as u64 * 1000;
             oracle.leases.insert(id, Lease { ttl_ms, due_ms: ttl_ms, changes: 0 });
         }
+        // What is looked at is what each member has.
+        oracle.cluster.hashes().await;
         oracle
+    }
+
+    fn highest_term(&self) -> u64 {
+        let terms = self.cluster.running().map(|member| self.cluster.node(member).leadership().term.get());
+        terms.max().expect("a member runs")
     }
 
     async fn client(&self) -> LeaseClient<tonic::transport::Channel> {
@@ -75,10 +92,12 @@ impl Oracle {
         }
     }
 
-    /// Another member leads from here on, or the same one again.
-    async fn leader_has_changed(&mut self) {
-        self.cluster.wait_healthy().await;
-        self.leases.values_mut().for_each(|lease| lease.changes += 1);
+    /// Counts the changes of leader since the last call, whoever caused them.
+    fn count_changes(&mut self) {
+        // Whoever had it may be down.
+        let term = self.highest_term().max(self.term);
+        self.leases.values_mut().for_each(|lease| lease.changes += term - self.term);
+        self.term = term;
     }
 
     /// The keys that a member has now.
@@ -93,14 +112,17 @@ impl Oracle {
         for _ in 0..seconds * 1000 / STEP_MS {
             self.clock.advance(Duration::from_millis(STEP_MS));
             self.now_ms += STEP_MS;
+            self.count_changes();
             for member in self.cluster.running().collect::<Vec<_>>() {
                 let there = self.keys(member).await;
                 for (id, lease) in &self.leases {
                     let is_there = there.contains(&key(*id));
                     if lease.due_ms > self.now_ms {
                         assert!(is_there, "lease {id} ended early, says member {member}");
-                    } else if is_there && lease.due_ms + lease.changes * LATE_MAX_MS <= self.now_ms {
-                        let gone = async || !self.keys(member).await.contains(&key(*id));
+                    } else if is_there && lease.gone_ms() <= self.now_ms {
+                        // A leader that is new since the count gives it more time.
+                        let gone =
+                            async || !self.keys(member).await.contains(&key(*id)) || self.highest_term() > self.term;
                         wait_until(&format!("lease {id} is gone at member {member}"), gone).await;
                     }
                 }
@@ -122,7 +144,7 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     // The leader dies, and comes back.
     let leader = oracle.cluster.leader().await;
     oracle.cluster.crash(leader).await;
-    oracle.leader_has_changed().await;
+    oracle.cluster.wait_healthy().await;
     oracle.pass(10).await;
     oracle.cluster.restart(leader).await;
     oracle.cluster.wait_healthy().await;
@@ -133,7 +155,7 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     // The leader hands over.
     let leader = oracle.cluster.leader().await;
     oracle.cluster.stop(leader).await;
-    oracle.leader_has_changed().await;
+    oracle.cluster.wait_healthy().await;
     oracle.pass(10).await;
     oracle.cluster.restart(leader).await;
     oracle.cluster.wait_healthy().await;
@@ -151,7 +173,7 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     oracle.cluster.hashes().await;
     let third = (0..3).find(|member| *member != follower && *member != leader).unwrap();
     oracle.cluster.crash(leader).await;
-    oracle.leader_has_changed().await;
+    oracle.cluster.wait_healthy().await;
     oracle.pass(6).await;
     oracle.cluster.restart(leader).await;
 
@@ -163,8 +185,11 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     for member in [leader, follower, third] {
         oracle.cluster.restart(member).await;
     }
-    oracle.leader_has_changed().await;
+    oracle.cluster.wait_healthy().await;
     oracle.pass(90).await;
+    while oracle.leases.values().any(|lease| lease.gone_ms() > oracle.now_ms) {
+        oracle.pass(5).await;
+    }
 
     // Each was removed once, in a revision of its own, and every member tells the same.
     let all = pb::RangeRequest { range_end: "oracle0".into(), count_only: true, ..get("oracle/") };

@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, within};
 async fn headwater(cluster: &Cluster, member: usize, args: &str) -> Output {
     let running = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"))
         .args(args.split(' '))
-        .args(["--endpoints", &cluster.client_url(member)])
+        .args(["--endpoints", &cluster.client_url(member), "--timeout", "60s"])
         .output();
     within("the command ends", running).await.unwrap()
 }

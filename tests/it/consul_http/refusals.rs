@@ -1,10 +1,12 @@
 //! Every 400, 404 and 405 of spec consul §8, and that what is refused changes nothing.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::json;
 
 use super::{ask, get};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_with_its_reason() {
@@ -120,7 +122,8 @@ async fn what_makes_no_sense_is_refused_with_its_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_leader_reads_are_refused_and_stale_ones_are_not() {
-    let mut cluster = Cluster::three().await;
+    let settings = Settings { request_timeout: Duration::from_secs(7), ..Settings::default() };
+    let mut cluster = Cluster::start(settings).await;
     super::register(&cluster, 0, "n", "web", "passing").await;
     for member in [1, 2] {
         super::get(&cluster, member, "/v1/catalog/nodes").await;

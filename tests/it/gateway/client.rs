@@ -17,6 +17,9 @@ use tonic::body::Body;
 
 use crate::cluster::within;
 
+/// Deadlines for a stream that must begin before it ends: to be tried one after the other until it does.
+pub const TIMEOUTS: [&str; 4] = ["500m", "2S", "8S", "30S"];
+
 /// One connection. Dropped, it is cut, whatever is under way.
 pub struct Connection {
     sender: Sender,

@@ -116,7 +116,7 @@ async fn a_watch_prints_the_list_and_then_what_happens_on_any_member() {
     let others: Vec<_> = (0..3).filter(|member| *member != first).collect();
     let endpoints: Vec<_> = [&[first], others.as_slice()].concat().iter().map(|it| cluster.client_url(*it)).collect();
     let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"))
-        .args(["resource", "watch", "Concept", "-o", "json", "--endpoints", &endpoints.join(",")])
+        .args(["resource", "watch", "Concept", "-o", "json", "--endpoints", &endpoints.join(","), "--timeout", "60s"])
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)
         .spawn()

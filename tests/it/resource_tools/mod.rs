@@ -24,7 +24,7 @@ async fn headwater(cluster: &Cluster, members: &[usize], args: &[&str], input: &
     let mut child = Command::new(env!("CARGO_BIN_EXE_headwater"))
         .arg("resource")
         .args(args)
-        .args(["--endpoints", &endpoints.join(",")])
+        .args(["--endpoints", &endpoints.join(","), "--timeout", "60s"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

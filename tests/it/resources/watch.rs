@@ -1,6 +1,7 @@
 //! Watches (spec: consul §5.13): lists, changes in order, resuming, crowds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use headwater::pb::pbresource as pb;
 use rand::rngs::StdRng;
@@ -94,7 +95,8 @@ async fn a_list_that_is_shared_is_still_the_newest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_goes_on_where_another_ended() {
-    let mut cluster = Cluster::three().await;
+    let settings = Settings { request_timeout: Duration::from_secs(7), ..Settings::default() };
+    let mut cluster = Cluster::start(settings).await;
     let leader = cluster.leader().await;
     let follower = cluster.follower().await;
     let client = Client::of(&cluster, leader);

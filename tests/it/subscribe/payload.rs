@@ -428,10 +428,11 @@ async fn every_member_arrives_in_its_own_place() {
     let found = stream.event().await.unwrap();
     assert_eq!(found, event(found.index, CatalogOp::Register, sent_whole(created, modified)));
     assert_eq!(stream.next().await, Told::End(found.index));
-    // Live, and in what is read by others as well: the mesh.
+    // In what is read by others as well: the mesh.
     let mut mesh = Subscriber::open(&cluster, 0, named(Topic::ServiceHealthConnect, "destination-name")).await.unwrap();
     assert_eq!(mesh.event().await.unwrap().payload, found.payload);
     assert!(matches!(mesh.next().await, Told::End(_)));
+    // And live.
     let native = Service {
         id: text("native-id"),
         name: text("native-name"),

@@ -111,23 +111,29 @@ impl Stream {
         events
     }
 
-    /// Everything that comes before the answer to a progress request, and that answer's revision. Asks again while the
-    /// server has nothing to say because a watcher is catching up.
+    /// Everything that comes until progress requests are answered, and the last answer's revision. Asks again if nothing
+    /// comes, and leaves no answer behind for whoever reads next.
     pub async fn until_progress(&mut self) -> (Vec<pb::WatchResponse>, i64) {
-        let mut before = Vec::new();
-        loop {
+        let (mut before, mut asked, mut answered, mut revision) = (Vec::new(), 0, 0, 0);
+        while answered == 0 {
             self.ask_progress().await;
-            while let Ok(response) = tokio::time::timeout(ASK_AGAIN, self.next()).await {
+            asked += 1;
+            // Until every request is answered, or silence tells that those without an answer were given up.
+            while answered < asked
+                && let Ok(response) = tokio::time::timeout(ASK_AGAIN, self.next()).await
+            {
                 if response.watch_id == -1 && response.events.is_empty() && !response.created {
-                    return (before, response.header.unwrap().revision);
+                    (answered, revision) = (answered + 1, response.header.unwrap().revision);
+                } else {
+                    before.push(response);
                 }
-                before.push(response);
             }
         }
+        (before, revision)
     }
 }
 
-/// The server says nothing while a watcher is catching up.
+/// The server gives a request up, and says nothing, while a watcher is catching up.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// `+key=value@revision` or `-key@revision`, and `<value` if there was one before.

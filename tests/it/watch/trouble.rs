@@ -42,7 +42,8 @@ async fn a_member_that_stops_ends_its_streams() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_requires_a_leader_ends_without_one() {
-    let mut cluster = Cluster::three().await;
+    let settings = Settings { leader_loss_timeout: Duration::from_secs(1), ..Settings::default() };
+    let mut cluster = Cluster::start(settings).await;
     let survivor = cluster.follower().await;
     let url = cluster.client_url(survivor);
     let mut requires = Stream::open_with(&url, true).await.unwrap();
