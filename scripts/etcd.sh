@@ -73,7 +73,7 @@ etcd_up() {
 }
 
 etcd_healthy() {
-    "$(binary)" get health --endpoints "127.0.0.1:${CLIENT_PORTS[$1]}" --timeout 1s >/dev/null 2>&1
+    "$(binary)" get health --endpoints "127.0.0.1:${CLIENT_PORTS[$1]}" --timeout 5s >/dev/null 2>&1
 }
 
 etcd_down() {

@@ -151,16 +151,38 @@ endpoints() {
 
 # How each node stands, as "endpoint id name version role …" lines; nodes that do not answer have no role.
 standing() {
-    "$(binary)" status --endpoints "$(endpoints)" --timeout 1s 2>/dev/null || true
+    "$(binary)" status --endpoints "$(endpoints)" --timeout 5s 2>/dev/null || true
+}
+
+# The endpoint of the node that leads, once one does; nothing if none does for a minute.
+leader_endpoint() {
+    once_known leader_now
+}
+
+# The endpoint of a node that follows, once one does, not the one given if there is a choice; nothing if none does for a minute.
+follower_endpoint() {
+    once_known follower_now "${1:-}"
+}
+
+# Prints what `command` prints once that is something: once_known command …
+once_known() {
+    local deadline=$((SECONDS + 60)) known
+    until known=$("$@") && [[ -n $known ]]; do
+        if ((SECONDS >= deadline)); then
+            return
+        fi
+        sleep 0.1
+    done
+    printf '%s\n' "$known"
 }
 
 # The endpoint of the node that leads; nothing if none does.
-leader_endpoint() {
+leader_now() {
     standing | awk -F', ' '$5 == "leader" { print $1; exit }'
 }
 
-# The endpoint of a node that follows, not the one given if there is a choice.
-follower_endpoint() {
+# The endpoint of a node that follows, likewise.
+follower_now() {
     standing | awk -F', ' -v avoid="${1:-}" '$5 == "follower" { if ($1 != avoid) { print $1; found = 1; exit } last = $1 }
         END { if (!found && last != "") print last }'
 }

@@ -115,7 +115,7 @@ start_watchers() {
         : >"$(watcher_file "$node" err)"
         rm -f -- "$(watcher_file "$node" in)"
         mkfifo -- "$(watcher_file "$node" in)"
-        "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "$@" <"$(watcher_file "$node" in)" \
+        "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "${PATIENT[@]}" "$@" <"$(watcher_file "$node" in)" \
             >"$(watcher_file "$node" out)" 2>"$(watcher_file "$node" err)" &
         WATCHER_PIDS[$node]=$!
     done

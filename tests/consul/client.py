@@ -161,9 +161,9 @@ def agent(members):
 def ttl_runs_out(members):
     """A TTL check that is not refreshed turns critical by itself; one that is refreshed does not."""
     first, last = members[0], members[-1]
-    first.agent.service.register("py-quick", check=consul.Check.ttl("2s"))
+    first.agent.service.register("py-quick", check=consul.Check.ttl("8s"))
     first.agent.check.ttl_pass("service:py-quick")
-    until = time.monotonic() + 4
+    until = time.monotonic() + 12
     while time.monotonic() < until:
         first.agent.check.ttl_pass("service:py-quick")
         _, found = last.health.service("py-quick")

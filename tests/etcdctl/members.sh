@@ -6,12 +6,12 @@ everywhere=$(endpoints)
 
 # The id of the member that was announced and has not started.
 announced() {
-    "$ETCDCTL" --endpoints "$everywhere" member list | awk -F', ' '$2 == "unstarted" { print $1 }'
+    "$ETCDCTL" --endpoints "$everywhere" "${PATIENT[@]}" member list | awk -F', ' '$2 == "unstarted" { print $1 }'
 }
 
 # The id of a member that does not lead.
 follower() {
-    "$ETCDCTL" --endpoints "$everywhere" endpoint status | awk -F', ' '$5 == "false" { print $2; exit }'
+    "$ETCDCTL" --endpoints "$everywhere" "${PATIENT[@]}" endpoint status | awk -F', ' '$5 == "false" { print $2; exit }'
 }
 
 # etcd takes no member before all have been connected for five seconds.

@@ -27,8 +27,8 @@ announce make-mirror HOST:PORT --prefix from/ --dest-prefix to/
 e put from/1 one
 e put from/2 two
 e put other 3
-"$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" make-mirror "127.0.0.1:${CLIENT_PORTS[2]}" --prefix from/ \
-    --dest-prefix to/ >"$HEADWATER_RUN_DIR/mirror.out" 2>&1 &
+"$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[1]}" "${PATIENT[@]}" make-mirror "127.0.0.1:${CLIENT_PORTS[2]}" \
+    --prefix from/ --dest-prefix to/ >"$HEADWATER_RUN_DIR/mirror.out" 2>&1 &
 mirror=$!
 mirrored() {
     [[ $("$ETCDCTL" --endpoints "127.0.0.1:${CLIENT_PORTS[3]}" get to/ --prefix) == "$1" ]]

@@ -28,4 +28,4 @@ post /v3/watch '' --request GET
 post /v3/watch/x '{}'
 
 # Until a time
-post /v3/watch '{"create_request":{"key":"Zm9v"}}' --header 'Grpc-Timeout: 300m'
+post /v3/watch '{"create_request":{"key":"Zm9v"}}' --header 'Grpc-Timeout: 5S'
