@@ -1,5 +1,5 @@
-//! The last requests of a run: on a cluster that is whole, every key takes one more write and is read once more
-//! (spec: reliability §1.12).
+//! The last requests of a run: on a cluster that is whole, the newest keys take one more write each and are read
+//! once more (spec: reliability §1.12).
 //!
 //! They are part of the history like all others: whether what they read is right is for the checkers to say.
 
@@ -8,13 +8,18 @@ use std::collections::HashSet;
 use futures::StreamExt;
 
 use crate::check::Finding;
+use crate::fault::{ELSEWHERE, LOAD};
 use crate::history::{Freshness, Outcome, Record, Request, Step};
+use crate::patience::{ATTEMPT_PAUSE, ATTEMPTS};
+use crate::work::probe::PROBE;
 use crate::work::{Client, Lab};
 
-/// Workloads with keys of their own. What leases and locks keep is left alone: their keys come and go by themselves.
-const WORKLOADS: &[&str] = &["register", "follower", "watch", "probe", "append", "load", "elsewhere", "set"];
+/// Workloads whose keys are asked for. What leases and locks keep is left alone: their keys come and go by themselves.
+const ASKED: &[&str] = &["register", "follower", "watch", PROBE, "append", LOAD, ELSEWHERE, "set"];
 /// The newest keys that are asked for.
 const KEYS_MAX: usize = 500;
+/// Findings after which nothing more is asked: a cluster that hangs takes its time over each.
+const FAILED_MAX: usize = 20;
 /// Keys that are asked for at once.
 const AT_ONCE: usize = 8;
 
@@ -39,6 +44,9 @@ pub(crate) async fn finish(lab: &Lab) -> Finished {
             finished.revision = finished.revision.max(outcome.answer().map_or(0, |answer| answer.revision));
             finished.failed.extend(failure(&what, &outcome));
         }
+        if finished.failed.len() >= FAILED_MAX {
+            break;
+        }
     }
     finished
 }
@@ -57,12 +65,15 @@ async fn write_and_read(lab: &Lab, number: usize, key: String) -> [(String, Outc
     ]
 }
 
-/// Asks once more if there is no answer, with another value: on a busy machine a leader may come too late with its heartbeats.
+/// Asks again if there is no answer, each time with another value.
 async fn ask(client: &mut Client, node: usize, request: impl Fn(String) -> Request) -> Outcome {
-    let value = client.value();
-    let outcome = client.send_to(node, request(value)).await;
-    if outcome.answer().is_some() {
-        return outcome;
+    for _ in 1..ATTEMPTS {
+        let value = client.value();
+        let outcome = client.send_to(node, request(value)).await;
+        if outcome.answer().is_some() {
+            return outcome;
+        }
+        tokio::time::sleep(ATTEMPT_PAUSE).await;
     }
     let value = client.value();
     client.send_to(node, request(value)).await
@@ -81,7 +92,7 @@ fn failure(what: &str, outcome: &Outcome) -> Option<Finding> {
 /// The keys that were asked for, the last one first.
 fn keys(records: &[Record]) -> Vec<String> {
     let mut seen = HashSet::new();
-    let asked = records.iter().rev().filter(|record| WORKLOADS.contains(&record.workload.as_str()));
+    let asked = records.iter().rev().filter(|record| ASKED.contains(&record.workload.as_str()));
     let keys = asked.flat_map(|record| keys_of(&record.request)).filter(|key| seen.insert(*key));
     keys.take(KEYS_MAX).map(str::to_owned).collect()
 }

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use headwater::pb::etcdserverpb::{HashKvRequest, HashRequest};
 
 use crate::client::{INDEX, with_deadline};
-use crate::patience::{Patience, within};
+use crate::patience::{Patience, insist, within};
 use crate::rig::node::Node;
 use crate::rig::{PATIENCE, Rig};
 
@@ -22,16 +22,20 @@ pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     let mut hashes = Vec::new();
     for node in &rig.nodes {
         rig.wait_serving(node.number).await?;
-        let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
-        let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
-        let hash =
-            asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
-        hashes.push((hash.hash, hash.compact_revision));
+        hashes.push(insist(|| keys(node, revision)).await?);
     }
     if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
         bail!("hash and compaction point at revision {revision}: {hashes:?}");
     }
     Ok(())
+}
+
+/// Hash and compaction point of a node's keys.
+async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64)> {
+    let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
+    let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
+    let hash = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
+    Ok((hash.hash, hash.compact_revision))
 }
 
 /// Every member's hash of all that is replicated: leases, services and resources, too. A member tells it of what it has, so

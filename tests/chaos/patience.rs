@@ -13,6 +13,11 @@ const SLICE: Duration = Duration::from_millis(500);
 /// Two looks are at most so far apart while the program runs: an attempt and the pause after it.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
+/// How often a cluster that is whole is asked for the same before that counts as failed, and the pause in between. On a
+/// busy machine a leader may come too late with its heartbeats, or a connection take too long.
+pub(crate) const ATTEMPTS: usize = 5;
+pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
+
 /// A limit for something that is tried again and again.
 pub(crate) struct Patience {
     left: Duration,
@@ -53,6 +58,17 @@ pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> 
     }
 }
 
+/// What somebody answers in the end, asked up to [`ATTEMPTS`] times.
+pub(crate) async fn insist<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
+    for _ in 1..ATTEMPTS {
+        if let Ok(answer) = ask().await {
+            return Ok(answer);
+        }
+        sleep(ATTEMPT_PAUSE).await;
+    }
+    ask().await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +91,17 @@ mod tests {
     async fn what_takes_too_long_is_given_up() {
         assert_eq!(within(SECOND / 20, std::future::pending::<()>()).await, None);
         assert_eq!(within(SECOND / 20, async { 7 }).await, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_insists_is_answered_at_last() {
+        for (answers_at, answer) in [(1, Ok(1)), (ATTEMPTS, Ok(ATTEMPTS)), (ATTEMPTS + 1, Err(ATTEMPTS))] {
+            let mut asked = 0;
+            let told = insist(async || {
+                asked += 1;
+                if asked < answers_at { Err(asked) } else { Ok(asked) }
+            });
+            assert_eq!(told.await, answer);
+        }
     }
 }

@@ -158,7 +158,7 @@ impl Evidence<'_> {
         findings.scope(format!("{:.0} answered a second", self.rate))
     }
 
-    /// Nor does one in which a workload hardly did anything.
+    /// A run in which a workload hardly did anything proves nothing of what that workload is for.
     fn stats_check(&self, lock: &Findings, leases: &Findings) -> Findings {
         let Some(views) = &self.views else {
             return Findings::new("stats").scope("not judged: the cluster did not come back");
@@ -171,7 +171,7 @@ impl Evidence<'_> {
             shown: (self.shown_before, views.judged),
             first_fault: self.windows.first().map_or(self.ends, |window| window.begin),
             locked: lock.judged,
-            ran_out: leases.judged,
+            ran_out: (self.until > 0).then_some(leases.judged),
         })
     }
 

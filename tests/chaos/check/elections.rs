@@ -9,7 +9,7 @@ use super::{Finding, Findings};
 use crate::history::{Micros, Record};
 
 /// From this share of lost packets on a leader may be taken for dead.
-const PERCENT_MIN: u8 = 10;
+pub(crate) const PERCENT_MIN: u8 = 10;
 
 /// A time in which packets were lost everywhere.
 #[derive(Clone, Copy, Debug)]
@@ -26,26 +26,26 @@ pub(crate) struct Loss {
 pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
     let mut findings = Findings::new("elections");
     let stalls = stalls(records);
-    let few = losses.iter().filter(|loss| loss.percent < PERCENT_MIN);
-    let cannot_tell =
-        |loss: &&Loss| loss.before.is_none() || loss.after.is_none() || stalled(&stalls, loss.begin, loss.end) > 0;
-    let (unknown, judged): (Vec<&Loss>, Vec<&Loss>) = few.partition(cannot_tell);
-    for loss in &judged {
-        if let (Some(before), Some(after)) = (loss.before, loss.after)
-            && after > before
-        {
-            let Loss { percent, begin, end, .. } = loss;
-            let (begin, end) = (seconds(*begin), seconds(*end));
+    let (mut judged, mut unknown) = (0, 0);
+    for loss in losses.iter().filter(|loss| loss.percent < PERCENT_MIN) {
+        let Loss { percent, begin, end, before, after } = *loss;
+        let (Some(before), Some(after), 0) = (before, after, stalled(&stalls, begin, end)) else {
+            unknown += 1;
+            continue;
+        };
+        judged += 1;
+        if after > before {
+            let (begin, end) = (seconds(begin), seconds(end));
             let detail =
                 format!("{percent} % lost from {begin:.1} to {end:.1} s, the term went from {before} to {after}");
             findings.add(Finding::new("a leader was given up while few packets were lost", detail));
         }
     }
-    let note = match unknown.len() {
+    let note = match unknown {
         0 => String::new(),
         count => format!("; in {count} more the clients stood still, or no node told its term"),
     };
-    findings.scope(format!("{} times with less than {PERCENT_MIN} % lost{note}", judged.len()))
+    findings.scope(format!("{judged} times with less than {PERCENT_MIN} % lost{note}"))
 }
 
 #[cfg(test)]

@@ -12,8 +12,12 @@ use super::Scene;
 use crate::history::{Freshness, Outcome, Request};
 use crate::work::{Client, Lab};
 
+/// What requests are called that go to the other nodes meanwhile.
+pub(crate) const ELSEWHERE: &str = "elsewhere";
 /// Pause between two questions to a node that nothing happens to.
 const ASK_EVERY: Duration = Duration::from_millis(25);
+/// So many questions in a row without an answer count: fewer may be a machine that stands still for a moment.
+const MISSES_MAX: usize = 4;
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.any();
@@ -24,7 +28,7 @@ pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let (rig, over) = (scene.rig, scene.lab.stop.child_token());
-    let term = rig.terms().await.into_iter().max().flatten();
+    let term = rig.term().await;
     let mut asking = JoinSet::new();
     for other in (0..rig.nodes.len()).filter(|other| *other != node) {
         asking.spawn(first_failure(scene.lab.clone(), other, over.clone()));
@@ -34,29 +38,35 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let failures: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
     done?;
     // On a busy machine a leader may have come too late with its heartbeats, and then somebody else is asked.
-    let is_led_by_the_same = rig.terms().await.into_iter().max().flatten() == term;
+    let is_led_by_the_same = rig.term().await == term;
     match failures.first() {
         Some(failure) if is_led_by_the_same => bail!("while node {} was down, a follower: {failure}", node + 1),
         _ => Ok(()),
     }
 }
 
-/// Asks a node again and again, until something fails or it is over. What is under way then is part of the history.
+/// Asks a node again and again, until it fails too often in a row or it is over. What is under way then is part of the history.
 async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
     // Numbers that no other client without a workload has.
-    let mut client = Client::new(lab, "elsewhere", 500 + node as u64);
-    let mut round = 0_u64;
+    let mut client = Client::new(lab, ELSEWHERE, 500 + node as u64);
+    let (mut round, mut misses) = (0_u64, 0);
     while !over.is_cancelled() {
         round += 1;
-        let key = format!("elsewhere/{node}");
+        let key = format!("{ELSEWHERE}/{node}");
         let request = match round % 2 {
             0 => Request::Put { key, value: client.value(), lease: 0 },
             _ => Request::Read { key, prefix: false, freshness: Freshness::Linearizable },
         };
         match client.send_to(node, request).await {
-            Outcome::Ok(_) => tokio::time::sleep(ASK_EVERY).await,
-            Outcome::Failed(why) | Outcome::Unknown(why) => return Some(format!("node {} failed: {why}", node + 1)),
+            Outcome::Ok(_) => misses = 0,
+            Outcome::Failed(why) | Outcome::Unknown(why) => {
+                misses += 1;
+                if misses == MISSES_MAX {
+                    return Some(format!("node {} failed {misses} times in a row: {why}", node + 1));
+                }
+            }
         }
+        tokio::time::sleep(ASK_EVERY).await;
     }
     None
 }

@@ -14,6 +14,9 @@ mod several;
 mod storm;
 mod wipe;
 
+pub(crate) use self::kill::ELSEWHERE;
+pub(crate) use self::wipe::LOAD;
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;

@@ -6,7 +6,7 @@ use anyhow::bail;
 use rand::Rng;
 
 use super::Scene;
-use crate::check::elections::Loss;
+use crate::check::elections::{Loss, PERCENT_MIN};
 use crate::rig::Rig;
 
 /// How long lines stay cut, milliseconds.
@@ -15,8 +15,8 @@ const CUT_MS: std::ops::Range<u64> = 3000..8000;
 const BRIDGE_TERMS_MAX: u64 = 2;
 
 /// Packets that get lost, of a hundred: so few that no leader may be taken for dead, or more (spec: reliability §1.12, row 11).
-const LITTLE_PERCENT: std::ops::Range<u8> = 5..10;
-const MUCH_PERCENT: std::ops::Range<u8> = 10..30;
+const LITTLE_PERCENT: std::ops::Range<u8> = 5..PERCENT_MIN;
+const MUCH_PERCENT: std::ops::Range<u8> = PERCENT_MIN..30;
 
 /// What is broken, and from whom to whom nothing gets through.
 type Shape = (&'static str, Vec<(usize, usize)>);
@@ -34,12 +34,15 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 /// One node, often the leader, sees everybody; the two sides do not see each other. Nobody needs another leader then.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let shape = over_a_bridge(scene).await?;
-    let before = term(scene).await;
+    let before = scene.rig.term().await;
     let mark = begin(scene, &shape).await?;
     scene.hold(CUT_MS).await;
-    let after = term(scene).await;
+    let after = scene.rig.term().await;
     heal(scene, mark).await?;
-    if after > before + BRIDGE_TERMS_MAX {
+    // If no node told its term, nobody can say.
+    if let (Some(before), Some(after)) = (before, after)
+        && after > before + BRIDGE_TERMS_MAX
+    {
         bail!("with a bridge between two halves the term went from {before} to {after}: nobody keeps the leadership");
     }
     Ok(())
@@ -138,20 +141,14 @@ async fn heal(scene: &Scene<'_>, mark: usize) -> anyhow::Result<()> {
     scene.rig.wait_all_serving().await
 }
 
-/// The highest term that any node is in.
-async fn term(scene: &Scene<'_>) -> u64 {
-    let terms = scene.rig.terms().await;
-    terms.into_iter().flatten().max().unwrap_or(0)
-}
-
 pub(crate) async fn loss(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let before = scene.rig.terms().await.into_iter().max().flatten();
+    let before = scene.rig.term().await;
     let begin = scene.rig.clock.now();
     // Half of the times so little that nobody may notice.
     let range = if scene.rng.random_range(0..2) == 0 { LITTLE_PERCENT } else { MUCH_PERCENT };
     let (mark, percent) = lossy(scene, range).await?;
     scene.hold(4000..8000).await;
-    let after = scene.rig.terms().await.into_iter().max().flatten();
+    let after = scene.rig.term().await;
     scene.losses.push(Loss { percent, begin, end: scene.rig.clock.now(), before, after });
     heal(scene, mark).await
 }

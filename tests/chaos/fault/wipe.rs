@@ -12,6 +12,8 @@ use crate::work::Client;
 
 /// Writers besides the workloads' while a snapshot is on its way.
 const WRITERS: u64 = 32;
+/// What their requests are called.
+pub(crate) const LOAD: &str = "load";
 
 pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.any();
@@ -39,12 +41,12 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mut writers = JoinSet::new();
     let over = scene.lab.stop.child_token();
     for number in 0..WRITERS {
-        let mut client = Client::new(scene.lab.clone(), "load", number);
+        let mut client = Client::new(scene.lab.clone(), LOAD, number);
         let over = over.clone();
         writers.spawn(async move {
             while !over.is_cancelled() {
-                let value = format!("load-{}", client.value());
-                client.ask(Request::Put { key: format!("load/{number}"), value, lease: 0 }).await;
+                let value = format!("{LOAD}-{}", client.value());
+                client.ask(Request::Put { key: format!("{LOAD}/{number}"), value, lease: 0 }).await;
             }
         });
     }

@@ -227,9 +227,9 @@ impl Rig {
         bail!("no node leads within {PATIENCE:?}")
     }
 
-    /// The term that each node is in; none of those that do not answer.
-    pub(crate) async fn terms(&self) -> Vec<Option<u64>> {
-        self.votes().await.into_iter().map(|vote| vote.map(|(term, _)| term)).collect()
+    /// The highest term that any node is in; none if no node tells.
+    pub(crate) async fn term(&self) -> Option<u64> {
+        self.votes().await.into_iter().flatten().map(|(term, _)| term).max()
     }
 
     /// Of each node its term, and whether it takes itself for the leader.

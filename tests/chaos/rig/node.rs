@@ -129,7 +129,15 @@ impl Node {
 
     /// Whether the process runs (a paused one does).
     pub(crate) fn runs(&self) -> bool {
-        self.state.lock().lives.last().is_some_and(|life| life.end.borrow().is_none())
+        self.pid().is_some()
+    }
+
+    /// The process, while it runs.
+    fn pid(&self) -> Option<Pid> {
+        let state = self.state.lock();
+        let life = state.lives.last()?;
+        let has_ended = life.end.borrow().is_some();
+        (!has_ended).then_some(life.pid)
     }
 
     /// Resolves when the process has ended.
@@ -214,13 +222,13 @@ impl Node {
 
     /// Files and connections that the process has open.
     pub(crate) fn open_files(&self) -> u64 {
-        let Some(pid) = self.state.lock().lives.last().map(|life| life.pid) else { return 0 };
+        let Some(pid) = self.pid() else { return 0 };
         std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64)
     }
 
     /// Bytes of memory that the process holds.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let Some(pid) = self.state.lock().lives.last().map(|life| life.pid) else { return 0 };
+        let Some(pid) = self.pid() else { return 0 };
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
@@ -237,9 +245,9 @@ mod tests {
     use super::*;
 
     /// A process that only waits, in the place of a node.
-    fn waiting(log: &Path) -> Node {
+    fn waiting(dir: &Path) -> Node {
         let (binary, arguments) = ("/bin/sleep".into(), vec!["1000".to_owned()]);
-        let launch = Launch { binary, arguments, namespace: None, environment: Vec::new(), log: log.join("log") };
+        let launch = Launch { binary, arguments, namespace: None, environment: Vec::new(), log: dir.join("log") };
         let node = Node::new(0, Target::new(0, "127.0.0.1:1"), launch);
         node.start().unwrap();
         node
@@ -247,8 +255,7 @@ mod tests {
 
     /// Ends the process as if nobody of the rig had.
     async fn end(node: &Node, signal: Signal) -> Life {
-        let pid = node.state.lock().lives.last().unwrap().pid;
-        kill_process(pid, signal).unwrap();
+        kill_process(node.pid().unwrap(), signal).unwrap();
         node.wait_ended().await;
         node.lives().pop().unwrap()
     }
