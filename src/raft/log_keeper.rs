@@ -1,9 +1,10 @@
-//! Keeps the log from growing without bound: openraft counts entries, this counts their bytes.
+//! Keeps the log short: openraft counts entries, this counts their bytes.
 //!
 //! Every so often it makes a snapshot when enough was applied since the last one, and removes entries behind the newest
 //! snapshot that are more than is worth keeping for a follower that comes back. openraft itself never removes an entry
 //! that no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a restart needs. Nor does
-//! it remove one that it may still send; who takes entries and answers nothing is sent no more of them after a while.
+//! it remove one that it may still send to a follower: one that answers is waited for, however slow it is; one that takes
+//! entries and answers nothing is sent no more of them after a while, and gets a snapshot instead.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ type Sample = (LogIndex, u64);
 pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: Limits) {
     let mut at_snapshot = 0;
     let mut samples = VecDeque::new();
+    let mut asked = LogIndex::ZERO;
     let mut held = HeldLog::default();
     while !consensus.has_ended() {
         tokio::time::sleep(POLL).await;
@@ -53,11 +55,15 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         }
         let by_bytes =
             surplus(&mut samples, total, limits.keep_bytes).map_or(LogIndex::ZERO, |upto| upto.min(points.snapshot));
-        if by_bytes > points.purged && consensus.raft().trigger().purge_log(by_bytes.get()).await.is_err() {
-            return;
+        // openraft asks itself what to remove only when it has made a snapshot: not after a restart.
+        let wanted = by_bytes.max(surplus_entries(points.snapshot, limits.keep_entries));
+        if wanted > points.purged.max(asked) {
+            asked = wanted;
+            if consensus.raft().trigger().purge_log(wanted.get()).await.is_err() {
+                return;
+            }
         }
-        let by_entries = LogIndex(points.snapshot.get().saturating_sub(limits.keep_entries + PURGE_BATCH));
-        if held.look(&points, by_bytes.max(by_entries)) {
+        if held.look(&points, wanted) {
             consensus.end_silent_sessions();
         }
     }
@@ -68,6 +74,11 @@ fn surplus(samples: &mut VecDeque<Sample>, total: u64, keep: u64) -> Option<LogI
     let old = samples.partition_point(|(_, bytes)| total - bytes >= keep);
     samples.drain(..old.saturating_sub(1));
     (old > 0).then(|| samples[0].0)
+}
+
+/// The newest index that openraft, which removes them in batches, has removed with a snapshot.
+fn surplus_entries(snapshot: LogIndex, keep: u64) -> LogIndex {
+    LogIndex(snapshot.get().saturating_sub(keep).saturating_sub(PURGE_BATCH))
 }
 
 /// Notices that entries stay in the log although nobody here wants them.
@@ -104,6 +115,13 @@ mod tests {
         assert_eq!(samples.len(), 2, "older samples are of no use any more");
         assert_eq!(surplus(&mut samples, 400, 100), Some(LogIndex(30)));
         assert_eq!(surplus(&mut samples, 400, 0), Some(LogIndex(40)));
+    }
+
+    #[test]
+    fn what_is_kept_is_counted_in_entries() {
+        for (snapshot, keep, removed) in [(5000, 1000, 2976), (5000, 4000, 0), (0, 0, 0), (5000, u64::MAX, 0)] {
+            assert_eq!(surplus_entries(LogIndex(snapshot), keep), LogIndex(removed));
+        }
     }
 
     #[test]

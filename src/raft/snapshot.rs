@@ -1,10 +1,12 @@
 //! Snapshots as openraft hands them around: a directory of files, removed when nobody needs it any more.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::pb::peer::SnapshotFile;
 use crate::storage::{PreparedState, StateStore, StorageError};
 
 /// A snapshot on disk: a checkpoint that this node made, or a complete and verified copy that it received.
@@ -19,24 +21,39 @@ struct OwnedDir {
     /// The state that was opened from it and lies beside the current one. It has the directory then.
     ready: Mutex<Option<PreparedState>>,
     is_state: bool,
+    /// What is in it, once somebody asked: to know that means to read everything.
+    files: OnceLock<Vec<SnapshotFile>>,
 }
 
 impl SnapshotFiles {
     /// Takes over `path`: the directory is removed with the last handle, if it is still there by then (an installed
     /// snapshot has been moved away).
     pub(crate) fn adopt(path: PathBuf) -> Self {
-        Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(None), is_state: false }) }
+        Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(None), is_state: false, files: OnceLock::new() }) }
     }
 
     /// Takes over a state that lies ready, so that installing it is one rename. It is removed with the last handle, unless
     /// it was installed.
     pub(crate) fn ready(state: PreparedState) -> Self {
         let path = state.path();
-        Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(Some(state)), is_state: true }) }
+        let ready = Mutex::new(Some(state));
+        Self { dir: Arc::new(OwnedDir { path, ready, is_state: true, files: OnceLock::new() }) }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.dir.path
+    }
+
+    /// What is in it, as `list` finds it the first time.
+    pub(crate) fn files(
+        &self,
+        list: impl FnOnce(&Path) -> io::Result<Vec<SnapshotFile>>,
+    ) -> io::Result<&[SnapshotFile]> {
+        if let Some(files) = self.dir.files.get() {
+            return Ok(files);
+        }
+        let files = list(self.path())?;
+        Ok(self.dir.files.get_or_init(|| files))
     }
 
     /// Makes it the state. Blocks; for no longer than a rename takes, if it lies ready.

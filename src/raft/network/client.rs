@@ -45,7 +45,7 @@ struct PeersInner {
     /// Where each member is reached by the latest membership, for connections that outlive a move.
     addresses: Mutex<BTreeMap<u64, Arc<str>>>,
     reachable: Reachability,
-    /// Marked as changed when entries are in the way that only a silent member still holds.
+    /// Marked as changed when the log waits for somebody.
     silence_ends: watch::Sender<()>,
 }
 
@@ -71,8 +71,8 @@ impl Peers {
         }
     }
 
-    /// Ends the replication sessions in which nothing was answered for a while: openraft keeps every entry that a session may
-    /// still want to send, for a member whose disk hangs without end.
+    /// Ends the replication sessions in which a request has gone without any answer for a while: openraft keeps every entry that
+    /// a session may still want to send, for a member whose disk hangs without end.
     pub(crate) fn end_silent_sessions(&self) {
         self.inner.silence_ends.send_replace(());
     }
@@ -220,8 +220,11 @@ impl PeerClient {
         // go of the log, and a stuck connection must not hold it.
         let (session, session_ended) = oneshot::channel::<()>();
         let requests = futures::stream::iter([first]).chain(input);
-        let requests = requests.map(|request| {
+        let unanswered = Arc::new(Mutex::new(Unanswered::default()));
+        let sent = Arc::clone(&unanswered);
+        let requests = requests.map(move |request| {
             fail_point!(LeaderSend);
+            sent.lock().asked(Instant::now());
             convert::append_to_pb(&request)
         });
         let outgoing = requests.take_until(session_ended);
@@ -230,7 +233,7 @@ impl PeerClient {
         // send everything again, and a dead peer is noticed by the connection's keep-alive.
         let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
         let silence_ends = self.peers.as_ref().map(|peers| peers.inner.silence_ends.subscribe());
-        let answers = Answers { incoming, silence_ends, last: Instant::now(), _session: session };
+        let answers = Answers { incoming, silence_ends, unanswered, _session: session };
         Ok(Box::pin(futures::stream::unfold(answers, |mut answers| async {
             let answer = answers.next().await?;
             Some((answer, answers))
@@ -250,13 +253,37 @@ impl PeerClient {
     }
 }
 
+/// Requests of a session that wait for their answers.
+#[derive(Default)]
+struct Unanswered {
+    requests: usize,
+    /// When the first of them was sent, or anything was answered since.
+    since: Option<Instant>,
+}
+
+impl Unanswered {
+    fn asked(&mut self, now: Instant) {
+        self.requests += 1;
+        self.since.get_or_insert(now);
+    }
+
+    fn answered(&mut self, now: Instant) {
+        self.requests = self.requests.saturating_sub(1);
+        self.since = (self.requests > 0).then_some(now);
+    }
+
+    /// For how long nothing was answered although something was to be.
+    fn silence(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now - since)
+    }
+}
+
 /// The answers of a replication session.
 struct Answers {
     incoming: tonic::Streaming<pb::AppendResponse>,
-    /// From whom it hears that a session without answers is in the way.
+    /// From whom it hears that the log waits for somebody.
     silence_ends: Option<watch::Receiver<()>>,
-    /// When the last answer came.
-    last: Instant,
+    unanswered: Arc<Mutex<Unanswered>>,
     /// The outgoing side ends with it.
     _session: oneshot::Sender<()>,
 }
@@ -273,7 +300,7 @@ impl Answers {
             tokio::select! {
                 biased;
                 item = self.incoming.next() => {
-                    self.last = Instant::now();
+                    self.unanswered.lock().answered(Instant::now());
                     return Some(match item? {
                         Ok(response) => convert::append_result_from_pb(response)
                             .map_err(|error| RPCError::Network(NetworkError::new(&error))),
@@ -281,8 +308,9 @@ impl Answers {
                     });
                 }
                 true = silence_ends => {
-                    if self.last.elapsed() >= super::SILENCE_MAX {
-                        let why = format!("no answer for {:?}, and the log waits for it", self.last.elapsed());
+                    let silence = self.unanswered.lock().silence(Instant::now());
+                    if silence >= super::SILENCE_MAX {
+                        let why = format!("no answer for {silence:?}, and the log waits for it");
                         return Some(Err(RPCError::Network(NetworkError::from_string(why))));
                     }
                 }
@@ -386,5 +414,28 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         } else {
             Err(RPCError::Network(NetworkError::from_string(response.refused)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_owes_an_answer_is_silent() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let silence = |unanswered: &Unanswered, seconds| unanswered.silence(at(seconds)).as_secs();
+        let mut unanswered = Unanswered::default();
+        assert_eq!(silence(&unanswered, 100), 0, "nobody asked");
+        unanswered.asked(at(100));
+        unanswered.asked(at(103));
+        assert_eq!(silence(&unanswered, 105), 5);
+        unanswered.answered(at(106));
+        assert_eq!(silence(&unanswered, 108), 2, "it answers, slowly");
+        unanswered.answered(at(109));
+        assert_eq!(silence(&unanswered, 200), 0, "it has answered everything");
+        unanswered.asked(at(200));
+        assert_eq!(silence(&unanswered, 201), 1);
     }
 }

@@ -32,8 +32,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long connecting may take.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a member that takes what it is sent may answer nothing when the log waits for it.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How long a member that was sent entries may answer nothing when the log waits for it. One that is cut off for a slow disk or
+/// line gets a whole snapshot instead, so it is far more than an answer takes there.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 const CLUSTER_KEY: &str = "headwater-cluster";
 const FROM_KEY: &str = "headwater-from";

@@ -36,8 +36,9 @@ pub(super) async fn send(
     vote: Vote,
     snapshot: Snapshot,
 ) -> Result<SnapshotResponse<TypeConfig>, SendError> {
-    let dir = snapshot.snapshot.path().to_owned();
-    let files = blocking(move || list_files(&dir)).await?;
+    // The same snapshot is offered again and again to a member that is away.
+    let offered = snapshot.snapshot.clone();
+    let files = blocking(move || offered.files(list_files).map(<[_]>::to_vec)).await?;
     let bytes_total: u64 = files.iter().map(|file| file.size_bytes).sum();
     let offer = pb::SnapshotOffer {
         vote: Some(convert::vote_to_pb(&vote)),
