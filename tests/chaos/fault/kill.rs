@@ -9,7 +9,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Scene;
-use crate::history::{Freshness, Outcome, Request};
+use crate::history::{Freshness, Outcome, Record, Request};
+use crate::patience::Patience;
+use crate::rig::Rig;
 use crate::work::{Client, Lab};
 
 /// What requests are called that go to the other nodes meanwhile.
@@ -18,6 +20,8 @@ pub(crate) const ELSEWHERE: &str = "elsewhere";
 const ASK_EVERY: Duration = Duration::from_millis(25);
 /// So many questions in a row without an answer count: fewer may be a machine that stands still for a moment.
 const MISSES_MAX: usize = 4;
+/// How long a leader stays down at most while nobody else takes a write: far longer than any election on a busy machine.
+const LEADERLESS_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.any();
@@ -45,12 +49,12 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Asks a node again and again, until it fails too often in a row or it is over. What is under way then is part of the history.
+/// Asks a node again and again, until it fails too often in a row, or it is over and the last question was answered.
 async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
     // Numbers that no other client without a workload has.
     let mut client = Client::new(lab, ELSEWHERE, 500 + node as u64);
     let (mut round, mut misses) = (0_u64, 0);
-    while !over.is_cancelled() {
+    while misses > 0 || !over.is_cancelled() {
         round += 1;
         let key = format!("{ELSEWHERE}/{node}");
         let request = match round % 2 {
@@ -73,7 +77,19 @@ async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option
 
 pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.rig.leader().await?;
-    kill(scene, &[node]).await
+    let (rig, mark) = strike(scene, &[node]).await;
+    let down = rig.clock.now();
+    scene.hold(1000..3000).await;
+    // Were it back before anybody takes its place, nobody would know whether anybody does.
+    let took_a_write = |records: &[Record]| {
+        let mut since = records.iter().rev().take_while(|record| record.done > down);
+        since.any(|record| record.call > down && record.request.is_mutation() && record.outcome.answer().is_some())
+    };
+    let mut patience = Patience::new(LEADERLESS_MAX);
+    while !scene.lab.recorder.look(took_a_write) && !patience.is_over() {
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+    bring_back(rig, &[node], mark).await
 }
 
 pub(crate) async fn majority(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -87,13 +103,23 @@ pub(crate) async fn all(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 }
 
 async fn kill(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
+    let (rig, marks) = strike(scene, nodes).await;
+    scene.hold(1000..3000).await;
+    bring_back(rig, nodes, marks).await
+}
+
+/// Kills nodes, and waits until they are gone; the marks say so in the timeline.
+async fn strike<'a>(scene: &Scene<'a>, nodes: &[usize]) -> (&'a Rig, Vec<usize>) {
     let rig = scene.rig;
     nodes.iter().for_each(|node| rig.nodes[*node].strike());
-    let marks: Vec<usize> = nodes.iter().map(|node| rig.begin(Some(*node), "down")).collect();
+    let marks = nodes.iter().map(|node| rig.begin(Some(*node), "down")).collect();
     for node in nodes {
         rig.nodes[*node].wait_ended().await;
     }
-    scene.hold(1000..3000).await;
+    (rig, marks)
+}
+
+async fn bring_back(rig: &Rig, nodes: &[usize], marks: Vec<usize>) -> anyhow::Result<()> {
     for (node, mark) in nodes.iter().zip(marks) {
         rig.launch(*node)?;
         rig.end(mark);
