@@ -154,12 +154,12 @@ standing() {
     "$(binary)" status --endpoints "$(endpoints)" --timeout 5s 2>/dev/null || true
 }
 
-# The endpoint of the node that leads, once one does; nothing if none does for a minute.
+# The endpoint of the node that leads, once one does; fails if none does for a minute.
 leader_endpoint() {
     once_known leader_now
 }
 
-# The endpoint of a node that follows, once one does, not the one given if there is a choice; nothing if none does for a minute.
+# The endpoint of a node that follows, once one does, not the one given if there is a choice; fails if none does for a minute.
 follower_endpoint() {
     once_known follower_now "${1:-}"
 }
@@ -169,7 +169,8 @@ once_known() {
     local deadline=$((SECONDS + 60)) known
     until known=$("$@") && [[ -n $known ]]; do
         if ((SECONDS >= deadline)); then
-            return
+            say "no node of the cluster leads, or none answers; see scripts/cluster status"
+            return 1
         fi
         sleep 0.1
     done

@@ -11,15 +11,19 @@ quietly() {
 
 # Values of a mebibyte until one is refused: how many fit is each server's own affair.
 fill() {
-    local number
+    local number=1 misses=0
     head -c 786000 /dev/urandom | base64 -w0 >mebibyte
-    for ((number = 1; number <= 40; number++)); do
-        # Any other error may be a machine that is busy.
-        if ! quietly put "fill/$number" <mebibyte && grep -q 'space exceeded' quiet; then
+    while ((number <= 40 && misses < 3)); do
+        if quietly put "fill/$number" <mebibyte; then
+            number=$((number + 1)) misses=0
+        elif grep -q 'space exceeded' quiet; then
             return
+        else
+            # The machine may be busy.
+            misses=$((misses + 1))
         fi
     done
-    echo "40 values fit"
+    echo "not full after $number values: $(<quiet)"
 }
 
 # Shows one alarm of a kind: every etcd member that is asked raises its own, here the leader alone does.

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use headwater::node::{Consistency, NodeError, RequestContext};
 use headwater::types::{Command, KeyRange, LeaseChoice, LeaseId, Put, RangeQuery, ValueChoice};
 
-use crate::cluster::{Cluster, PATIENCE, Settings, get, get_local, put, wait_until};
+use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until};
 use crate::snapshots;
 
 fn command(key: &'static str) -> Command {
@@ -41,7 +41,7 @@ async fn without_a_quorum_writes_and_linearizable_reads_fail_in_time_and_local_r
         .await
         .unwrap_err();
     assert!(matches!(read, NodeError::Timeout | NodeError::NoLeader), "{read:?}");
-    assert!(began.elapsed() < PATIENCE, "deadlines hold");
+    assert!(began.elapsed() < Duration::from_secs(20), "deadlines hold");
     let found = cluster.kv(survivor).range(get_local("k")).await.unwrap().into_inner();
     assert_eq!(found.kvs[0].value, "v");
 

@@ -173,6 +173,7 @@ async fn transactions_do_all_or_nothing() {
         let before = committed();
         let read = put(&cluster, follower, "txn", r#"[{"KV":{"Verb":"get-tree","Key":""}}]"#).await;
         assert_eq!(read["Results"][0]["KV"]["Key"], "a");
+        cluster.hashes().await;
         committed() == before
     })
     .await;
