@@ -149,6 +149,15 @@ fn trimming_goes_on_from_a_compaction_and_the_other_way_round() {
 }
 
 #[test]
+fn trimming_a_store_that_was_compacted_to_0_compacts_nothing_before_its_first_key() {
+    let mut bed = Bed::with([grant(1, 60)]);
+    bed.apply(compact(0));
+    bed.apply(trim(1));
+    assert_eq!(beginning(&bed), (Some(0), 0, 1));
+    assert_eq!(bed.apply(compact(1)), Outcome::Compacted);
+}
+
+#[test]
 fn a_store_without_keys_is_trimmed_and_can_still_be_compacted() {
     let mut bed = Bed::with([grant(1, 60), grant(2, 60)]);
     bed.apply(trim(2));
