@@ -26,7 +26,7 @@ use crate::stream::Publisher;
 use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
 use crate::types::{ClusterId, LogIndex, NodeId};
 
-/// Fewer entries than these are never removed from the log at once, count.
+/// Fewer entries than these openraft never removes at once of its own accord, count.
 pub(super) const PURGE_BATCH: u64 = 1024;
 
 /// The clocks of consensus.
