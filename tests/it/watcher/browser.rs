@@ -16,10 +16,14 @@ use crate::cluster::{Cluster, within};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Tells the test what the page shows, whenever that changes.
+/// Tells the test what the page shows, whenever that changes; one report after the other, since a browser sends them side by side.
 const REPORT: &str = r#"<script>
   const shown = document.getElementById("view")
-  new MutationObserver(() => fetch("/report", { method: "POST", body: shown.textContent })).observe(shown, { childList: true })
+  let sent = Promise.resolve()
+  new MutationObserver(() => {
+    const body = shown.textContent
+    sent = sent.then(() => fetch("/report", { method: "POST", body }))
+  }).observe(shown, { childList: true })
 </script>"#;
 
 fn browser() -> Option<&'static str> {
