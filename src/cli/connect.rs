@@ -198,8 +198,13 @@ impl Node {
         }
         let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
         let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused("malformed"))?;
-        if uri.port_u16().is_none() || uri.path() != "/" {
-            return Err(refused("no port"));
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(refused("a path behind the port"));
+        }
+        if uri.port_u16().is_none() {
+            let is_number = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+            let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| is_number(port));
+            return Err(refused(if has_port { "no such port, the last one is 65535" } else { "no port" }));
         }
         let endpoint = Endpoint::from(uri)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -260,7 +265,8 @@ fn judge(status: &Status) -> Verdict {
     }
 }
 
-fn describe(status: &Status) -> String {
+/// Why a call failed, in words for people.
+pub(crate) fn describe(status: &Status) -> String {
     // What the client itself says when the deadline that it sent has passed.
     if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
         return "no answer in time".to_owned();
@@ -313,10 +319,15 @@ mod tests {
             ("http://h:2/", Some("h:2")),
             ("h", None),
             ("https://h:1", None),
+            ("h:99999", None),
+            ("h:1/v3", None),
             ("", None),
         ] {
             assert_eq!(Node::new(text).ok().map(|node| node.name).as_deref(), name, "{text:?}");
         }
+        let why = |text: &str| Node::new(text).map(|node| node.name).unwrap_err().to_string();
+        assert!(why("h:99999").contains("65535"), "{}", why("h:99999"));
+        assert!(why("h:").contains("(no port)"), "{}", why("h:"));
     }
 
     #[tokio::test]

@@ -100,9 +100,13 @@ fn unreachable_text(tried: &[Tried]) -> String {
         text.push_str("\n  ");
         text.push_str(&endpoint.to_string());
     }
-    text.push_str(if tried.iter().any(|endpoint| endpoint.reason.contains("no leader")) {
+    let says = |words| tried.iter().any(|endpoint| endpoint.reason.contains(words));
+    text.push_str(if says("no leader") {
         "\nWhere a node answers that there is no leader, most of the others do not: start them (scripts/cluster up). \
          Reads with --consistency s work meanwhile."
+    } else if says("timed out") || says("no answer within") {
+        "\nA node that is there and gives no answer in time may wait for others that are not: scripts/cluster status shows \
+         them. Reads with --consistency s need none of them; --timeout waits for longer."
     } else {
         "\nIs the cluster running (scripts/cluster status, scripts/cluster up)? \
          Other nodes are named with --endpoints or HEADWATER_ENDPOINTS."

@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::io::Write;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -17,7 +16,8 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use super::connect::{Attempt, Cluster};
-use super::error::{CliError, Tried};
+use super::error::CliError;
+use super::open_call::{Contact, ended, keep_open};
 use super::output::{WriteOut, print_json};
 use super::resource::{Catalogue, Data};
 use super::{ClientArgs, Freshness};
@@ -27,8 +27,6 @@ use crate::pb::pbwatcher::{Change, Request};
 use crate::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
 use crate::types::resource::{ResourceId, Type};
 
-/// Pause after every endpoint was tried in vain.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// The marker that asks for changes alone.
 const NOW: &str = "now";
 /// The message of a resource.
@@ -56,39 +54,9 @@ pub(super) struct FollowArgs {
     markers: bool,
 }
 
-/// How an attempt at one endpoint ended.
-enum Ended {
-    /// Another one may do better.
-    Broken(String),
-    /// The marker leads nowhere: the state comes again.
-    Outdated(String),
-    /// Nobody will.
-    Final(CliError),
-}
-
-impl From<CliError> for Ended {
-    fn from(error: CliError) -> Self {
-        Self::Final(error)
-    }
-}
-
-impl From<Status> for Ended {
-    fn from(status: Status) -> Self {
-        let text = status.message().to_owned();
-        match status.code() {
-            Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-                Self::Final(CliError::Finding(text))
-            }
-            Code::FailedPrecondition => Self::Outdated(text),
-            _ => Self::Broken(text),
-        }
-    }
-}
-
 struct Follow {
     target: String,
     marker: Bytes,
-    was_connected: bool,
     markers: bool,
     format: WriteOut,
     types: Types,
@@ -141,35 +109,11 @@ pub(super) async fn run(args: FollowArgs, cluster: &Cluster, client: &ClientArgs
     let mut follow = Follow {
         target: target(&args.target, args.recursive),
         marker: marker(&args.from)?,
-        was_connected: false,
         markers: args.markers,
         format: client.write_out,
         types: Types::new(),
     };
-    loop {
-        let mut tried = Vec::new();
-        for (number, name) in cluster.names().enumerate() {
-            let ended = match cluster.attempt(number).await {
-                Err(reason) => Ended::Broken(reason),
-                Ok(attempt) => follow.at(&attempt, cluster).await,
-            };
-            let reason = match ended {
-                Ended::Broken(reason) => reason,
-                Ended::Outdated(reason) if follow.was_connected => {
-                    eprintln!("{reason}; the state is printed anew");
-                    follow.marker = Bytes::new();
-                    reason
-                }
-                Ended::Outdated(reason) => return Err(CliError::Finding(reason)),
-                Ended::Final(error) => return Err(error),
-            };
-            tried.push(Tried { endpoint: name.to_owned(), reason });
-        }
-        if !follow.was_connected {
-            return Err(CliError::Unreachable(tried));
-        }
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
+    keep_open(cluster, async |attempt, contact| follow.at(attempt, cluster, contact).await).await
 }
 
 fn target(given: &str, recursive: bool) -> String {
@@ -192,19 +136,20 @@ fn marker(from: &str) -> Result<Bytes, CliError> {
 
 impl Follow {
     /// Follows at one endpoint until that ends.
-    async fn at(&mut self, attempt: &Attempt, cluster: &Cluster) -> Ended {
-        match self.print_all(attempt, cluster).await {
-            Ok(()) => Ended::Broken("the stream ended".to_owned()),
-            Err(ended) => ended,
-        }
-    }
-
-    async fn print_all(&mut self, attempt: &Attempt, cluster: &Cluster) -> Result<(), Ended> {
+    async fn at(&mut self, attempt: &Attempt, cluster: &Cluster, contact: &mut Contact) -> Result<String, CliError> {
         let request = Request { target: self.target.clone(), resume_marker: self.marker.clone() };
-        let mut batches = attempt.watcher().watch(request).await?.into_inner();
+        let mut batches = match attempt.watcher().watch(request).await {
+            Ok(batches) => batches.into_inner(),
+            Err(status) => return self.judge(&status, contact),
+        };
         let mut out = std::io::stdout();
-        while let Some(batch) = batches.message().await? {
-            self.was_connected = true;
+        loop {
+            let batch = match batches.message().await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok("the stream ended".to_owned()),
+                Err(status) => return self.judge(&status, contact),
+            };
+            contact.made();
             self.types.learn(&batch.changes, cluster).await;
             for change in &batch.changes {
                 print(&mut out, change, &self.types, self.format, self.markers)?;
@@ -212,9 +157,21 @@ impl Follow {
                     self.marker = change.resume_marker.clone();
                 }
             }
-            out.flush().map_err(CliError::from)?;
+            out.flush()?;
         }
-        Ok(())
+    }
+
+    fn judge(&mut self, status: &Status, contact: &Contact) -> Result<String, CliError> {
+        match status.code() {
+            Code::FailedPrecondition if !contact.was_made() => Err(CliError::Finding(status.message().to_owned())),
+            // The marker leads nowhere any more.
+            Code::FailedPrecondition => {
+                eprintln!("{}; the state is printed anew", status.message());
+                self.marker = Bytes::new();
+                Ok(status.message().to_owned())
+            }
+            _ => ended(status),
+        }
     }
 }
 

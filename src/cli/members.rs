@@ -210,6 +210,7 @@ pub(super) async fn move_leader(args: MoveLeaderArgs, cluster: &Cluster, client:
     at_leader.call(Repeat::Harmless, async |a| a.maintenance().move_leader(a.request(request)).await).await?;
     let mut out = std::io::stdout().lock();
     match client.write_out {
+        WriteOut::Simple | WriteOut::Table if leader == target => Ok(writeln!(out, "{target:x} leads already")?),
         WriteOut::Json => output::print_json(&mut out, &json::LeaderMoved { from: leader, to: target }),
         WriteOut::Simple | WriteOut::Table => Ok(writeln!(out, "leadership moved from {leader:x} to {target:x}")?),
     }

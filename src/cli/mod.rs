@@ -18,6 +18,7 @@ mod follow;
 mod kv;
 mod lease;
 mod members;
+mod open_call;
 mod output;
 mod progress;
 mod resource;
@@ -250,6 +251,8 @@ mod tests {
         for (line, is_good) in [
             ("headwater lock l", true),
             ("headwater lock l --ttl 5s", true),
+            ("headwater lock l --wait 30s -- sh -c true", true),
+            ("headwater lock l --wait soon", false),
             ("headwater lock l --ttl 5 -- sh -c true", true),
             ("headwater lock l sh -c true", true),
             ("headwater lock", false),

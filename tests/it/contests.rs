@@ -344,6 +344,27 @@ async fn the_command_that_holds_a_lock_ends_when_somebody_removes_its_key() {
         let mut holder = command.spawn().unwrap();
         let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
         within("it is held", said.next_line()).await.unwrap().unwrap();
+        if arguments[0] == "lock" {
+            let mut other = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"));
+            other.args([
+                "--endpoints",
+                &endpoint,
+                "--timeout",
+                "60s",
+                "lock",
+                "l",
+                "--wait",
+                "1s",
+                "--",
+                "echo",
+                "ran",
+            ]);
+            let other = within("it gives up", other.output()).await.unwrap();
+            let said = String::from_utf8(other.stderr).unwrap();
+            assert_eq!((other.status.code(), &other.stdout[..]), (Some(1), &b""[..]), "{said}");
+            assert!(said.contains("did not come free within 1s"), "{said}");
+            assert_eq!(queue(&cluster, 0, "l/").await.len(), 1, "whoever gave up is out of the queue");
+        }
         let held = queue(&cluster, 0, "l/").await.remove(0);
         let remove = pb::DeleteRangeRequest { key: held.into(), ..Default::default() };
         cluster.kv(2).delete_range(remove).await.unwrap();

@@ -1,21 +1,15 @@
 //! `headwater elect`: stands for election and leads until interrupted, or prints who leads.
 
-use std::time::Duration;
-
-use tonic::Code;
-
 use super::lock::print;
 use super::session::Session;
 use super::signals::interrupted;
 use crate::cli::connect::{Attempt, Cluster, Repeat};
-use crate::cli::error::{CliError, Tried};
+use crate::cli::error::CliError;
+use crate::cli::open_call::{Contact, ended, keep_open};
 use crate::cli::output::WriteOut;
 use crate::cli::{ClientArgs, parse_ttl};
 use crate::pb::etcdserverpb::{RangeRequest, RangeResponse};
 use crate::pb::v3electionpb::{CampaignRequest, LeaderRequest};
-
-/// Pause after every endpoint was tried in vain.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Stand for election and lead until interrupted, or print who leads
 ///
@@ -91,21 +85,7 @@ fn lost(when: &str) -> CliError {
 
 async fn listen(name: &str, cluster: &Cluster, format: WriteOut) -> Result<(), CliError> {
     let mut seen = 0;
-    let mut was_connected = false;
-    loop {
-        let mut tried = Vec::new();
-        for (number, endpoint) in cluster.names().enumerate() {
-            let reason = match cluster.attempt(number).await {
-                Err(reason) => reason,
-                Ok(attempt) => follow(&attempt, name, &mut seen, &mut was_connected, format).await?,
-            };
-            tried.push(Tried { endpoint: endpoint.to_owned(), reason });
-        }
-        if !was_connected {
-            return Err(CliError::Unreachable(tried));
-        }
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
+    keep_open(cluster, async |attempt, contact| follow(attempt, name, &mut seen, contact, format).await).await
 }
 
 /// Prints what one endpoint tells, but for what was printed before; why it ended.
@@ -113,20 +93,15 @@ async fn follow(
     attempt: &Attempt,
     name: &str,
     seen: &mut i64,
-    was_connected: &mut bool,
+    contact: &mut Contact,
     format: WriteOut,
 ) -> Result<String, CliError> {
     let request = LeaderRequest { name: name.to_owned().into_bytes().into() };
     let mut answers = match attempt.election().observe(request).await {
         Ok(answers) => answers.into_inner(),
-        Err(status)
-            if matches!(status.code(), Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated) =>
-        {
-            return Err(CliError::Finding(status.message().to_owned()));
-        }
-        Err(status) => return Ok(status.message().to_owned()),
+        Err(status) => return ended(&status),
     };
-    *was_connected = true;
+    contact.made();
     loop {
         match answers.message().await {
             Ok(Some(answer)) => {
@@ -140,7 +115,7 @@ async fn follow(
                 print(&mut std::io::stdout(), &found, format)?;
             }
             Ok(None) => return Ok("the stream ended".to_owned()),
-            Err(status) => return Ok(status.message().to_owned()),
+            Err(status) => return ended(&status),
         }
     }
 }

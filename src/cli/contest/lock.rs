@@ -32,6 +32,9 @@ pub(in crate::cli) struct LockArgs {
     /// How long the lock is held without a sign of life, such as 10 or 10s
     #[arg(long, value_parser = parse_ttl, default_value = "10", value_name = "SECONDS")]
     ttl: i64,
+    /// How long to wait for the lock, such as 30s; without it, for as long as it takes
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
+    wait: Option<Duration>,
     /// What to run while the lock is held, with its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -52,6 +55,11 @@ pub(in crate::cli) async fn run(args: LockArgs, cluster: &Cluster, client: &Clie
         () = &mut interrupted => {
             session.close().await?;
             return Err(CliError::Finding("interrupted while waiting for the lock".to_owned()));
+        }
+        wait = patience(args.wait) => {
+            session.close().await?;
+            let wait = humantime::format_duration(wait);
+            return Err(CliError::Finding(format!("the lock did not come free within {wait}; nothing was run")));
         }
     };
     let held = async {
@@ -94,6 +102,13 @@ pub(in crate::cli) async fn run(args: LockArgs, cluster: &Cluster, client: &Clie
         Some(status) if !status.success() => Err(CliError::Exit(exit_code(status))),
         Some(_) | None => closed,
     }
+}
+
+/// Resolves after `wait`, with it; never, if there is none.
+async fn patience(wait: Option<Duration>) -> Duration {
+    let Some(wait) = wait else { return std::future::pending().await };
+    tokio::time::sleep(wait).await;
+    wait
 }
 
 fn lost(when: &str) -> CliError {

@@ -3,20 +3,16 @@
 //! Owns where to go on. Invariant: `next` is one past the last revision that was printed or promised to be complete.
 
 use std::io::Write;
-use std::time::Duration;
-
-use tonic::{Code, Status};
 
 use crate::cli::ClientArgs;
 use crate::cli::connect::{Attempt, Cluster};
-use crate::cli::error::{CliError, Tried};
+use crate::cli::error::CliError;
+use crate::cli::open_call::{Contact, ended, keep_open};
 use crate::cli::output::{self, WriteOut, json};
 use crate::pb::etcdserverpb::watch_request::RequestUnion;
 use crate::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use crate::pb::mvccpb::event::EventType;
 
-/// Pause after every endpoint was tried in vain.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// What a server says when the past that was asked for is gone.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
@@ -46,31 +42,6 @@ pub(in crate::cli) struct WatchArgs {
     progress: bool,
 }
 
-/// How an attempt at one endpoint ended.
-enum Ended {
-    /// Another one may do better.
-    Broken(String),
-    /// Nobody will.
-    Final(CliError),
-}
-
-impl From<CliError> for Ended {
-    fn from(error: CliError) -> Self {
-        Self::Final(error)
-    }
-}
-
-impl From<Status> for Ended {
-    fn from(status: Status) -> Self {
-        match status.code() {
-            Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-                Self::Final(CliError::Finding(status.message().to_owned()))
-            }
-            _ => Self::Broken(status.message().to_owned()),
-        }
-    }
-}
-
 pub(in crate::cli) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let (key, range_end) = super::interval(&args.key, args.range_end.as_deref(), args.prefix, args.from_key)?;
     let mut request = WatchCreateRequest {
@@ -81,57 +52,36 @@ pub(in crate::cli) async fn run(args: WatchArgs, cluster: &Cluster, client: &Cli
         progress_notify: args.progress,
         ..Default::default()
     };
-    let mut was_connected = false;
-    loop {
-        let mut tried = Vec::new();
-        for (number, name) in cluster.names().enumerate() {
-            let reason = match cluster.attempt(number).await {
-                Err(reason) => reason,
-                Ok(attempt) => match follow(&attempt, &mut request, &mut was_connected, client.write_out).await {
-                    Ended::Final(error) => return Err(error),
-                    Ended::Broken(reason) => reason,
-                },
-            };
-            tried.push(Tried { endpoint: name.to_owned(), reason });
-        }
-        if !was_connected {
-            return Err(CliError::Unreachable(tried));
-        }
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
+    keep_open(cluster, async |attempt, contact| follow(attempt, &mut request, contact, client.write_out).await).await
 }
 
 /// Watches at one endpoint until that ends, moving the request's start along.
 async fn follow(
     attempt: &Attempt,
     request: &mut WatchCreateRequest,
-    was_connected: &mut bool,
+    contact: &mut Contact,
     format: WriteOut,
-) -> Ended {
-    match print_all(attempt, request, was_connected, format).await {
-        Ok(()) => Ended::Broken("the stream ended".to_owned()),
-        Err(ended) => ended,
-    }
-}
-
-async fn print_all(
-    attempt: &Attempt,
-    request: &mut WatchCreateRequest,
-    was_connected: &mut bool,
-    format: WriteOut,
-) -> Result<(), Ended> {
+) -> Result<String, CliError> {
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request.clone())) };
     // The client's side stays open: a server may end a stream whose client has closed it (spec: etcd §2.1).
     let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
     let mut streaming = tonic::Request::new(requests);
     streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
-    let mut responses = attempt.watch().watch(streaming).await?.into_inner();
+    let mut responses = match attempt.watch().watch(streaming).await {
+        Ok(responses) => responses.into_inner(),
+        Err(status) => return ended(&status),
+    };
     let mut out = std::io::stdout();
-    while let Some(response) = responses.message().await? {
-        *was_connected = true;
+    loop {
+        let response = match responses.message().await {
+            Ok(Some(response)) => response,
+            Ok(None) => return Ok("the stream ended".to_owned()),
+            Err(status) => return ended(&status),
+        };
+        contact.made();
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         if response.canceled {
-            return Err(CliError::Finding(why_cancelled(&response)).into());
+            return Err(CliError::Finding(why_cancelled(&response)));
         }
         if response.created {
             if request.start_revision == 0 {
@@ -143,7 +93,6 @@ async fn print_all(
         let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
         request.start_revision = request.start_revision.max(last.unwrap_or(revision) + 1);
     }
-    Ok(())
 }
 
 fn why_cancelled(response: &WatchResponse) -> String {

@@ -4,7 +4,6 @@
 //! that nothing is missed or printed twice. When the server says that this cannot be kept up, the list is printed anew.
 
 use std::io::Write;
-use std::time::Duration;
 
 use serde::Serialize;
 use tonic::Code;
@@ -14,14 +13,12 @@ use super::show::{Output, Shown, print_yaml, row};
 use super::{UnitArgs, read};
 use crate::cli::ClientArgs;
 use crate::cli::connect::{Attempt, Cluster};
-use crate::cli::error::{CliError, Tried};
+use crate::cli::error::CliError;
+use crate::cli::open_call::{Contact, ended, keep_open};
 use crate::cli::output::print_json;
 use crate::controller::wire;
 use crate::pb::pbresource;
 use crate::pb::pbresource::watch_event::Event;
-
-/// Pause after every endpoint was tried in vain.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Print the resources of a type, then every change as it happens
 ///
@@ -61,7 +58,6 @@ fn is_zero(number: &u64) -> bool {
 struct Watch<'a> {
     request: pbresource::WatchListRequest,
     progress: Progress,
-    was_connected: bool,
     output: Output,
     catalogue: &'a Catalogue,
 }
@@ -121,29 +117,15 @@ pub(super) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs)
             name_prefix: args.prefix,
         },
         progress: Progress::after(args.resume),
-        was_connected: false,
         output: Output::choose(args.output, client.write_out, Output::Table),
         catalogue: &catalogue,
     };
-    loop {
-        let mut tried = Vec::new();
-        for (number, name) in cluster.names().enumerate() {
-            let reason = match cluster.attempt(number).await {
-                Err(reason) => reason,
-                Ok(attempt) => watch.follow(&attempt).await?,
-            };
-            tried.push(Tried { endpoint: name.to_owned(), reason });
-        }
-        if !watch.was_connected {
-            return Err(CliError::Unreachable(tried));
-        }
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
+    keep_open(cluster, async |attempt, contact| watch.follow(attempt, contact).await).await
 }
 
 impl Watch<'_> {
     /// Watches at one endpoint; why it ended, if another one may do better.
-    async fn follow(&mut self, attempt: &Attempt) -> Result<String, CliError> {
+    async fn follow(&mut self, attempt: &Attempt, contact: &mut Contact) -> Result<String, CliError> {
         let mut request = tonic::Request::new(self.request.clone());
         self.progress.position.resume(&mut request);
         let mut events = match attempt.resources().watch_list(request).await {
@@ -157,7 +139,7 @@ impl Watch<'_> {
         loop {
             match events.message().await {
                 Ok(Some(event)) => {
-                    self.was_connected = true;
+                    contact.made();
                     if self.progress.take(&event) {
                         self.print(&mut out, &event)?;
                     }
@@ -171,9 +153,6 @@ impl Watch<'_> {
     fn judge(&mut self, status: &tonic::Status) -> Result<String, CliError> {
         let text = status.message().to_owned();
         match status.code() {
-            Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-                Err(CliError::Finding(text))
-            }
             // What was printed last is of another lineage, or too long ago: everything is printed again.
             Code::OutOfRange if self.progress.is_given => Err(CliError::Finding(format!(
                 "{text}\nWhat happened after index {} is no longer kept: watch without --resume, which begins with a list",
@@ -183,7 +162,7 @@ impl Watch<'_> {
                 self.progress = Progress::default();
                 Ok(text)
             }
-            _ => Ok(text),
+            _ => ended(status),
         }
     }
 

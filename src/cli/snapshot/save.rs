@@ -71,6 +71,10 @@ pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) 
 }
 
 fn part_of(file: &Path) -> Result<PathBuf, CliError> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
+        return Err(CliError::Usage(format!("there is no directory {}: make it first", dir.display())));
+    }
     let mut name =
         file.file_name().ok_or_else(|| CliError::Usage(format!("{} names no file", file.display())))?.to_owned();
     name.push(".part");
@@ -196,7 +200,9 @@ mod tests {
 
     #[test]
     fn the_part_lies_beside_the_file() {
-        assert_eq!(part_of(Path::new("a/b.db")).unwrap(), Path::new("a/b.db.part"));
+        assert_eq!(part_of(Path::new("src/b.db")).unwrap(), Path::new("src/b.db.part"));
+        assert_eq!(part_of(Path::new("b.db")).unwrap(), Path::new("b.db.part"));
+        assert!(part_of(Path::new("src/no/b.db")).unwrap_err().to_string().contains("no directory src/no"));
         assert!(part_of(Path::new("..")).is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! One line an event.
 
 use std::io::Write;
-use std::time::Duration;
 
 use futures::StreamExt;
 use prost::Message;
@@ -11,15 +10,14 @@ use tonic::{Code, Status};
 use super::SubscribeArgs;
 use super::show::row;
 use crate::cli::ClientArgs;
-use crate::cli::error::CliError;
+use crate::cli::connect::describe;
+use crate::cli::error::{CliError, Tried};
+use crate::cli::open_call::{Contact, RETRY_PAUSE};
 use crate::cli::output::WriteOut;
 use crate::client::{Endpoints, EventSource, Shown};
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::subscribe::event::Payload;
 use crate::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
-
-/// Pause after every endpoint was tried in vain.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// How far the events have come that were printed.
 struct Follower {
@@ -28,7 +26,7 @@ struct Follower {
     shown: Option<Shown>,
     /// The state is not complete yet: what was printed of it counts for nothing.
     in_snapshot: bool,
-    was_connected: bool,
+    contact: Contact,
     /// How events are written as JSON, if they are.
     json: Option<MessageDescriptor>,
     once: bool,
@@ -61,22 +59,24 @@ pub(super) async fn run(
         WriteOut::Simple | WriteOut::Table => None,
     };
     let mut follower =
-        Follower { request, shown: None, in_snapshot: false, was_connected: false, json, once: args.once };
+        Follower { request, shown: None, in_snapshot: false, contact: Contact::default(), json, once: args.once };
     loop {
-        for _ in 0..endpoints.endpoints() {
+        let mut tried = Vec::new();
+        for endpoint in &client.endpoints {
             match follower.follow(endpoints, &mut std::io::stdout()).await {
                 Ended::Done => return Ok(()),
                 Ended::Final(error) => return Err(error),
-                Ended::Broken(status) => follower.broken(&status)?,
+                Ended::Broken(status) => {
+                    follower.broken(&status)?;
+                    tried.push(Tried { endpoint: endpoint.clone(), reason: describe(&status) });
+                }
             }
             endpoints.go_on();
         }
-        if !follower.was_connected {
-            return Err(CliError::Finding(format!(
-                "none of the endpoints answers: {}\nIs the cluster running (scripts/cluster status)?",
-                client.endpoints.join(", ")
-            )));
+        if !follower.contact.was_made() {
+            return Err(CliError::Unreachable(tried));
         }
+        follower.contact.failed(&tried);
         tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
@@ -111,7 +111,7 @@ impl Follower {
     async fn print_all(&mut self, source: &impl EventSource, out: &mut impl Write) -> Result<(), Ended> {
         self.in_snapshot = self.request.index == 0;
         let opened = source.subscribe(self.request.clone(), self.shown.clone()).await.map_err(Ended::Broken)?;
-        self.was_connected = true;
+        self.contact.made();
         let mut events = opened.events;
         while let Some(event) = events.next().await {
             let event = event.map_err(Ended::Broken)?;
@@ -251,7 +251,7 @@ mod tests {
             request: SubscribeRequest::default(),
             shown: None,
             in_snapshot: false,
-            was_connected: false,
+            contact: Contact::default(),
             json: None,
             once: false,
         };
