@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::pieces::to_the_last;
 use super::{Consistency, Node, NodeError, RequestContext, unix_ms};
 use crate::raft::SnapshotFiles;
 use crate::storage::StateStore;
@@ -24,14 +26,14 @@ const PIECES_QUEUED: usize = 8;
 const READER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A backup on its way.
-#[derive(Debug)]
 pub struct Backup {
     /// What it holds.
     pub info: BackupInfo,
     /// Its length, bytes.
     pub total_bytes: u64,
-    /// Its bytes, in order, the checksum last and by itself. It ends early after an error.
-    pub pieces: mpsc::Receiver<Result<Bytes, NodeError>>,
+    /// Its bytes, in order, the checksum last and by itself. It ends early after an error, such as that of a reader who stood
+    /// still for long.
+    pub pieces: BoxStream<'static, Result<Bytes, NodeError>>,
 }
 
 /// Where backups are made.
@@ -82,7 +84,12 @@ impl Node {
         let (sender, pieces) = mpsc::channel(PIECES_QUEUED);
         let (info, total_bytes) = (source.info().clone(), source.total_bytes());
         tokio::task::spawn_blocking(move || send(&source, &sender, files, permit));
-        Ok(Backup { info, total_bytes, pieces })
+        let mut left = total_bytes;
+        let pieces = to_the_last(pieces, move |piece: &Bytes| {
+            left = left.saturating_sub(piece.len() as u64);
+            left == 0
+        });
+        Ok(Backup { info, total_bytes, pieces: pieces.boxed() })
     }
 }
 

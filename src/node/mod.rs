@@ -17,6 +17,7 @@ mod key_watch;
 mod lease;
 mod long_reads;
 mod members;
+mod pieces;
 mod proposer;
 mod reads;
 mod resource;
@@ -309,12 +310,15 @@ impl Node {
         }
     }
 
-    /// Waits until the space below the current compaction point is reclaimed on this node (etcd's `physical`).
+    /// Waits until the space below the compaction point of the entry `compacted` is reclaimed on this node (etcd's
+    /// `physical`).
     ///
     /// # Errors
     ///
     /// [`NodeError::Timeout`] if that takes longer than the request may.
-    pub async fn wait_reclaimed(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+    pub async fn wait_reclaimed(&self, ctx: &RequestContext, compacted: LogIndex) -> Result<(), NodeError> {
+        // A member that lags answers before it has compacted itself.
+        self.inner.barrier.wait_applied(compacted, ctx.deadline).await?;
         let target = self.inner.store.current().head().compacted_index();
         let mut reclaimed = self.inner.reclaimed.clone();
         let reached = reclaimed.wait_for(|done| *done >= target);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures::Stream;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
+use super::pieces::to_the_last;
 use super::{Consistency, Inner, Node, NodeError, RangePiece, Read, RequestContext};
 use crate::fsm;
 use crate::storage::{ReadView, StorageError};
@@ -77,7 +77,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::range`]; the stream ends with an error if the storage fails on the way.
+    /// As [`Node::range`]; the stream ends with an error if the storage fails on the way, or if its reader stands still for long.
     pub async fn range_stream(
         &self,
         ctx: &RequestContext,
@@ -95,7 +95,8 @@ impl Node {
             stream_pieces(&inner, &query, opened_tx, &pieces_tx);
         });
         let (index, revision) = opened.await.map_err(|_| NodeError::Stopped)??;
-        Ok(Read { index, revision, value: ReceiverStream::new(pieces) })
+        let pieces = to_the_last(pieces, |piece| matches!(piece, RangePiece::End { .. }));
+        Ok(Read { index, revision, value: pieces })
     }
 
     /// The store's hash over its logical state: equal on all members at an equal index.
@@ -129,6 +130,15 @@ impl Node {
             Ok(Ok(KvHash { hash: view.kv_hash(revision)?, revision, compacted }))
         })
         .await
+    }
+
+    /// Waits until this node may answer for the context from what it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`] with serializable consistency.
+    pub async fn wait_ready(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await
     }
 
     /// Everything that has to hold before a local view answers for this context.

@@ -24,7 +24,7 @@ pub(super) async fn run(
     let Outcome::Compacted = applied.outcome else { return Err(Failure::Mismatch) };
     if request.physical {
         // The compaction itself has taken effect: what failed is the wait.
-        node.wait_reclaimed(reclaim).await.map_err(|_| NodeError::Indeterminate(Unanswered::Timeout))?;
+        node.wait_reclaimed(reclaim, applied.index).await.map_err(|_| NodeError::Indeterminate(Unanswered::Timeout))?;
     }
     Ok((applied.index, pb::CompactionResponse { header: Some(header::full(node, applied.revision)) }))
 }

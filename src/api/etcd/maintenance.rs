@@ -32,7 +32,12 @@ impl Maintenance for MaintenanceService {
         Ok(reply(index, response))
     }
 
-    async fn status(&self, _: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+    async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+        let (ctx, pb::StatusRequest {}) = open(request, self.options.request_timeout)?;
+        // A member that is not well must be able to say so: it waits for what the request names, and for nothing else.
+        if ctx.require_leader || ctx.min_index.is_some() {
+            self.node.wait_ready(&ctx).await.map_err(Failure::Node)?;
+        }
         let status = self.node.status().map_err(Failure::Node)?;
         let index = status.applied;
         let header = header::full(&self.node, status.revision);
@@ -95,7 +100,8 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
-        Err(refuse_downgrade(&request.into_inner()).into())
+        let (_, request) = open(request, self.options.request_timeout)?;
+        Err(refuse_downgrade(&request).into())
     }
 }
 

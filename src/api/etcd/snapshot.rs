@@ -2,7 +2,6 @@
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::super::ETCD_CLUSTER_VERSION;
@@ -19,7 +18,7 @@ pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotRespon
         let version = ETCD_CLUSTER_VERSION.to_owned();
         Ok(SnapshotResponse { header: None, remaining_bytes: remaining, blob, version })
     };
-    ReceiverStream::new(backup.pieces).map(encode).boxed()
+    backup.pieces.map(encode).boxed()
 }
 
 /// What does not count as content.

@@ -107,6 +107,7 @@ impl Node {
         if !has_legal_sizes(&change) {
             return Err(NodeError::RequestTooLarge);
         }
+        let announces = matches!(change, MemberChange::Add { .. });
         let removed = match change {
             MemberChange::Remove(id) => Some(id),
             MemberChange::Add { .. }
@@ -138,6 +139,10 @@ impl Node {
         }
         let mut members = self.members_now();
         members.value.retain(|member| Some(member.id) != removed);
+        if announces && !members.value.iter().any(|member| member.id == done.id) {
+            // What to start the new member with is not known here in time.
+            return Err(NodeError::Indeterminate(Unanswered::Timeout));
+        }
         Ok((done.id, members))
     }
 

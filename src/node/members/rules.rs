@@ -36,12 +36,17 @@ impl Situation<'_> {
         if learner {
             return Ok(());
         }
+        let counts = |member: &MemberRecord| member.voter || (member.info.awaits_vote && is_unstarted(member));
+        let counted = self.roster.members.iter().filter(|member| counts(member));
+        let started = counted.clone().filter(|member| !is_unstarted(member)).count();
+        let with_new = counted.clone().count() + 1;
+        // As in etcd: a member alone may always be joined.
+        if started <= with_new / 2 && (started, with_new) != (1, 2) {
+            return Err(MemberRefusal::NotEnoughStarted);
+        }
         // etcd wants every voter to answer before it takes another one, and one that was announced counts there.
-        let all_run = self.roster.members.iter().all(|member| {
-            let counts = member.voter || (member.info.awaits_vote && is_unstarted(member));
-            !counts || self.is_live(member.id)
-        });
-        if all_run { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
+        let mut counted = counted;
+        if counted.all(|member| self.is_live(member.id)) { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
     }
 
     /// There is room for one more.
@@ -188,6 +193,8 @@ mod tests {
             ("VVv", other, false, Err(Unhealthy)),
             ("VVv", other, true, Ok(())),
             ("VVVa", other, false, Err(Unhealthy)),
+            ("Va", other, false, Err(NotEnoughStarted)),
+            ("VVaa", other, false, Err(NotEnoughStarted)),
             ("VVVA", other, false, Ok(())),
             ("VVVl", other, false, Ok(())),
         ] {

@@ -3,9 +3,7 @@
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::watch_create_request::FilterType;
 
-use headwater::node::RequestContext;
-
-use super::client::{PATIENCE, Stream, everything, key, prefix, show};
+use super::client::{Stream, everything, key, prefix, show};
 use crate::cluster::{Cluster, get, put};
 
 /// A member of a cluster.
@@ -43,7 +41,6 @@ impl Member<'_> {
         let request = pb::CompactionRequest { revision, physical: true };
         self.cluster.kv(self.index).compact(request).await.unwrap();
         self.settled(None).await;
-        self.cluster.node(self.index).wait_reclaimed(&RequestContext::within(PATIENCE)).await.unwrap();
     }
 
     /// Waits until this member itself has applied what it has acknowledged: a write that it forwarded may be ahead of it.
