@@ -99,6 +99,7 @@ pub(super) fn write_command(command: &CatalogCommand) -> pb::CatalogCommand {
             service: registration.service.as_ref().map(write_service),
             checks: registration.checks.iter().map(write_check).collect(),
             replace_checks: registration.replace_checks,
+            keep_statuses: registration.keep_statuses,
             guard: registration.guard.as_ref().map(write_guard),
         }),
         CatalogCommand::Deregister(deregistration) => Wire::Deregister(pb::Deregistration {
@@ -125,6 +126,7 @@ pub(super) fn read_command(command: pb::CatalogCommand) -> Result<CatalogCommand
             service: registration.service.map(read_service).transpose()?,
             checks: registration.checks.into_iter().map(read_check).collect::<Result<_, _>>()?,
             replace_checks: registration.replace_checks,
+            keep_statuses: registration.keep_statuses,
             guard: registration.guard.map(read_guard),
         })),
         Wire::Deregister(deregistration) => CatalogCommand::Deregister(Box::new(Deregistration {

@@ -136,6 +136,7 @@ fn commands() -> Vec<(CatalogCommand, &'static str)> {
         service: Some(Service { node: "n".into(), id: "i".into(), name: "s".into(), ..Service::default() }),
         checks: vec![Check { id: "c".into(), ..Check::default() }],
         replace_checks: true,
+        keep_statuses: true,
         guard: Some(CheckGuard { check_id: "c".into(), modified: LogIndex(9) }),
     };
     let deregister = |what| {
@@ -145,7 +146,7 @@ fn commands() -> Vec<(CatalogCommand, &'static str)> {
     vec![
         (
             CatalogCommand::Register(Box::new(register)),
-            "01080592032a0a280a030a016e10011a0f0a016e10011a01692201735801600122051201632003280132050a01631009",
+            "01080592032c0a2a0a030a016e10011a0f0a016e10011a01692201735801600122051201632003280132050a016310093801",
         ),
         (deregister(Deregistered::Node), "01080592030512030a016e"),
         (deregister(Deregistered::Service("i".into())), "01080592030812060a016e120169"),

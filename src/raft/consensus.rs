@@ -252,11 +252,14 @@ impl Consensus {
         alive.then_some(leader)
     }
 
-    /// How long ago this member heard of its leader: zero if it leads, `None` if it has heard of none since it started.
+    /// How long ago this member heard of its leader, `None` if it has heard of none since it started. For a leader zero, but if
+    /// it has lost its quorum, how long ago that answered: what it does not know of may have happened since.
     pub fn leader_contact(&self) -> Option<Duration> {
         match self.leading().leader {
-            Some(leader) if leader == self.inner.me => Some(Duration::ZERO),
-            _ => self.inner.contact.elapsed(),
+            Some(leader) if leader != self.inner.me => self.inner.contact.elapsed(),
+            Some(_) if self.live_leader().is_some() => Some(Duration::ZERO),
+            Some(_) => self.inner.raft.metrics().borrow_watched().last_quorum_acked.map(|at| at.elapsed()),
+            None => self.inner.contact.elapsed(),
         }
     }
 

@@ -4,8 +4,6 @@
 //! wait for a change carries `X-Consul-Index`, which is never zero, and in `headwater-index` the state that was looked at, as
 //! the answer to a write does the one that it made.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -16,6 +14,9 @@ use crate::api::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
 use crate::node::{CatalogError, ConsulTreeTooLarge, Node, NodeError};
 use crate::types::catalog::CatalogRefusal;
 use crate::types::{LogIndex, Refusal as Refused};
+
+/// What is said of a leader that was never heard of, milliseconds: the longest time that a duration of Go holds.
+const NO_CONTACT_MS: u64 = 9_223_372_036_854;
 
 const X_CONSUL_INDEX: HeaderName = HeaderName::from_static("x-consul-index");
 const X_CONSUL_KNOWN_LEADER: HeaderName = HeaderName::from_static("x-consul-knownleader");
@@ -133,8 +134,8 @@ impl Answer {
             headers.insert(X_CONSUL_CONSISTENCY, HeaderValue::from_static(meta.consistency));
             let has_leader = if node.live_leader().is_some() { "true" } else { "false" };
             headers.insert(X_CONSUL_KNOWN_LEADER, HeaderValue::from_static(has_leader));
-            let silence = node.leader_contact().unwrap_or(Duration::ZERO);
-            let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+            let silence = node.leader_contact().and_then(|silence| u64::try_from(silence.as_millis()).ok());
+            let silence_ms = silence.map_or(NO_CONTACT_MS, |silence| silence.min(NO_CONTACT_MS));
             headers.insert(X_CONSUL_LAST_CONTACT, HeaderValue::from(silence_ms));
         }
         headers.extend(self.headers);

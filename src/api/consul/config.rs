@@ -1,5 +1,6 @@
 //! `/v1/config`: configuration entries, of which there is one kind, `terminating-gateway`.
 
+use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -122,7 +123,10 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     .await?;
     match &look_up.found.value {
         Some(gateway) => Ok(look_up.answer(&call, &show(gateway))),
-        None => Err(Refusal::not_found(format!("Config entry not found for {kind:?} / {name:?}"))),
+        // With the headers by which a client can wait for one.
+        None => Ok(Answer::text(format!("Config entry not found for {kind:?} / {name:?}"))
+            .status(StatusCode::NOT_FOUND)
+            .meta(look_up.meta())),
     }
 }
 

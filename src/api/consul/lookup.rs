@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Meta, Refusal};
 use super::blocking::{self, Found};
 use super::call::{Call, Freshness};
 use super::filter::Filter;
@@ -21,7 +21,12 @@ pub(super) struct LookUp<T> {
 impl<T> LookUp<T> {
     /// The answer, with its headers.
     pub(super) fn answer(&self, call: &Call, value: &impl Serialize) -> Answer {
-        call.answer(value).meta(self.found.meta(&self.freshness))
+        call.answer(value).meta(self.meta())
+    }
+
+    /// What its headers say.
+    pub(super) fn meta(&self) -> Meta {
+        self.found.meta(&self.freshness)
     }
 }
 

@@ -209,9 +209,10 @@ impl Writer<'_> {
             if !seen.insert((target.clone(), instance.port)) {
                 continue;
             }
+            // The node's own name has all its addresses; a name that spells an address has no other.
+            let is_of_node = instance.is_at_node && self.zone.node(&instance.node).as_ref() == Some(&target);
             for address in instance.place.addresses(RecordType::ANY) {
-                // A name that spells an address has no other.
-                let is_of_target = instance.is_at_node || Place::At(address, None).is_spelled_by(self.zone, &target);
+                let is_of_target = is_of_node || Place::At(address, None).is_spelled_by(self.zone, &target);
                 if is_of_target && resolved.insert((target.clone(), address)) {
                     answer.additionals.push(self.record(&target, RData::from(address)));
                 }

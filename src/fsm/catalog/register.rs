@@ -27,7 +27,13 @@ pub(super) fn run(desk: &mut Desk<'_, '_>, registration: &Registration) -> Resul
         if canonical(&check.node) != canonical(name) {
             return Err(CatalogRefusal::CheckOfOtherNode.into());
         }
-        desk.set_check(check.clone())?;
+        let mut check = check.clone();
+        if registration.keep_statuses
+            && let Some(known) = desk.check(name, &check.id)?
+        {
+            (check.status, check.output) = (known.status, known.output.clone());
+        }
+        desk.set_check(check)?;
     }
     Ok(())
 }

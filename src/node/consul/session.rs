@@ -53,8 +53,8 @@ impl Node {
     /// As [`Node::lease_keep_alive`]; asking again is safe.
     pub async fn session_renew(&self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
         let mut found = self.session_and_deadline(ctx, Consistency::Serializable, id.clone()).await?;
-        if found.value.0.is_none() {
-            // It may have been made elsewhere a moment ago.
+        if !matches!(found.value, (Some(_), Some(_))) {
+            // It may have been made or ended elsewhere a moment ago, and only of one that has a time the leader is asked below.
             found = self.session_and_deadline(ctx, Consistency::Linearizable, id).await?;
         }
         let Read { index, revision, value: (session, deadline) } = found;

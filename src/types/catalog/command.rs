@@ -31,6 +31,9 @@ pub struct Registration {
     pub checks: Vec<Check>,
     /// Whether other checks of the instance go (`replace-existing-checks`).
     pub replace_checks: bool,
+    /// Whether checks that are there go on standing as they do, whatever is said here: an agent registers the same again and
+    /// again, and a check that passes must not fail until its next report.
+    pub keep_statuses: bool,
     /// Only if a check still is what it was.
     pub guard: Option<CheckGuard>,
 }

@@ -22,6 +22,9 @@ pub enum RegistrationProblem {
     /// An instance has an id but no name.
     #[error("Must provide service name (Service.Service) when service ID is provided")]
     NoServiceName,
+    /// A gateway has no name.
+    #[error("Must provide the name of the gateway (Name)")]
+    NoGatewayName,
     /// An instance has a wildcard for an address.
     #[error("Invalid service address: {0} is no address that can be reached")]
     BadServiceAddress(String),
@@ -158,7 +161,7 @@ impl TerminatingGateway {
     /// [`RegistrationProblem`].
     pub fn check(&self) -> Result<(), RegistrationProblem> {
         if self.name.is_empty() {
-            return Err(RegistrationProblem::NoServiceName);
+            return Err(RegistrationProblem::NoGatewayName);
         }
         bounded(&self.name, "the gateway's name")?;
         if self.services.len() > GATEWAY_SERVICES_MAX {

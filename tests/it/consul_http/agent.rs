@@ -79,6 +79,17 @@ async fn ttl_checks_stand_as_they_are_told() {
             assert_eq!(health.status, code, "{path}: {health:?}");
         }
     }
+    // Agents register the same again and again.
+    put(&cluster, follower, "/v1/agent/service/register", json!({"Name": "web", "Check": {"TTL": "2h"}})).await;
+    put(&cluster, follower, "/v1/agent/check/register", json!({"Name": "disk", "TTL": "1h", "Status": "critical"}))
+        .await;
+    let checks = get(&cluster, follower, "/v1/agent/checks").await.json;
+    let told = |id: &str| ["Status", "Output"].map(|member| checks[id][member].clone());
+    assert_eq!(
+        (told("service:web"), told("disk")),
+        ([json!("passing"), json!("p")], [json!("passing"), json!("fine")])
+    );
+    assert_eq!(checks["service:web"]["Definition"]["TTL"], "2h0m0s", "{checks}");
     let text = ask(&cluster, follower, Method::GET, "/v1/agent/health/service/id/web?format=text", "").await;
     assert_eq!((text.status, text.text.as_str()), (200, "passing"));
     let whole = get(&cluster, follower, "/v1/agent/health/service/name/web").await.json;

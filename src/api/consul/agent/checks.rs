@@ -37,7 +37,7 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     if !check.service_id.is_empty() {
         service(&call, &check.service_id).await?;
     }
-    register(&call, Registration { checks: vec![check], ..Registration::default() }).await
+    register(&call, Registration { checks: vec![check], keep_statuses: true, ..Registration::default() }).await
 }
 
 /// Refuses a check that nobody would run: it would stay critical for ever, and look as if its service were down.

@@ -59,17 +59,24 @@ async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     })
 }
 
-/// A registration on this agent's node entry, which is made if it is not there yet.
-fn on_this_node(node: &Node, address: String) -> Registration {
-    let entry = catalog::Node { name: node.name().to_owned(), id: node_id(node), address, ..catalog::Node::default() };
-    Registration { node: entry, skip_node_update: true, ..Registration::default() }
+/// This agent's node entry, and whether one that is there stays as it is. It is made if there is none, and follows this member
+/// to another address.
+async fn own_entry(call: &Call) -> Result<(catalog::Node, bool), Refusal> {
+    let (node, address) = (call.node(), about::own_address(call).await?);
+    let (name, id) = (node.name().to_owned(), node_id(node));
+    let found = node.node_entry(&call.context()?, Consistency::Serializable, name.clone()).await?.value.value;
+    Ok(match found {
+        Some(found) if found.id == id && found.address != address => {
+            (catalog::Node { address, ..catalog::Node::clone(&found) }, false)
+        }
+        _ => (catalog::Node { name, id, address, ..catalog::Node::default() }, true),
+    })
 }
 
 /// Registers something on this agent's node entry; the answer is empty.
 async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
-    let address = about::own_address(call).await?;
-    let Registration { service, checks, replace_checks, guard, .. } = registration;
-    let registration = Registration { service, checks, replace_checks, guard, ..on_this_node(call.node(), address) };
+    let (node, skip_node_update) = own_entry(call).await?;
+    let registration = Registration { node, skip_node_update, ..registration };
     let done = call.node().register(&call.context()?, registration).await?;
     Ok(Answer::empty().at(done.index))
 }

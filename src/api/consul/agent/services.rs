@@ -82,7 +82,9 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
             check.name = format!("Service '{}' check", service.name);
         }
     }
-    register(&call, Registration { service: Some(service), checks, replace_checks, ..Registration::default() }).await
+    let registration =
+        Registration { service: Some(service), checks, replace_checks, keep_statuses: true, ..Registration::default() };
+    register(&call, registration).await
 }
 
 /// Removes a service with its checks.
