@@ -1,7 +1,8 @@
 //! Reads that may take long, on threads that may block.
 //!
-//! Owns how many there may be and what becomes of those that nobody waits for. Invariant: a read holds its permit until
-//! its thread is through with it, so that the queue in front of the threads is bounded, not only the callers.
+//! Owns how many there may be, how many of those run, and what becomes of those that nobody waits for. Invariant: a read holds
+//! its permits until its thread is through with it, so that clients who go away cannot take all threads from the node's own
+//! work.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,12 +15,14 @@ use super::error::NodeError;
 /// The way to the threads.
 pub(super) struct LongReads {
     permits: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
 }
 
 impl LongReads {
-    /// At most `reads_max` run or wait for a thread.
-    pub(super) fn new(reads_max: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(reads_max)) }
+    /// At most `reads_max` run or wait, and `running_max` run.
+    pub(super) fn new(reads_max: usize, running_max: usize) -> Self {
+        let semaphore = |count| Arc::new(Semaphore::new(count));
+        Self { permits: semaphore(reads_max), turns: semaphore(running_max) }
     }
 
     /// Runs `work` on a thread that may block. If it has not begun when the caller gives up or `deadline` passes, it never
@@ -34,8 +37,12 @@ impl LongReads {
         work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
     ) -> Result<T, NodeError> {
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let turn = match tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await {
+            Ok(turn) => turn.map_err(|_| NodeError::Stopped)?,
+            Err(_) => return Err(NodeError::Timeout),
+        };
         let mut reading = Reading(tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _permits = (permit, turn);
             work()
         }));
         match tokio::time::timeout_at(deadline.into(), &mut reading.0).await {
@@ -87,7 +94,7 @@ mod tests {
     #[test]
     fn one_beyond_the_limit_is_refused_at_once() {
         with_one_thread(async {
-            let reads = LongReads::new(2);
+            let reads = LongReads::new(2, 1);
             let deadline = Instant::now() + LONG;
             let (release, work) = stuck();
             let third = async {
@@ -102,9 +109,29 @@ mod tests {
     }
 
     #[test]
+    fn reads_leave_threads_for_others() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+        runtime.block_on(async {
+            let reads = LongReads::new(8, 1);
+            let deadline = Instant::now() + LONG;
+            let (release, work) = stuck();
+            let other = async {
+                let waits = reads.run(Instant::now() + Duration::from_millis(1), || Ok(()));
+                assert_eq!(waits.await, Err(NodeError::Timeout), "there is one turn");
+                let own = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| 7)).await;
+                drop(release);
+                own.unwrap().unwrap()
+            };
+            let (first, own) = tokio::join!(biased; reads.run(deadline, work), other);
+            assert_eq!((first, own), (Ok(()), 7));
+        });
+    }
+
+    #[test]
     fn what_has_not_begun_when_nobody_waits_any_more_never_does() {
         with_one_thread(async {
-            let reads = LongReads::new(8);
+            let reads = LongReads::new(8, 8);
             let deadline = Instant::now() + LONG;
             let begun = Arc::new(AtomicUsize::new(0));
             let count = || {

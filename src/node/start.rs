@@ -26,7 +26,7 @@ use crate::storage::log::{LogDb, LogOptions, WeakLog};
 use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::{StateOptions, StateStore};
 use crate::stream::{EventPublisher, FeedOptions, StatePoint};
-use crate::types::limits::{CONTENDERS_MAX, LONG_READS_MAX, RANGE_STREAMS_MAX};
+use crate::types::limits::{CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX};
 use crate::types::{ClusterId, NodeId};
 
 /// What a node needs to know to start.
@@ -209,7 +209,7 @@ impl Node {
                 consensus: consensus.clone(),
                 store: store.clone(),
                 log,
-                long_reads: LongReads::new(LONG_READS_MAX),
+                long_reads: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
                 backups,

@@ -31,6 +31,9 @@ pub(super) struct Limits {
     pub(super) keep_entries: u64,
 }
 
+/// How many samples lie within what is kept, count: memory must not grow with time where little is written.
+const SAMPLES_MAX: u64 = 1024;
+
 /// Where the log was at some time: index, and command bytes applied until then.
 type Sample = (LogIndex, u64);
 
@@ -50,9 +53,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
                 return;
             }
         }
-        if samples.back().is_none_or(|(index, _)| *index < points.applied) {
-            samples.push_back((points.applied, total));
-        }
+        note(&mut samples, (points.applied, total), limits.keep_bytes);
         let by_bytes =
             surplus(&mut samples, total, limits.keep_bytes).map_or(LogIndex::ZERO, |upto| upto.min(points.snapshot));
         // openraft asks itself what to remove only when it has made a snapshot: not after a restart.
@@ -66,6 +67,14 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         if held.look(&points, wanted) {
             consensus.end_silent_sessions();
         }
+    }
+}
+
+/// Adds where the log is now, unless too little came since the last time.
+fn note(samples: &mut VecDeque<Sample>, (applied, total): Sample, keep: u64) {
+    let is_news = |&(index, bytes): &Sample| index < applied && total - bytes >= keep / SAMPLES_MAX;
+    if samples.back().is_none_or(is_news) {
+        samples.push_back((applied, total));
     }
 }
 
@@ -115,6 +124,20 @@ mod tests {
         assert_eq!(samples.len(), 2, "older samples are of no use any more");
         assert_eq!(surplus(&mut samples, 400, 100), Some(LogIndex(30)));
         assert_eq!(surplus(&mut samples, 400, 0), Some(LogIndex(40)));
+    }
+
+    #[test]
+    fn a_log_that_hardly_grows_is_hardly_noted() {
+        let (mut samples, keep) = (VecDeque::new(), 1 << 20);
+        for second in 1..=100_000 {
+            note(&mut samples, (LogIndex(second), second * 100), keep);
+            surplus(&mut samples, second * 100, keep);
+        }
+        assert!((SAMPLES_MAX / 2..=SAMPLES_MAX + 1).contains(&(samples.len() as u64)), "{}", samples.len());
+        // What applies nothing is not news.
+        let last = samples.back().copied().unwrap();
+        note(&mut samples, (last.0, last.1 + keep), keep);
+        assert_eq!(samples.back(), Some(&last));
     }
 
     #[test]

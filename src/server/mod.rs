@@ -32,6 +32,7 @@ use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
 use crate::storage::stamp::Owner;
 use crate::stream::{FeedOptions, ScanLimits};
+use crate::types::limits::{BACKUPS_MAX, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX};
 use crate::types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
@@ -43,8 +44,9 @@ const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
 /// Command bytes kept in the log behind a snapshot, however few entries they are.
 const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
-/// Threads for work that may block: large reads, flushes, snapshot files.
-const BLOCKING_THREADS_MAX: usize = 64;
+/// Threads for work that may block: large reads, flushes, snapshot files. More than all clients can take together.
+const BLOCKING_THREADS_MAX: usize = 96;
+const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);
 
 /// Runs a node until it is told to stop.
 ///

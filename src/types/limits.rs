@@ -28,6 +28,8 @@ pub const WAITING_READS_MAX: usize = 20_000;
 /// Reads of more than one key that may run or wait for a thread, count; one more is refused. As many as one confirmation of
 /// the leader may release at once.
 pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
+/// Of those, how many run at a time, count: what the node itself does on threads that block must not wait for them.
+pub const LONG_READS_RUNNING_MAX: usize = 32;
 /// Streamed ranges that may be open at once, count; one more is refused.
 pub const RANGE_STREAMS_MAX: usize = 32;
 /// Contenders for locks and elections, and their observers, that one member may have waiting, count; one more is refused.
@@ -89,12 +91,14 @@ pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
 pub const CONSUL_WAITING_MAX: usize = 50_000;
 /// Longest time that one of them waits before its jitter, seconds (spec: consul §3.6).
 pub const CONSUL_WAIT_SECONDS_MAX: u64 = 600;
-/// Longest expression of a filter, bytes.
+/// Longest filter of a request, bytes; of all its expressions together.
 pub const CONSUL_FILTER_BYTES_MAX: usize = 8 * 1024;
 /// Parts of a filter inside each other, count: evaluation goes as deep.
 pub const CONSUL_FILTER_DEPTH_MAX: usize = 64;
 /// Largest compiled pattern of a filter, bytes.
 pub const CONSUL_FILTER_PATTERN_BYTES_MAX: usize = 256 * 1024;
+/// Patterns in the filter of one request, count: a request that waits keeps them.
+pub const CONSUL_FILTER_PATTERNS_MAX: usize = 8;
 /// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
 /// Longest name of a tombstone, bytes: `tombstone-NAME-UID`.

@@ -67,11 +67,12 @@ async fn run(
     };
     check_names(&offer.files)?;
 
-    let dir = consensus.incoming_dir().join(format!("from-{from}"));
+    let (incoming, name) = (consensus.incoming_dir().to_owned(), format!("from-{from}"));
+    let dir = incoming.join(&name);
     let files = offer.files;
     let (missing, files) = blocking({
         let dir = dir.clone();
-        move || prepare(&dir, &files).map(|missing| (missing, files))
+        move || remove_others(&incoming, &name).and_then(|()| prepare(&dir, &files)).map(|missing| (missing, files))
     })
     .await?;
     tracing::info!(%from, last = ?meta.last_log_id, files = files.len(), missing = missing.len(), "receiving snapshot");
@@ -151,6 +152,17 @@ fn check_names(files: &[pb::SnapshotFile]) -> Result<(), Status> {
         let plain = Path::new(&file.name).file_name().is_some_and(|name| name == file.name.as_str());
         if !plain || !seen.insert(&file.name) {
             return Err(Status::invalid_argument(format!("snapshot file name {:?}", file.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what other leaders have sent of snapshots that never became whole: this one takes their place.
+fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(incoming)? {
+        let entry = entry?;
+        if entry.file_name() != own {
+            std::fs::remove_dir_all(entry.path())?;
         }
     }
     Ok(())
@@ -240,6 +252,18 @@ mod tests {
 
     fn chunk(file: u32, offset: u64, data: &'static [u8]) -> pb::SnapshotChunk {
         pb::SnapshotChunk { file, offset, crc32c: crc32c::crc32c(data), data: bytes::Bytes::from_static(data) }
+    }
+
+    #[test]
+    fn what_another_leader_left_goes_and_what_this_one_sent_stays() {
+        let incoming = tempfile::tempdir().unwrap();
+        for name in ["from-1", "from-2"] {
+            std::fs::create_dir(incoming.path().join(name)).unwrap();
+            std::fs::write(incoming.path().join(name).join("000012.sst"), "part").unwrap();
+        }
+        remove_others(incoming.path(), "from-2").unwrap();
+        assert!(!incoming.path().join("from-1").exists());
+        assert!(incoming.path().join("from-2/000012.sst").exists());
     }
 
     #[test]

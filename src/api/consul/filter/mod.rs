@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::answer::Refusal;
 use super::call::Call;
-use crate::types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYTES_MAX};
+use crate::types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYTES_MAX, CONSUL_FILTER_PATTERNS_MAX};
 use parse::{Match, Op, Parsed};
 use shape::Shape;
 
@@ -44,15 +44,9 @@ enum Test {
 impl Filter {
     /// The filter that a request asks for; one that takes everything if it asks for none. Several must all hold.
     pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
-        let mut all = None;
-        for text in call.query.all("filter").filter(|text| !text.trim().is_empty()) {
-            let one = read(text, shape).map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))?;
-            all = Some(match all {
-                None => one,
-                Some(before) => Expression::And(Box::new(before), Box::new(one)),
-            });
-        }
-        Ok(Self(all))
+        read_all(call.query.all("filter"), shape)
+            .map(Self)
+            .map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))
     }
 
     /// Whether it lets everything pass, because nothing was asked for.
@@ -77,24 +71,34 @@ impl Filter {
     }
 }
 
-fn read(text: &str, shape: Shape) -> Result<Expression, String> {
-    if text.len() > CONSUL_FILTER_BYTES_MAX {
-        return Err(format!("it has {} bytes, more than {CONSUL_FILTER_BYTES_MAX}", text.len()));
+/// Reads expressions that must all hold. Their bounds are those of one: a request may have as many as it has room for.
+fn read_all<'a>(texts: impl Iterator<Item = &'a str>, shape: Shape) -> Result<Option<Expression>, String> {
+    let (mut all, mut bytes, mut patterns_left) = (None, 0, CONSUL_FILTER_PATTERNS_MAX);
+    for text in texts.filter(|text| !text.trim().is_empty()) {
+        bytes += text.len();
+        if bytes > CONSUL_FILTER_BYTES_MAX {
+            return Err(format!("it has {bytes} bytes, more than {CONSUL_FILTER_BYTES_MAX}"));
+        }
+        let one = check(parse::parse(text)?, shape, &mut patterns_left)?;
+        all = Some(match all {
+            None => one,
+            Some(before) => Expression::And(Box::new(before), Box::new(one)),
+        });
     }
-    check(parse::parse(text)?, shape)
+    Ok(all)
 }
 
-fn check(parsed: Parsed, shape: Shape) -> Result<Expression, String> {
-    let check = |inner: Box<Parsed>| check(*inner, shape).map(Box::new);
+fn check(parsed: Parsed, shape: Shape, patterns_left: &mut usize) -> Result<Expression, String> {
+    let mut check = |inner: Box<Parsed>| check(*inner, shape, patterns_left).map(Box::new);
     Ok(match parsed {
         Parsed::Or(left, right) => Expression::Or(check(left)?, check(right)?),
         Parsed::And(left, right) => Expression::And(check(left)?, check(right)?),
         Parsed::Not(inner) => Expression::Not(check(inner)?),
-        Parsed::Match(found) => check_match(found, shape)?,
+        Parsed::Match(found) => check_match(found, shape, patterns_left)?,
     })
 }
 
-fn check_match(found: Match, shape: Shape) -> Result<Expression, String> {
+fn check_match(found: Match, shape: Shape, patterns_left: &mut usize) -> Result<Expression, String> {
     let Match { path, op, is_negated, value } = found;
     let selector = path.join(".");
     let at = path
@@ -113,12 +117,16 @@ fn check_match(found: Match, shape: Shape) -> Result<Expression, String> {
         (Op::Equal, _) => return Err(misfit("is not compared with one value; use in or contains")),
         (Op::In, Shape::Number | Shape::Flag | Shape::Struct(_)) => return Err(misfit("contains nothing")),
         (Op::In, _) => Test::In(value),
-        (Op::Matches, Shape::Text | Shape::Open) => Test::Pattern(
-            RegexBuilder::new(&value)
+        (Op::Matches, Shape::Text | Shape::Open) => {
+            *patterns_left = patterns_left
+                .checked_sub(1)
+                .ok_or_else(|| format!("it has more than {CONSUL_FILTER_PATTERNS_MAX} regular expressions"))?;
+            let pattern = RegexBuilder::new(&value)
                 .size_limit(CONSUL_FILTER_PATTERN_BYTES_MAX)
-                .build()
-                .map_err(|error| format!("{value:?} is no regular expression: {error}"))?,
-        ),
+                .dfa_size_limit(CONSUL_FILTER_PATTERN_BYTES_MAX)
+                .build();
+            Test::Pattern(pattern.map_err(|error| format!("{value:?} is no regular expression: {error}"))?)
+        }
         (Op::Matches, _) => return Err(misfit("a regular expression is not for")),
         (Op::Empty, Shape::Number | Shape::Flag | Shape::Struct(_)) => return Err(misfit("is never empty")),
         (Op::Empty, _) => Test::Empty,

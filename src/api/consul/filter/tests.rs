@@ -6,6 +6,10 @@ use super::shape::{CHECK_SERVICE_NODE, NODE, SERVICE};
 use super::*;
 use crate::types::limits::CONSUL_FILTER_DEPTH_MAX;
 
+fn read(text: &str, shape: Shape) -> Result<Expression, String> {
+    read_all([text].into_iter(), shape)?.ok_or_else(|| "it is empty".to_owned())
+}
+
 fn instance() -> Value {
     json!({
         "Node": {"Node": "n1", "Address": "10.0.0.1", "Meta": {"rack": "r1", "a.b": "dotted"}, "TaggedAddresses": null},
@@ -135,6 +139,15 @@ fn expressions_are_bounded() {
     assert!(read(&long(CONSUL_FILTER_BYTES_MAX), SERVICE).is_ok());
     assert!(read(&long(CONSUL_FILTER_BYTES_MAX + 1), SERVICE).unwrap_err().contains("bytes"));
     assert!(read("Node matches `(a{1000}){1000}`", NODE).is_err());
+    let patterns = |count| vec!["Node matches a"; count];
+    assert!(read(&patterns(CONSUL_FILTER_PATTERNS_MAX).join(" or "), NODE).is_ok());
+    assert!(read(&patterns(CONSUL_FILTER_PATTERNS_MAX + 1).join(" or "), NODE).unwrap_err().contains("expressions"));
+    // All that a request has count together.
+    let several = |texts: Vec<&str>| read_all(texts.into_iter(), NODE).map(|found| found.is_some());
+    assert_eq!(several(patterns(CONSUL_FILTER_PATTERNS_MAX)), Ok(true));
+    assert!(several(patterns(CONSUL_FILTER_PATTERNS_MAX + 1)).unwrap_err().contains("expressions"));
+    assert!(several(vec!["Node == a"; 1000]).unwrap_err().contains("bytes"));
+    assert_eq!(several(vec!["", " "]), Ok(false));
 }
 
 proptest::proptest! {
