@@ -7,6 +7,7 @@
 mod clock;
 mod cpu;
 mod drive;
+mod flush;
 mod follow;
 mod lease;
 mod ledger;
@@ -26,6 +27,7 @@ use clap::{Args, Subcommand};
 use super::error::CliError;
 use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
+use flush::FlushArgs;
 use follow::FollowArgs;
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
@@ -72,6 +74,7 @@ enum WorkloadArgs {
     /// Subscribe to services and change their health: how long a change takes, what subscriptions cost, how fast they come
     /// back
     Subscribe(SubscribeArgs),
+    Flush(FlushArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -149,6 +152,7 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::Watch(args) => return watch::watch(args, endpoints, client),
         WorkloadArgs::WatchLatency(args) => return watch::latency(args, endpoints, client),
         WorkloadArgs::Follow(args) => return follow::run(args, endpoints, client),
+        WorkloadArgs::Flush(args) => return flush::run(&args, client),
         WorkloadArgs::Subscribe(args) => return subscribe::run(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
