@@ -14,6 +14,8 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use super::service::too_large_status;
+
 /// The families of counters that methods take theirs from.
 pub(super) struct GrpcMetrics {
     started: IntCounterVec,
@@ -165,7 +167,7 @@ impl Drop for Call {
     }
 }
 
-/// The body of a streaming response: the call ends with its trailers.
+/// The body of a streaming response: the call ends with its trailers, in words that clients know.
 pub(super) struct CountedBody {
     body: Body,
     call: Call,
@@ -182,11 +184,17 @@ impl http_body::Body for CountedBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
+        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &mut frame {
             Some(Ok(frame)) => {
-                if let Some(code) = frame.trailers_ref().and_then(grpc_code) {
-                    self.call.finish(code);
+                if let Some(trailers) = frame.trailers_mut() {
+                    let mut reworded = HeaderMap::new();
+                    if too_large_status(trailers).is_some_and(|status| status.add_header(&mut reworded).is_ok()) {
+                        *trailers = reworded;
+                    }
+                    if let Some(code) = grpc_code(trailers) {
+                        self.call.finish(code);
+                    }
                 }
             }
             Some(Err(status)) => self.call.finish(status.code()),
@@ -265,6 +273,21 @@ mod tests {
         for code in [Code::Ok, Code::OutOfRange, Code::Cancelled] {
             assert_eq!(method.handled(code).get(), 1, "{code:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_large_ends_a_stream_in_the_words_that_clients_know() {
+        let registry = Registry::new();
+        let method = GrpcMetrics::register(&registry).unwrap().method(MethodKind::BidiStream, "s", "M");
+        let refused =
+            Status::out_of_range("Error, decoded message length too large: found 9 bytes, the limit is: 5 bytes");
+        let mut trailers = HeaderMap::new();
+        refused.add_header(&mut trailers).unwrap();
+        let frames = [Ok::<_, Status>(Frame::<Bytes>::trailers(trailers))];
+        let body = CountedBody::new(Body::new(StreamBody::new(futures::stream::iter(frames))), Call::start(&method));
+        let told = body.collect().await.unwrap().trailers().and_then(Status::from_header_map).unwrap();
+        assert_eq!((told.code(), method.handled(Code::ResourceExhausted).get()), (Code::ResourceExhausted, 1));
+        assert!(told.message().starts_with("grpc: received message larger than max (9 vs. "), "{told:?}");
     }
 
     #[test]

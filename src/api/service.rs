@@ -409,18 +409,22 @@ fn counted(response: Response<Body>, mut call: Call, streams_out: bool) -> Respo
 /// A message over the limit is refused below us with a code and words of its own; clients know those of the Go
 /// implementation (spec: etcd §1.8, §6.2).
 fn too_large(response: Response<Body>) -> Response<Body> {
-    if grpc_code(response.headers()) != Some(Code::OutOfRange) {
-        return response;
-    }
-    let Some(status) = Status::from_header_map(response.headers()) else { return response };
-    let found = status.message().strip_prefix("Error, decoded message length too large: found ");
-    match found.and_then(|rest| rest.split(' ').next()) {
-        Some(bytes) => {
-            let text = format!("grpc: received message larger than max ({bytes} vs. {CLIENT_MESSAGE_BYTES_MAX})");
-            Status::resource_exhausted(text).into_http()
-        }
+    match too_large_status(response.headers()) {
+        Some(status) => status.into_http(),
         None => response,
     }
+}
+
+/// What is to be said instead of a status that says that a message is over the limit.
+pub(super) fn too_large_status(headers: &HeaderMap) -> Option<Status> {
+    if grpc_code(headers) != Some(Code::OutOfRange) {
+        return None;
+    }
+    let status = Status::from_header_map(headers)?;
+    let found = status.message().strip_prefix("Error, decoded message length too large: found ")?;
+    let bytes = found.split(' ').next()?;
+    let text = format!("grpc: received message larger than max ({bytes} vs. {CLIENT_MESSAGE_BYTES_MAX})");
+    Some(Status::resource_exhausted(text))
 }
 
 #[cfg(test)]

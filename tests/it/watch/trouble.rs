@@ -158,3 +158,15 @@ async fn a_stream_outlives_its_requests_and_ends_with_its_last_watcher() {
     assert!(stream.next().await.canceled);
     assert!(stream.try_next().await.unwrap().is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_too_large_ends_its_stream_as_in_go() {
+    let cluster = Cluster::three().await;
+    let mut stream = Stream::open(&cluster.client_url(0)).await.unwrap();
+    stream.create(key("k")).await;
+    let key = vec![b'k'; 3 << 20].into();
+    stream.ask(pb::WatchCreateRequest { key, ..Default::default() }).await;
+    let status = stream.try_next().await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().starts_with("grpc: received message larger than max ("), "{status}");
+}
