@@ -45,6 +45,28 @@ impl<T: Topic, S> Snapshot<T, S> {
 
 type Built<T, S> = Arc<OnceCell<(Instant, Arc<Snapshot<T, S>>)>>;
 
+/// Who asks for a snapshot. The last one to leave takes the entry along if nothing was built: failed, or given up.
+struct Asking<'a, T: Topic, S> {
+    cache: &'a SnapshotCache<T, S>,
+    subject: &'a T::Subject,
+    cell: Built<T, S>,
+}
+
+impl<T: Topic, S> Drop for Asking<'_, T, S> {
+    fn drop(&mut self) {
+        if self.cell.initialized() {
+            return;
+        }
+        // Let go of under the lock under which it is handed out: so one of those who leave is the last.
+        let mut entries = self.cache.entries.lock();
+        self.cell = Built::default();
+        let is_left = |cell: &Built<T, S>| !cell.initialized() && Arc::strong_count(cell) == 1;
+        if entries.get(self.subject).is_some_and(is_left) {
+            entries.remove(self.subject);
+        }
+    }
+}
+
 /// Snapshots that were built lately. Time comes from the caller.
 pub struct SnapshotCache<T: Topic, S> {
     feed: Arc<Feed<T>>,
@@ -85,7 +107,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         now: Instant,
         build: impl AsyncFnOnce() -> Result<(LogIndex, S), E>,
     ) -> Result<Arc<Snapshot<T, S>>, E> {
-        let cell = self.entry(subject, now);
+        let asking = Asking { cache: self, subject, cell: self.entry(subject, now) };
         let mut is_new = false;
         let make = async || {
             let (hold, resume, generation) = self.feed.hold(subject.clone())?;
@@ -95,7 +117,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
             is_new = true;
             Ok::<_, E>((now, Arc::new(snapshot)))
         };
-        let (_, snapshot) = cell.get_or_try_init(make).await?;
+        let (_, snapshot) = asking.cell.get_or_try_init(make).await?;
         let snapshot = Arc::clone(snapshot);
         if is_new {
             self.make_room();
@@ -131,7 +153,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         let generation = self.feed.generation();
         let mut gone = Vec::new();
         self.entries.lock().retain(|_, cell| {
-            // What is still being built stays.
+            // What somebody still asks for stays.
             let keep = cell.get().is_none_or(|built| self.is_good(built, now, generation));
             if !keep {
                 gone.push(Arc::clone(cell));

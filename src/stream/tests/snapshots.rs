@@ -1,6 +1,7 @@
 //! The snapshot cache.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -69,7 +70,29 @@ fn a_failure_is_not_kept() {
     let subject = prefix("k");
     let failed = cache.get(&subject, now, async || Err(CloseReason::Failed("disk".to_owned()))).now_or_never();
     assert!(matches!(failed, Some(Err(CloseReason::Failed(_)))));
+    assert!(cache.is_empty(), "not even its name");
     assert_eq!(get(&bed, &cache, now, 2).unwrap().contents, 2);
+}
+
+#[test]
+fn what_everybody_gave_up_leaves_nothing() {
+    let bed = Bed::new(options(100, 100));
+    let cache = Cache::new(Arc::clone(&bed.feed), TTL);
+    let now = Instant::now();
+    let subject = prefix("k");
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut ask = || {
+        let mut asked = Box::pin(cache.get(&subject, now, std::future::pending::<Result<_, CloseReason>>));
+        assert!(asked.as_mut().poll(&mut cx).is_pending());
+        asked
+    };
+    let (first, second) = (ask(), ask());
+    cache.sweep(now + 2 * TTL);
+    drop(first);
+    assert!(!cache.is_empty(), "somebody still asks");
+    drop(second);
+    assert!(cache.is_empty());
+    assert_eq!(bed.feed.stats().subjects, 0);
 }
 
 #[tokio::test]
