@@ -184,6 +184,14 @@ impl<T: Topic> Item<T> {
         }
     }
 
+    /// What it takes in memory to tell which events are wanted, beyond the item itself, bytes.
+    pub(super) fn picks_bytes(&self) -> usize {
+        match &self.picks {
+            Picks::All => 0,
+            Picks::Some(picks) => 2 * size_of::<usize>() + size_of_val::<[u32]>(picks),
+        }
+    }
+
     /// Positions in the commit of the events that are wanted, ascending.
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         let picked = match &self.picks {

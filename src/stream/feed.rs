@@ -32,7 +32,7 @@ const WAKE_BATCH: usize = 256;
 pub struct FeedOptions {
     /// Commits in the window, count: what slow readers of all subjects together may pin.
     pub window_items_max: usize,
-    /// Commits in the window, bytes, with what is derived from them.
+    /// Commits in the window, bytes, with what is derived from them and their places in the lists of subjects.
     pub window_bytes_max: usize,
     /// What one step of catching up reads: a reader that stands still in the middle of it pins that much.
     pub scan: ScanLimits,
@@ -451,7 +451,7 @@ impl<T: Topic> Core<T> {
                 touched.push(slot);
             }
         }
-        self.window.push(Entry { commit, nodes }, evicted);
+        self.window.push(Entry::new(commit, nodes), evicted);
     }
 
     fn slot_of(&mut self, subject: &T::Subject) -> usize {

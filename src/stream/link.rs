@@ -29,6 +29,15 @@ pub(super) struct Node<T: Topic> {
     pub(super) after: Arc<Link<T>>,
 }
 
+impl<T: Topic> Node<T> {
+    /// What it takes in memory with the link after it and the place where it is held, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        // Each of the two has two counters before it.
+        let counters = 4 * size_of::<usize>();
+        size_of::<Self>() + size_of::<Link<T>>() + counters + size_of::<Arc<Self>>() + self.item.picks_bytes()
+    }
+}
+
 impl<T: Topic> Link<T> {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { next: OnceLock::new() })

@@ -1,5 +1,6 @@
 //! The last commits of a topic, bounded in items and bytes: the live lists' nodes, and the first place to catch up from.
 //!
+//! A commit counts with its nodes, of which there is one for each subject that it concerns: many subjects make the window short.
 //! What memos of its commits come to hold counts as well; a new commit makes room for it, and so does a reader who rejoins.
 //! Invariant: every commit of the topic above `floor` that was published is in here.
 
@@ -18,7 +19,16 @@ pub(super) struct Entry<T: Topic> {
     pub(super) commit: Arc<Commit<T>>,
     /// Held for the readers of the lists, see `link`; the lists themselves hold none.
     #[expect(dead_code, reason = "held, not read")]
-    pub(super) nodes: SmallVec<[Arc<Node<T>>; 2]>,
+    nodes: SmallVec<[Arc<Node<T>>; 2]>,
+    /// What it takes, nodes included, without what memos hold beyond their cost.
+    bytes: usize,
+}
+
+impl<T: Topic> Entry<T> {
+    pub(super) fn new(commit: Arc<Commit<T>>, nodes: SmallVec<[Arc<Node<T>>; 2]>) -> Self {
+        let bytes = commit.bytes() + nodes.iter().map(|node| node.bytes()).sum::<usize>();
+        Self { commit, nodes, bytes }
+    }
 }
 
 pub(super) struct Window<T: Topic> {
@@ -38,7 +48,7 @@ impl<T: Topic> Window<T> {
 
     /// Adds the newest commit. What falls out goes to `evicted`, to be dropped where it disturbs nobody.
     pub(super) fn push(&mut self, entry: Entry<T>, evicted: &mut Vec<Entry<T>>) {
-        self.bytes += entry.commit.bytes();
+        self.bytes += entry.bytes;
         entry.commit.count_in(&self.added);
         self.entries.push_back(entry);
         self.trim(evicted);
@@ -48,7 +58,7 @@ impl<T: Topic> Window<T> {
     pub(super) fn trim(&mut self, evicted: &mut Vec<Entry<T>>) {
         while self.entries.len() > self.items_max || self.bytes() > self.bytes_max {
             let Some(oldest) = self.entries.pop_front() else { break };
-            self.bytes -= oldest.commit.bytes();
+            self.bytes -= oldest.bytes;
             oldest.commit.count_out();
             self.floor = oldest.commit.index();
             evicted.push(oldest);

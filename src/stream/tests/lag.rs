@@ -1,8 +1,11 @@
 //! Slow readers: bounded memory, the way back, and what ends a subscription.
 
+use bytes::Bytes;
+
+use super::super::link::Node;
 use super::super::*;
 use super::bed::{Bed, commit, one, options, prefix};
-use crate::types::{KeyValue, LogIndex, Revision, StoreEpoch};
+use crate::types::{KeyRange, KeyValue, LogIndex, Revision, StoreEpoch};
 
 #[test]
 fn a_slow_reader_pins_the_window_and_no_more() {
@@ -41,6 +44,42 @@ fn bytes_bound_the_window_too() {
 }
 
 #[test]
+fn a_commit_counts_once_for_every_subject_that_it_concerns() {
+    const WINDOW_BYTES: usize = 1_000_000;
+    let held = |keys: &[&str]| {
+        let mut bed = Bed::new(FeedOptions { window_bytes_max: WINDOW_BYTES, ..FeedOptions::default() });
+        // None the same as another, and each of them wants the first key of every commit.
+        let subject = |number: u32| KeyRange::Span {
+            start: Bytes::from_static(b"a"),
+            end: Some(Bytes::from(format!("k{number:04}"))),
+        };
+        let mut readers: Vec<_> = (0..200).map(|number| bed.subscribe(&subject(number), Start::Now)).collect();
+        for _ in 0..1000 {
+            bed.put(keys);
+        }
+        let stats = bed.feed.stats();
+        assert!(stats.window_items > 0 && stats.window_bytes <= WINDOW_BYTES as u64, "{stats:?}");
+        // A commit has little beside its nodes.
+        let nodes_bytes = stats.window_items as usize * 200 * size_of::<Node<Kv>>();
+        assert!((WINDOW_BYTES / 10..WINDOW_BYTES).contains(&nodes_bytes), "{nodes_bytes}");
+        // Those whose nodes are gone find all of it in history.
+        readers[7].drain(&mut bed).unwrap();
+        assert_eq!(readers[7].seen, bed.wanted(&subject(7), LogIndex(0)));
+        bed.feed.reset(StatePoint { index: LogIndex(1000), ..StatePoint::default() });
+        assert_eq!(bed.feed.stats().window_bytes, 0);
+        for _ in 0..1000 {
+            bed.put(keys);
+        }
+        drop(readers);
+        bed.put(keys);
+        assert_eq!(bed.feed.stats().window_bytes, 0);
+        stats.window_items
+    };
+    // Which of the events a subject wants has to be kept, too.
+    assert!(held(&["b"]) > held(&["b", "z"]));
+}
+
+#[test]
 fn what_is_derived_counts_too_while_the_window_keeps_it() {
     let bed = Bed::new(FeedOptions { window_bytes_max: 10_000, ..FeedOptions::default() });
     let mut reader = bed.feed.subscribe(prefix("k"), Start::Now, &Session::new(), 7).unwrap();
@@ -49,7 +88,8 @@ fn what_is_derived_counts_too_while_the_window_keeps_it() {
     bed.feed.publish(&[commit(1, &["k"])]);
     let first = reader.try_next().unwrap().unwrap();
     let cost = bytes();
-    assert_eq!(cost, first.commit().bytes() as u64);
+    let nodes = cost - first.commit().bytes() as u64;
+    assert!((size_of::<Node<Kv>>() as u64..200).contains(&nodes), "one: {nodes}");
     // One encoding is included, a second one and the pair before are not.
     first.commit().encoded(0, Encoding::Etcd, || vec![0; 100].into());
     assert_eq!(bytes(), cost);
