@@ -26,6 +26,7 @@ mod quota;
 mod range;
 mod range_cursor;
 mod resource;
+mod room;
 mod stop;
 mod txn;
 mod validate;

@@ -1,12 +1,14 @@
 //! Compares, then does one of two lists (spec: etcd §1.6).
 //!
 //! In three steps that do not overlap: decide all compares, nested ones too, against the state before; check everything on
-//! the chosen path that could refuse it; only then write. Invariant: a refused transaction has written nothing.
+//! the chosen path that could refuse it; only then write. Compares of intervals have to fit a [`Room`], because every member
+//! works them out. Invariant: a refused transaction has written nothing.
 
 use std::cmp::Ordering;
 
 use super::put;
 use super::range;
+use super::room::Room;
 use super::stop::{Stop, settle};
 use super::validate::check_duplicates;
 use super::writer::Writer;
@@ -45,7 +47,7 @@ pub fn read_txn(view: &ReadView<'_>, txn: &Txn) -> Result<Result<TxnDone, Refusa
 }
 
 fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, Stop> {
-    let path = decide(view, txn)?;
+    let path = decide(view, txn, &mut Room::of_txn())?;
     check_ranges(view, txn, &path)?;
     let mut responses = Vec::with_capacity(path.ops(txn).len());
     for op in path.ops(txn) {
@@ -60,7 +62,7 @@ fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, Stop> {
 /// A transaction as a command.
 pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Result<TxnDone, Stop> {
     check_legal(txn)?;
-    let path = decide(&*writer.txn, txn)?;
+    let path = decide(&*writer.txn, txn, &mut Room::of_txn())?;
     check_puts(writer, txn, &path)?;
     check_ranges(&*writer.txn, txn, &path)?;
     match execute(writer, txn, &path, want) {
@@ -79,7 +81,7 @@ pub(super) fn check_legal(txn: &Txn) -> Result<(), Stop> {
 
 /// Whether the compares hold, and the operations that will run, in order, those of nested transactions in their place.
 pub(super) fn chosen(writer: &Writer<'_, '_>, txn: &Txn) -> Result<(bool, Vec<TxnOp>), Stop> {
-    let path = decide(&*writer.txn, txn)?;
+    let path = decide(&*writer.txn, txn, &mut Room::of_txn())?;
     let mut ops = Vec::new();
     each_op(txn, &path, &mut |op| {
         ops.push(op.clone());
@@ -88,10 +90,10 @@ pub(super) fn chosen(writer: &Writer<'_, '_>, txn: &Txn) -> Result<(bool, Vec<Tx
     Ok((path.succeeded, ops))
 }
 
-fn decide(state: &impl StateReader, txn: &Txn) -> Result<Path, Stop> {
+fn decide(state: &impl StateReader, txn: &Txn, room: &mut Room) -> Result<Path, Stop> {
     let mut succeeded = true;
     for compare in &txn.compares {
-        if !holds(state, compare)? {
+        if !holds(state, compare, room)? {
             succeeded = false;
             break;
         }
@@ -99,7 +101,7 @@ fn decide(state: &impl StateReader, txn: &Txn) -> Result<Path, Stop> {
     let mut path = Path { succeeded, nested: Vec::new() };
     for op in path.ops(txn) {
         if let TxnOp::Txn(inner) = op {
-            path.nested.push(decide(state, inner)?);
+            path.nested.push(decide(state, inner, room)?);
         }
     }
     Ok(path)
@@ -161,42 +163,54 @@ fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> R
 
 /// Whether every live key of the interval satisfies the compare; an interval without any is compared once as an absent
 /// key.
-fn holds(state: &impl StateReader, compare: &Compare) -> Result<bool, StorageError> {
+fn holds(state: &impl StateReader, compare: &Compare, room: &mut Room) -> Result<bool, Stop> {
     match &compare.target {
         CompareTarget::Value(given) => {
-            values_hold(state, &compare.range, |value| satisfies(compare.op, value.cmp(given.as_ref())))
+            values_hold(state, &compare.range, room, |value| satisfies(compare.op, value.cmp(given.as_ref())))
         }
-        CompareTarget::Version(given) => numbers_hold(state, compare, *given, |version| version.version),
+        CompareTarget::Version(given) => numbers_hold(state, compare, room, *given, |version| version.version),
         CompareTarget::CreateRevision(given) => {
-            numbers_hold(state, compare, *given, |version| version.create_revision.get())
+            numbers_hold(state, compare, room, *given, |version| version.create_revision.get())
         }
-        CompareTarget::ModRevision(given) => numbers_hold(state, compare, *given, |version| version.mod_revision.get()),
-        CompareTarget::Lease(given) => numbers_hold(state, compare, *given, |version| version.lease.get()),
+        CompareTarget::ModRevision(given) => {
+            numbers_hold(state, compare, room, *given, |version| version.mod_revision.get())
+        }
+        CompareTarget::Lease(given) => numbers_hold(state, compare, room, *given, |version| version.lease.get()),
     }
 }
 
 fn numbers_hold(
     state: &impl StateReader,
     compare: &Compare,
+    room: &mut Room,
     given: i64,
     field: impl Fn(&Version) -> i64,
-) -> Result<bool, StorageError> {
+) -> Result<bool, Stop> {
     let test = |stored: i64| satisfies(compare.op, stored.cmp(&given));
-    let (mut any, mut all) = (false, true);
+    let (mut any, mut all, mut fits) = (false, true, true);
     range::visit(state, &compare.range, NEWEST, |_, version| {
         any = true;
         all = test(field(&version));
-        all
+        fits = room.look(0);
+        all && fits
     })?;
+    check_fits(fits)?;
     Ok(if any { all } else { test(0) })
 }
 
-fn values_hold(state: &impl StateReader, range: &KeyRange, test: impl Fn(&[u8]) -> bool) -> Result<bool, StorageError> {
-    let mut versions = Vec::new();
+fn values_hold(
+    state: &impl StateReader,
+    range: &KeyRange,
+    room: &mut Room,
+    test: impl Fn(&[u8]) -> bool,
+) -> Result<bool, Stop> {
+    let (mut versions, mut fits) = (Vec::new(), true);
     range::visit(state, range, NEWEST, |_, version| {
         versions.push(version);
-        true
+        fits = room.look(version.value_len as usize);
+        fits
     })?;
+    check_fits(fits)?;
     for batch in versions.chunks(COMPARE_BATCH) {
         if !state.load(batch)?.iter().all(|record| test(&record.kv.value)) {
             return Ok(false);
@@ -204,6 +218,10 @@ fn values_hold(state: &impl StateReader, range: &KeyRange, test: impl Fn(&[u8]) 
     }
     // An absent key has no value that anything could be said of.
     Ok(!versions.is_empty())
+}
+
+fn check_fits(fits: bool) -> Result<(), Stop> {
+    if fits { Ok(()) } else { Err(Refusal::TooMuchRead.into()) }
 }
 
 /// Stored ⟨op⟩ given.

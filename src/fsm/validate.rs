@@ -1,6 +1,6 @@
 //! What can be said of a transaction without looking at any state (spec: etcd §1.6).
 //!
-//! Owns the budget of operations and the duplicate rule. Both holes of etcd's duplicate check are closed here: an interval
+//! Owns the budgets of operations and the duplicate rule. Both holes of etcd's duplicate check are closed here: an interval
 //! without an end counts, and nested siblings are compared whatever their order. A deliberate divergence: a key that
 //! changed twice in one revision would break the promise of streams.
 
@@ -9,13 +9,13 @@ use std::ops::Bound;
 
 use thiserror::Error;
 
-use crate::types::limits::TXN_OPS_MAX;
+use crate::types::limits::{TXN_OPS_MAX, TXN_TREE_OPS_MAX};
 use crate::types::{KeyRange, Txn, TxnOp};
 
 /// Why a transaction cannot be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvalidTxn {
-    /// More compares or operations in one list than [`TXN_OPS_MAX`] leaves at its depth.
+    /// More compares or operations in one list than [`TXN_OPS_MAX`] leaves at its depth, or in all than [`TXN_TREE_OPS_MAX`].
     #[error("too many operations in txn request")]
     TooManyOps,
     /// A compare or an operation names no key.
@@ -32,14 +32,17 @@ pub enum InvalidTxn {
 ///
 /// The first thing that is wrong with it, in etcd's order: form first, list by list, then duplicates.
 pub fn validate(txn: &Txn) -> Result<(), InvalidTxn> {
-    check_form(txn, TXN_OPS_MAX)?;
+    check_form(txn, TXN_OPS_MAX, &mut { TXN_TREE_OPS_MAX })?;
     check_duplicates(txn)
 }
 
-/// A list's length counts against the budget, and nested transactions get what the longest list of their parent leaves.
-fn check_form(txn: &Txn, budget: usize) -> Result<(), InvalidTxn> {
-    let longest = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
+/// A list's length counts against the budget, and nested transactions get what the longest list of their parent leaves. In
+/// `tree` is what all of them together may still have.
+fn check_form(txn: &Txn, budget: usize, tree: &mut usize) -> Result<(), InvalidTxn> {
+    let lens = [txn.compares.len(), txn.success.len(), txn.failure.len()];
+    let longest = lens.into_iter().max().unwrap_or_default();
     let rest = budget.checked_sub(longest).ok_or(InvalidTxn::TooManyOps)?;
+    *tree = tree.checked_sub(lens.iter().sum()).ok_or(InvalidTxn::TooManyOps)?;
     for compare in &txn.compares {
         check_key(&compare.range)?;
     }
@@ -49,7 +52,7 @@ fn check_form(txn: &Txn, budget: usize) -> Result<(), InvalidTxn> {
             TxnOp::DeleteRange(delete) => check_key(&delete.range)?,
             TxnOp::Put(put) if put.key.is_empty() => return Err(InvalidTxn::EmptyKey),
             TxnOp::Put(_) => {}
-            TxnOp::Txn(inner) => check_form(inner, rest)?,
+            TxnOp::Txn(inner) => check_form(inner, rest, tree)?,
         }
     }
     Ok(())

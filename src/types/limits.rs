@@ -15,6 +15,15 @@ pub const HEADER_BLOCK_BYTES_MAX: usize = 8 * 1024;
 pub const PEER_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most operations (or compares) in one list of a transaction (etcd's `--max-txn-ops`).
 pub const TXN_OPS_MAX: usize = 128;
+/// Compares and operations of a transaction with all that are nested in it, count: every level of it holds as many as fit
+/// [`TXN_OPS_MAX`], so that a tree of one request could have tens of thousands.
+pub const TXN_TREE_OPS_MAX: usize = 4 * TXN_OPS_MAX;
+/// Keys that one transaction looks at to compare intervals, count: every member does it.
+pub const TXN_READ_KEYS_MAX: usize = 1 << 20;
+/// Values that one transaction reads to compare them, bytes: every member does it.
+pub const TXN_READ_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What a key counts beside its name and value where lists and answers are bounded in bytes: about what it takes in memory.
+pub const ENTRY_BYTES: usize = 128;
 /// Transactions inside each other, the outermost included, count. Every encoding of a transaction, and of its outcome, must
 /// stay below protobuf's limit of 100 nested messages, two of which a level takes: deeper ones could be replicated and
 /// then read by nobody.
@@ -169,8 +178,6 @@ pub const CONSUL_TXN_TOLD_KEYS_MAX: usize = 16_384;
 pub const CONSUL_TXN_TOLD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What one answer of Consul's KV API reads, bytes; who wants more asks for it in parts.
 pub const CONSUL_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// What a key counts in both besides path and value, bytes: about what it takes in memory.
-pub const CONSUL_ENTRY_BYTES: usize = 128;
 /// Largest body of one transaction of Consul's API, bytes of JSON: what is in it, decoded, is a legal command.
 pub const CONSUL_TXN_BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// Shortest time to live of a session, milliseconds (Consul's; spec: consul §8.3).
@@ -225,6 +232,10 @@ const _: () = assert!(CONSUL_VALUE_BYTES_MAX + CONSUL_PATH_BYTES_MAX + 1024 < RE
 const _: () = assert!(
     CONSUL_TXN_TOLD_BYTES_MAX + 2 * REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX,
     "the outcome of a transaction must fit one message, with what its writes tell"
+);
+const _: () = assert!(
+    TXN_OPS_MAX * (REQUEST_BYTES_MAX + ENTRY_BYTES) < TXN_READ_BYTES_MAX,
+    "a full list of single keys must fit"
 );
 const _: () = assert!(DNS_REQUEST_BYTES_MAX <= u16::MAX as usize, "a question must fit a packet");
 const _: () = assert!(DNS_DOMAIN_BYTES_MAX < 255 / 2, "a name below the domain must fit what a name may have");

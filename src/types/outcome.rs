@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::catalog::{CatalogDone, CatalogRefusal};
 use super::consul::{ConsulOutcome, SessionRefusal};
+use super::limits::{TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{KeyValue, LogIndex, RangeResult, Revision};
 
@@ -140,6 +141,9 @@ pub enum Refusal {
     /// A key would change twice in one revision.
     #[error("duplicate key in one transaction")]
     DuplicateKey,
+    /// The transaction looks at more keys or bytes than one may.
+    #[error("a transaction reads more than {TXN_READ_KEYS_MAX} keys or {TXN_READ_BYTES_MAX} bytes")]
+    TooMuchRead,
     /// The id that was asked for is a lease's already.
     #[error("lease already exists")]
     LeaseExists,

@@ -249,6 +249,7 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::KeyNotFound
         | Refused::LeaseNotFound
         | Refused::DuplicateKey
+        | Refused::TooMuchRead
         | Refused::LeaseExists
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale

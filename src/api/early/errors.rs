@@ -108,6 +108,10 @@ mod tests {
             (refused(Refusal::KeyNotFound), "etcdserver: key not found"),
             (refused(Refusal::LeaseNotFound), "etcdserver: requested lease not found"),
             (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
+            (
+                refused(Refusal::TooMuchRead),
+                "headwater: the transaction reads too much: compare smaller intervals, or in several transactions",
+            ),
             (refused(Refusal::LeaseExists), "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), "etcdserver: too large lease TTL"),
             (refused(Refusal::NoSpace), "etcdserver: mvcc: database space exceeded"),

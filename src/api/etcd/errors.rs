@@ -194,6 +194,10 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
         Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
         Refusal::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
+        Refusal::TooMuchRead => (
+            Code::ResourceExhausted,
+            "headwater: the transaction reads too much: compare smaller intervals, or in several transactions",
+        ),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
         // Only leaders decide about leases, and no client asks for it.
@@ -325,6 +329,11 @@ mod tests {
             (refused(Refusal::KeyNotFound), 3, "etcdserver: key not found"),
             (refused(Refusal::LeaseNotFound), 5, "etcdserver: requested lease not found"),
             (refused(Refusal::DuplicateKey), 3, "etcdserver: duplicate key given in txn request"),
+            (
+                refused(Refusal::TooMuchRead),
+                8,
+                "headwater: the transaction reads too much: compare smaller intervals, or in several transactions",
+            ),
             (refused(Refusal::LeaseExists), 9, "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), 11, "etcdserver: too large lease TTL"),
             (refused(Refusal::LeaseStale), 14, "etcdserver: leader changed"),

@@ -67,6 +67,19 @@ fn longest_list_is_counted_and_nested_ones_get_the_rest() {
 }
 
 #[test]
+fn a_tree_is_bounded_as_a_whole() {
+    let ask = |outer: usize, inner: usize| {
+        let innermost = pb::TxnRequest { compare: vec![condition(0, 0, None); inner], ..Default::default() };
+        let middle = success(vec![nested(innermost); inner]);
+        let request = decode(success(vec![nested(middle); outer]), TXN_OPS_MAX).expect("each list fits");
+        validate_txn(&request).map_err(Invalid::from)
+    };
+    // 42 * (1 + 43 * (1 + 43)) compares and operations are 1.2 MB.
+    assert_eq!(ask(42, 43), Err(Invalid::TooManyOperations));
+    assert_eq!(ask(5, 9), Ok(()));
+}
+
+#[test]
 fn malformed_operations_are_refused_wherever_they_are() {
     let put_with = |put: pb::PutRequest| op(Request::RequestPut(pb::PutRequest { key: "k".into(), ..put }));
     let table = [

@@ -133,6 +133,7 @@ fn node(error: &NodeError) -> Status {
             | Refusal::KeyNotFound
             | Refusal::LeaseNotFound
             | Refusal::DuplicateKey
+            | Refusal::TooMuchRead
             | Refusal::LeaseExists
             | Refusal::LeaseTtlTooLarge
             | Refusal::LeaseStale

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::room::Room;
+use crate::fsm::room::Room;
 use crate::fsm::stop::Stop;
 use crate::fsm::writer::Writer;
 use crate::storage::StorageError;
@@ -85,7 +85,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
             let slot = self.slots.get(&path);
             let has_room = match slot {
                 None => room.tell(path.len() + version.value_len as usize),
-                Some(slot) if slot.entry.is_none() => room.look(),
+                Some(slot) if slot.entry.is_none() => room.look(0),
                 // It is told of below.
                 Some(_) => continue,
             };

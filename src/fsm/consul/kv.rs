@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::draft::Draft;
-use super::room::Room;
+use crate::fsm::room::Room;
 use crate::fsm::stop::Stop;
 use crate::storage::StorageError;
 use crate::storage::state::StateReader;

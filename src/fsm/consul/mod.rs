@@ -7,7 +7,6 @@ mod deadline;
 mod draft;
 mod follow;
 mod kv;
-mod room;
 mod rows;
 mod session;
 mod txn;
@@ -16,13 +15,13 @@ pub(super) use deadline::due;
 pub(super) use follow::follow;
 pub use txn::read_txn;
 
+use super::room::Room;
 use super::stop::Stop;
 use super::writer::Writer;
 use crate::types::consul::{ConsulCommand, ConsulOutcome, SessionRefusal, TxnFaultReason};
 use crate::types::{LogIndex, Refusal};
 
 use draft::Draft;
-use room::Room;
 
 /// Applies a command of the log entry at `index`. With `want` false nobody hears what a transaction has to tell.
 pub(super) fn apply(
@@ -34,7 +33,7 @@ pub(super) fn apply(
     match command {
         ConsulCommand::Kv(op) => {
             let mut draft = Draft::new(&*writer.txn, index);
-            let done = match kv::run(&mut draft, op, &mut Room::of_command(want))? {
+            let done = match kv::run(&mut draft, op, &mut Room::of_consul_command(want))? {
                 Ok(_) => true,
                 Err(TxnFaultReason::Session(refusal)) => return Err(refusal.into()),
                 Err(_) => return Ok(ConsulOutcome::Kv(false)),

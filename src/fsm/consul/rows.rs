@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::room::Room;
 use crate::fsm::catalog::Desk;
 use crate::fsm::quota::row_bytes;
+use crate::fsm::room::Room;
 use crate::fsm::stop::Stop;
 use crate::storage::StorageError;
 use crate::types::catalog::{Check, Node, Service};

@@ -8,9 +8,9 @@
 
 use super::draft::{Changes, Draft};
 use super::follow::follow_with;
-use super::room::Room;
 use super::{kv, rows};
 use crate::fsm::catalog::Desk;
+use crate::fsm::room::Room;
 use crate::fsm::stop::{Stop, settle};
 use crate::fsm::writer::Writer;
 use crate::storage::StorageError;
@@ -31,7 +31,7 @@ pub(super) fn apply(
     ops: &[TxnOp],
     want: bool,
 ) -> Result<ConsulOutcome, Stop> {
-    let (mut told, mut room) = (Told::default(), Room::of_command(want));
+    let (mut told, mut room) = (Told::default(), Room::of_consul_command(want));
     let on_keys = (0u32..).zip(ops).filter_map(|(place, op)| match op {
         TxnOp::Kv(op) => Some((place, op)),
         TxnOp::Catalog(..) => None,
@@ -71,7 +71,7 @@ pub(super) fn apply(
 pub fn read_txn(state: &impl StateReader, ops: &[KvOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
     debug_assert!(ops.iter().all(|op| op.verb.is_read()), "invariant: checked by the caller");
     let mut told = Told::default();
-    let worked = settle(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut told, &mut Room::of_read()))?;
+    let worked = settle(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut told, &mut Room::of_consul_read()))?;
     worked.map(drop).expect("invariant: nothing is refused");
     Ok(match told.faults.is_empty() {
         true => Ok(told.items.into_iter().map(|(_, item)| item).collect()),

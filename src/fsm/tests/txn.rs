@@ -1,6 +1,7 @@
 //! spec: etcd §1.6, line by line (form and duplicates are in `validate`).
 
 use super::bed::*;
+use crate::types::limits::{TXN_OPS_MAX, TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use crate::types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, Outcome, Put, RangeQuery, Refusal,
     Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
@@ -110,6 +111,31 @@ fn values_of_a_large_interval_are_compared() {
     assert!(all(&bed));
     bed.apply(put("k599", "w"));
     assert!(!all(&bed));
+}
+
+#[test]
+fn what_compares_read_has_a_bound_for_every_member_alike() {
+    let keys = TXN_READ_KEYS_MAX / TXN_OPS_MAX;
+    let mut bed = Bed::new();
+    bed.apply_all((0..keys).map(|number| put(format!("many/{number:06}"), "")), false);
+    bed.apply_all([put("long", "x".repeat(TXN_READ_BYTES_MAX / 256)), put("short", "x")], false);
+    let many = Compare { op: CompareOp::NotEqual, range: span("many/", "many0"), target: CompareTarget::Lease(1) };
+    let value = |key: &str| compare(key, CompareOp::NotEqual, CompareTarget::Value(bytes("")));
+    for (name, reads, more) in
+        [("keys", vec![many; TXN_OPS_MAX], exists("short")), ("bytes", vec![value("long"); 256], value("short"))]
+    {
+        let fits = txn(reads.clone(), vec![op_get("short", "")], vec![]);
+        assert!(bed.read_txn(&fits).unwrap().succeeded, "{name}");
+        let past = txn([reads.clone(), vec![more.clone()]].concat(), vec![op_get("short", "")], vec![]);
+        assert_eq!(bed.read_txn(&past), Err(Refusal::TooMuchRead), "{name}");
+        // One nested counts as well, and whether anybody wants to hear of it changes nothing.
+        let nested = TxnOp::Txn(txn(vec![more], vec![], vec![]));
+        let writes = Command::Txn(txn(reads, vec![op_put("short", "never"), nested], vec![]));
+        let before = (bed.pairs(), bed.revision());
+        assert_eq!(bed.apply(writes.clone()), Outcome::Refused(Refusal::TooMuchRead), "{name}");
+        bed.apply_all([writes], false);
+        assert_eq!((bed.pairs(), bed.revision()), before, "{name}");
+    }
 }
 
 #[test]

@@ -19,6 +19,11 @@ fn budget_of_operations() {
         ops.push(op);
         ops
     };
+    // 4 + 4 + 4, and in the nested ones 4 * 124 and what is given: 512 with 4.
+    let tree = |count: usize| {
+        let success = with(vec![nest(gets(124), vec![]); 3], nest(gets(124), gets(count)));
+        txn(compares(4), success, gets(4))
+    };
     let cases = [
         ("empty", Txn::default(), true),
         ("128 of each", txn(compares(128), gets(128), gets(128)), true),
@@ -30,6 +35,13 @@ fn budget_of_operations() {
         ("compares count too", txn(compares(100), vec![nest(gets(29), vec![])], vec![]), false),
         ("the longest list counts", txn(vec![], vec![nest(gets(29), vec![])], gets(100)), false),
         ("nested, failing side", txn(vec![], gets(100), vec![nest(vec![], gets(29))]), false),
+        ("a whole tree", tree(4), true),
+        ("a whole tree one past it", tree(5), false),
+        (
+            "compares of a whole tree",
+            txn(vec![], vec![TxnOp::Txn(txn(compares(123), vec![], vec![])); 5], vec![]),
+            false,
+        ),
         ("siblings do not share", txn(vec![], vec![nest(gets(126), vec![]), nest(gets(126), vec![])], vec![]), true),
     ];
     for (name, txn, fits) in cases {

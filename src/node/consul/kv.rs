@@ -10,7 +10,7 @@ use crate::storage::ReadView;
 use crate::storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
 use crate::types::catalog::Indexed;
 use crate::types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
-use crate::types::limits::{CONSUL_ENTRY_BYTES, CONSUL_LIST_BYTES_MAX};
+use crate::types::limits::{CONSUL_LIST_BYTES_MAX, ENTRY_BYTES};
 
 /// What a transaction came to: what its operations have to tell, or why nothing was done.
 pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
@@ -139,7 +139,7 @@ impl Node {
 
 /// Whether keys can be read at once, by the lengths of path and value of each.
 fn fits(mut lens: impl Iterator<Item = usize>) -> bool {
-    lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(CONSUL_ENTRY_BYTES + len)).is_some()
+    lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(ENTRY_BYTES + len)).is_some()
 }
 
 /// Cuts each path off after the first separator that begins at `from` or later; those that are equal then are next to each
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn an_answer_has_a_bound_in_values_and_in_keys() {
-        let most = CONSUL_LIST_BYTES_MAX - CONSUL_ENTRY_BYTES;
+        let most = CONSUL_LIST_BYTES_MAX - ENTRY_BYTES;
         assert!(fits([most].into_iter()) && !fits([most + 1].into_iter()) && !fits([most, 0].into_iter()));
-        let keys = CONSUL_LIST_BYTES_MAX / (CONSUL_ENTRY_BYTES + 1);
+        let keys = CONSUL_LIST_BYTES_MAX / (ENTRY_BYTES + 1);
         assert!(fits(std::iter::repeat_n(1, keys)) && !fits(std::iter::repeat_n(1, keys + 1)));
         assert!(fits(std::iter::empty()));
     }

@@ -1,10 +1,11 @@
-//! How much the operations of a transaction may tell.
+//! How much the operations of a transaction may look at and tell, of etcd's API and of Consul's.
 //!
 //! Invariant: what fits follows from the state and the operations alone, not from whether somebody wants to hear of it. Once
 //! something does not fit, nothing does, so that a transaction which is too long costs no more than one that is not.
 
 use crate::types::limits::{
-    CONSUL_ENTRY_BYTES, CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX,
+    CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX, ENTRY_BYTES, TXN_READ_BYTES_MAX,
+    TXN_READ_KEYS_MAX,
 };
 
 /// What is left.
@@ -15,29 +16,35 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Of a transaction that every member carries out.
-    pub(super) fn of_command(is_wanted: bool) -> Self {
+    /// Of a transaction of etcd's API, the same whether every member carries it out or one reads.
+    pub(super) fn of_txn() -> Self {
+        Self { keys: TXN_READ_KEYS_MAX, bytes: TXN_READ_BYTES_MAX, is_wanted: true }
+    }
+
+    /// Of a transaction of Consul's API that every member carries out.
+    pub(super) fn of_consul_command(is_wanted: bool) -> Self {
         Self { keys: CONSUL_TXN_TOLD_KEYS_MAX, bytes: CONSUL_TXN_TOLD_BYTES_MAX, is_wanted }
     }
 
-    /// Of a transaction that only reads.
-    pub(super) fn of_read() -> Self {
+    /// Of a transaction of Consul's API that only reads.
+    pub(super) fn of_consul_read() -> Self {
         Self { keys: usize::MAX, bytes: CONSUL_LIST_BYTES_MAX, is_wanted: true }
     }
 
-    /// Whether somebody wants to hear what operations have to tell.
+    /// Whether somebody wants to hear what operations of Consul's API have to tell.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
     /// Takes the room of a key or a row, by the length of what is told of it; false if there is not enough.
     pub(super) fn tell(&mut self, len: usize) -> bool {
-        self.take(1, CONSUL_ENTRY_BYTES.saturating_add(len))
+        self.take(1, ENTRY_BYTES.saturating_add(len))
     }
 
-    /// Takes the room of a key that is looked at and not told of; false if there is not enough.
-    pub(super) fn look(&mut self) -> bool {
-        self.take(1, 0)
+    /// Takes the room of a key that is looked at and not told of, by the length of what is read of it; false if there is not
+    /// enough.
+    pub(super) fn look(&mut self, len: usize) -> bool {
+        self.take(1, len)
     }
 
     fn take(&mut self, keys: usize, bytes: usize) -> bool {
