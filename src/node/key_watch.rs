@@ -213,6 +213,7 @@ impl From<ListingError> for NodeError {
     fn from(error: ListingError) -> Self {
         match error {
             ListingError::Timeout => Self::Timeout,
+            ListingError::NoRoom => Self::TooManyRequests,
             ListingError::Closed(reason) => reason.into(),
         }
     }

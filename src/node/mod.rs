@@ -71,7 +71,7 @@ use crate::raft::Consensus;
 use crate::storage::StateStore;
 use crate::storage::log::WeakLog;
 use crate::storage::stamp::DataDir;
-use crate::stream::EventPublisher;
+use crate::stream::{EventPublisher, StateMemory};
 use crate::types::limits::REQUEST_BYTES_MAX;
 use crate::types::{
     Alarm, Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term,
@@ -99,6 +99,8 @@ struct Inner {
     long_reads: LongReads,
     range_streams: Arc<Semaphore>,
     contenders: Arc<Semaphore>,
+    /// For what streams about resources, the catalog and entities begin with.
+    states: Arc<StateMemory>,
     backups: backup::Backups,
     quota: QuotaOptions,
     history_retention: Option<Duration>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -25,8 +25,10 @@ use crate::raft::{self, Consensus, ConsensusOptions, MemberInfo, Timing};
 use crate::storage::log::{LogDb, LogOptions, WeakLog};
 use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::{StateOptions, StateStore};
-use crate::stream::{EventPublisher, FeedOptions, StatePoint};
-use crate::types::limits::{CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX};
+use crate::stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
+use crate::types::limits::{
+    CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, STATES_BYTES_MAX,
+};
 use crate::types::{ClusterId, NodeId};
 
 /// What a node needs to know to start.
@@ -117,6 +119,17 @@ fn read_origin(path: &Path) -> Result<u64, NodeStartError> {
     }
 }
 
+/// Lets go of the states that are kept for streams yet to come.
+fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
+    move || {
+        if let Some(inner) = inner.upgrade() {
+            inner.resources.let_go();
+            inner.catalog.let_go();
+            inner.watchers.let_go();
+        }
+    }
+}
+
 impl Node {
     /// Opens the data directory and starts consensus. The node answers requests once [`Node::serving`] says so; its
     /// peer port must be served before that ([`Node::consensus`]).
@@ -196,7 +209,7 @@ impl Node {
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
         let node = Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new_cyclic(|inner| Inner {
                 identity,
                 name: options.own.name.clone(),
                 datacenter: options.datacenter.clone(),
@@ -212,6 +225,7 @@ impl Node {
                 long_reads: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
+                states: StateMemory::new(STATES_BYTES_MAX, let_go_of_states(inner.clone())),
                 backups,
                 quota: options.quota,
                 history_retention: options.history_retention,

@@ -5,18 +5,43 @@
 //! listed, and then every change that is told, is the state of the subject, each once.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::commit::Item;
 use super::session::Session;
 use super::snapshot::Snapshot;
+use super::state_memory::StateShare;
 use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
 use crate::types::LogIndex;
 
-/// What a snapshot holds for a listing: entries by key, each ready to be sent.
-pub type Entries<K, V> = Arc<[(K, V)]>;
+/// What a snapshot holds for a listing: entries by key, each ready to be sent, and the memory that they take.
+pub struct Entries<K, V> {
+    entries: Box<[(K, V)]>,
+    share: StateShare,
+}
+
+impl<K, V> Entries<K, V> {
+    /// These, for which `share` has grown.
+    pub fn new(entries: Vec<(K, V)>, share: StateShare) -> Self {
+        Self { entries: entries.into(), share }
+    }
+
+    /// A share for what changed since.
+    pub fn share_of_changes(&self) -> StateShare {
+        self.share.another()
+    }
+}
+
+impl<K, V> Deref for Entries<K, V> {
+    type Target = [(K, V)];
+
+    fn deref(&self) -> &Self::Target {
+        &self.entries
+    }
+}
 
 /// What a change does to a list: the entry under this key is another one now, or gone.
 pub type Effect<K, V> = (K, Option<V>);
@@ -35,6 +60,7 @@ struct List<T: Topic, K, V> {
     next: usize,
     /// Changed since the snapshot; `None` is gone.
     changed: BTreeMap<K, Option<V>>,
+    _share: StateShare,
 }
 
 /// What comes next.
@@ -53,6 +79,8 @@ pub enum Told<T: Topic, V> {
 pub enum ListingError {
     /// What changed since the snapshot could not be read before the deadline.
     Timeout,
+    /// There is no memory for what changed since the snapshot.
+    NoRoom,
     /// The subscription has ended.
     Closed(CloseReason),
 }
@@ -63,7 +91,7 @@ impl From<CloseReason> for ListingError {
     }
 }
 
-impl<T: Topic, K: Ord, V: Clone> Listing<T, K, V> {
+impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
     /// Begins with what comes after a position, without a list.
     pub fn resumed(subscription: Subscription<T>, after: LogIndex) -> Self {
         Self { list: None, subscription, listed_through: after }
@@ -86,11 +114,17 @@ impl<T: Topic, K: Ord, V: Clone> Listing<T, K, V> {
         let mut subscription = snapshot.subscribe(session, 0)?;
         let listed_through = through.max(snapshot.index);
         let mut changed = BTreeMap::new();
+        let mut share = snapshot.contents.share_of_changes();
         loop {
             while changed.len() < changes_max
                 && let Some(item) = subscription.try_next_through(listed_through)?
             {
-                changed.extend(item.events().map(&effect));
+                for (key, entry) in item.events().map(&effect) {
+                    if !share.grow(entry.as_ref().map_or(0, |entry| entry.as_ref().len())) {
+                        return Err(ListingError::NoRoom);
+                    }
+                    changed.insert(key, entry);
+                }
             }
             if changed.len() >= changes_max || subscription.is_through(listed_through) {
                 break;
@@ -99,7 +133,7 @@ impl<T: Topic, K: Ord, V: Clone> Listing<T, K, V> {
             let raised = tokio::time::timeout_at(deadline.into(), session.raised()).await;
             raised.map_err(|_| ListingError::Timeout)?;
         }
-        Ok(Self { list: Some(List { snapshot, next: 0, changed }), subscription, listed_through })
+        Ok(Self { list: Some(List { snapshot, next: 0, changed, _share: share }), subscription, listed_through })
     }
 
     /// The list is the state at this index; or the position after which it goes on.

@@ -1,6 +1,6 @@
 //! How committed changes reach subscribers: the event publisher (ARCHITECTURE.md §7).
 //!
-//! Owns topics, subjects, the live lists, the window of recent commits, catch-up and snapshots' cache. Knows nothing of
+//! Owns topics, subjects, the live lists, the window of recent commits, catch-up, snapshots' cache and memory. Knows nothing of
 //! RocksDB, Raft or wire formats: what is older than the window is read through [`History`]. `docs/adding-a-topic.md` is
 //! the recipe for a new topic.
 //!
@@ -29,6 +29,7 @@ mod resource;
 mod session;
 mod slab;
 mod snapshot;
+mod state_memory;
 mod subscription;
 mod topic;
 mod window;
@@ -45,6 +46,7 @@ pub use publisher::{NoSubscribers, Publisher, StatePoint};
 pub use resource::{ResourceIndex, ResourceMemo, Resources};
 pub use session::Session;
 pub use snapshot::{Snapshot, SnapshotCache};
+pub use state_memory::{StateMemory, StateShare};
 pub use subscription::{CloseReason, Subscription};
 pub use topic::{SubjectIndex, Topic};
 

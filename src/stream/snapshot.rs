@@ -27,7 +27,6 @@ pub struct Snapshot<T: Topic, S> {
     subject: T::Subject,
     resume: Arc<Link<T>>,
     generation: u64,
-    bytes: usize,
     hold: Hold<T>,
 }
 
@@ -72,27 +71,12 @@ pub struct SnapshotCache<T: Topic, S> {
     feed: Arc<Feed<T>>,
     ttl: Duration,
     entries: Mutex<HashMap<T::Subject, Built<T, S>>>,
-    bound: Option<Bound<S>>,
-}
-
-/// How much may be kept.
-struct Bound<S> {
-    /// What the contents of all may have together, bytes.
-    bytes_max: usize,
-    /// How many those of one have.
-    bytes_of: fn(&S) -> usize,
 }
 
 impl<T: Topic, S> SnapshotCache<T, S> {
     /// A cache that keeps snapshots for `ttl`; zero keeps none, but those who ask while one is built still share it.
     pub fn new(feed: Arc<Feed<T>>, ttl: Duration) -> Self {
-        Self { feed, ttl, entries: Mutex::default(), bound: None }
-    }
-
-    /// Keeps no more than `bytes_max` altogether, by what `bytes_of` says of each: the oldest go first.
-    #[must_use]
-    pub fn bounded(self, bytes_max: usize, bytes_of: fn(&S) -> usize) -> Self {
-        Self { bound: Some(Bound { bytes_max, bytes_of }), ..self }
+        Self { feed, ttl, entries: Mutex::default() }
     }
 
     /// The snapshot of `subject`: one that is kept, one that is being built, or a new one by `build`, which gives the index
@@ -108,44 +92,14 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         build: impl AsyncFnOnce() -> Result<(LogIndex, S), E>,
     ) -> Result<Arc<Snapshot<T, S>>, E> {
         let asking = Asking { cache: self, subject, cell: self.entry(subject, now) };
-        let mut is_new = false;
         let make = async || {
             let (hold, resume, generation) = self.feed.hold(subject.clone())?;
             let (index, contents) = build().await?;
-            let bytes = self.bound.as_ref().map_or(0, |bound| (bound.bytes_of)(&contents));
-            let snapshot = Snapshot { index, contents, subject: subject.clone(), resume, generation, bytes, hold };
-            is_new = true;
+            let snapshot = Snapshot { index, contents, subject: subject.clone(), resume, generation, hold };
             Ok::<_, E>((now, Arc::new(snapshot)))
         };
         let (_, snapshot) = asking.cell.get_or_try_init(make).await?;
-        let snapshot = Arc::clone(snapshot);
-        if is_new {
-            self.make_room();
-        }
-        Ok(snapshot)
-    }
-
-    /// Lets go of the oldest until the rest is within the bound.
-    fn make_room(&self) {
-        let Some(Bound { bytes_max, .. }) = self.bound else { return };
-        let mut entries = self.entries.lock();
-        let mut built: Vec<(Instant, usize, T::Subject)> = entries
-            .iter()
-            .filter_map(|(subject, cell)| cell.get().map(|(made, it)| (*made, it.bytes, subject.clone())))
-            .collect();
-        let mut bytes: usize = built.iter().map(|(_, bytes, _)| bytes).sum();
-        built.sort_unstable_by_key(|(made, bytes, _)| (*made, *bytes));
-        let mut gone = Vec::new();
-        for (_, freed, subject) in built {
-            if bytes <= bytes_max {
-                break;
-            }
-            bytes -= freed;
-            gone.extend(entries.remove(&subject));
-        }
-        drop(entries);
-        // Letting go of them takes the feed's lock.
-        drop(gone);
+        Ok(Arc::clone(snapshot))
     }
 
     /// Lets go of what is too old or of before a reset. [`get`](Self::get) does it by itself for what it is asked for.

@@ -131,8 +131,6 @@ pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
 pub const RESOURCE_TYPES_MAX: u64 = 1000;
 /// Resources that one answer lists, bytes as stored; a longer list has to be asked for in pages.
 pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Lists that are kept for watches which begin a little later, bytes altogether; the oldest go first.
-pub const RESOURCE_SNAPSHOTS_BYTES_MAX: usize = RESOURCE_LIST_BYTES_MAX;
 /// Resources in one page of a list, count.
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
 /// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
@@ -198,6 +196,12 @@ pub const ENTITY_DEPTH_MAX: usize = 64;
 pub const ENTITY_TARGET_BYTES_MAX: usize = 16 * 1024;
 /// The state of an entity with everything below it, bytes as it is sent; who follows a larger one is refused.
 pub const ENTITY_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What the states with which streams begin take on one member, bytes altogether: those that are being built, that are kept for
+/// a while, and that readers hold who stand still; one more is refused. Four of the largest, as they are sent: what keeping
+/// small elements takes beside that fits for one of them.
+pub const STATES_BYTES_MAX: usize = 4 * ENTITY_STATE_BYTES_MAX;
+/// What an entry of a state counts in it beside its bytes: about what keeping it takes.
+pub const STATE_ENTRY_BYTES: usize = 128;
 /// Commits that a follower is told one by one, count; if as many wait, it is behind, and is told what they come to together.
 pub const ENTITY_BACKLOG_MAX: usize = 512;
 /// Commits whose sum is told at once, count: bounds what the sum takes in memory.
@@ -246,6 +250,11 @@ const _: () = assert!(
         < REQUEST_BYTES_MAX,
     "the largest registration must be a legal command"
 );
+const _: () = assert!(
+    ENTITY_STATE_BYTES_MAX / 50 * (50 + STATE_ENTRY_BYTES) < STATES_BYTES_MAX,
+    "the largest state must fit if its elements are as small as can be: the name of what they carry has most of 50 bytes"
+);
+const _: () = assert!(RESOURCE_LIST_BYTES_MAX <= ENTITY_STATE_BYTES_MAX, "the largest list must fit like a state");
 const _: () = assert!(CONSUL_BODY_BYTES_MAX < REQUEST_BYTES_MAX, "the largest registration must be a legal command");
 const _: () = assert!(LEASE_EXPIRIES_MIN < LEASE_EXPIRIES_MAX, "the later leases are, the more may end at once");
 const _: () = assert!(

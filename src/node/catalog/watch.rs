@@ -14,6 +14,7 @@ use crate::storage::state::{CatalogReader, StateHead};
 use crate::storage::{ReadView, StorageError};
 use crate::stream::{
     self, CatalogSubject, CloseReason, Entries, EventPublisher, FeedStats, Listing, Session, SnapshotCache, Start,
+    StateShare,
 };
 use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use crate::types::limits::CATALOG_MERGED_CHANGES_MAX;
@@ -59,6 +60,11 @@ impl Catalog {
     pub(in crate::node) fn new(events: &EventPublisher) -> Self {
         Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_TTL) }
     }
+
+    /// Lets go of every snapshot that is kept.
+    pub(in crate::node) fn let_go(&self) {
+        self.snapshots.sweep(Instant::now() + SNAPSHOT_TTL);
+    }
 }
 
 /// Lets go of old snapshots, for as long as the node is there.
@@ -80,7 +86,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Those of a serializable read; [`NodeError::NoLeader`] if this node does not learn in time which lineage it is of;
+    /// Those of a serializable read; [`NodeError::TooManyRequests`] if there is no memory for the list beside what others are
+    /// sent; [`NodeError::NoLeader`] if this node does not learn in time which lineage it is of;
     /// [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not reach in time.
     pub async fn watch_catalog(
         &self,
@@ -131,13 +138,10 @@ impl Node {
         // Moves on after the changes are out, so that they can all be read here.
         let applied = *self.inner.consensus.applied().borrow();
         let build = async || {
-            let (subject, encode) = (subject.clone(), Arc::clone(&encode));
-            let read = self.read(false, ctx.deadline, move |view| {
-                let entries = state_of(view, &subject)?;
-                Ok(Ok(entries.iter().map(|event| (key_of(event), encode(event))).collect()))
-            });
-            let read = read.await?;
-            Ok::<_, NodeError>((read.index, read.value))
+            let (subject, encode, share) = (subject.clone(), Arc::clone(&encode), self.inner.states.share());
+            let work = move |view: &ReadView<'_>| Ok(Ok(entries_of(&state_of(view, &subject)?, &encode, share)));
+            let read = self.read(false, ctx.deadline, work).await?;
+            Ok::<_, NodeError>((read.index, read.value.ok_or(NodeError::TooManyRequests)?))
         };
         let snapshot = self.inner.catalog.snapshots.get(&subject, Instant::now(), build).await?;
         let effect = |event: &CatalogEvent| {
@@ -217,6 +221,16 @@ fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<Catalog
     })
 }
 
+/// What is there as it is sent; `None` if there is no memory for it.
+fn entries_of(state: &[CatalogEvent], encode: &Encode, mut share: StateShare) -> Option<Entries<EntryKey, Bytes>> {
+    let entry = |event| {
+        let (key, encoded) = (key_of(event), encode(event));
+        share.grow(key.0.len() + key.1.len() + encoded.len()).then_some((key, encoded))
+    };
+    let entries = state.iter().map(entry).collect::<Option<_>>()?;
+    Some(Entries::new(entries, share))
+}
+
 fn key_of(event: &CatalogEvent) -> EntryKey {
     match &event.body {
         CatalogBody::Instance(instance) => (canonical(&instance.node.name), instance.service.id.clone()),
@@ -230,6 +244,8 @@ fn key_of(event: &CatalogEvent) -> EntryKey {
 mod tests {
     use super::*;
     use crate::storage::state::CompactionPoint;
+    use crate::stream::StateMemory;
+    use crate::types::limits::STATE_ENTRY_BYTES;
     use crate::types::{Revision, Term};
 
     #[test]
@@ -259,5 +275,20 @@ mod tests {
         assert!(!can_resume(&kept, LogIndex(49), None), "it may be of the lineage before");
         assert!(can_resume(&kept, LogIndex(50), None));
         assert!(!can_resume(&StateHead { epoch: None, ..kept }, LogIndex(50), other), "a lineage without a name yet");
+    }
+
+    #[test]
+    fn a_list_without_memory_for_it_is_refused() {
+        let body = CatalogBody::Name("web".into());
+        let event = CatalogEvent { topic: CatalogTopic::ServiceList, op: CatalogOp::Register, key: "".into(), body };
+        let encode: Encode = Arc::new(|_| Bytes::from_static(b"encoded"));
+        let entry_bytes = STATE_ENTRY_BYTES + "web".len() + "encoded".len();
+        let memory = StateMemory::new(2 * entry_bytes, || {});
+        let list = |count| entries_of(&vec![event.clone(); count], &encode, memory.share());
+        assert!(list(3).is_none());
+        let held = list(1);
+        assert!(held.is_some() && list(2).is_none());
+        drop(held);
+        assert_eq!(list(2).unwrap().len(), 2);
     }
 }

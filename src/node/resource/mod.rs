@@ -26,7 +26,6 @@ pub use watch::{ResourceWatch, WatchStart};
 
 use super::Inner;
 use crate::stream::{self, EventPublisher, SnapshotCache};
-use crate::types::limits::RESOURCE_SNAPSHOTS_BYTES_MAX;
 use registry::TypeRegistry;
 use watch::Contents;
 
@@ -41,9 +40,13 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn new(events: &EventPublisher) -> Self {
-        let snapshots = SnapshotCache::new(events.resources().clone(), SNAPSHOT_TTL)
-            .bounded(RESOURCE_SNAPSHOTS_BYTES_MAX, watch::contents_bytes);
+        let snapshots = SnapshotCache::new(events.resources().clone(), SNAPSHOT_TTL);
         Self { types: TypeRegistry::default(), snapshots }
+    }
+
+    /// Lets go of every snapshot that is kept.
+    pub(super) fn let_go(&self) {
+        self.snapshots.sweep(Instant::now() + SNAPSHOT_TTL);
     }
 }
 

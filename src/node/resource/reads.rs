@@ -294,7 +294,7 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::storage::state::{AppliedState, StateOptions, StateStore};
     use crate::types::Term;
@@ -302,7 +302,7 @@ mod tests {
 
     const VALUE_BYTES: usize = 1000;
 
-    fn store(names: &[&str]) -> (tempfile::TempDir, StateStore) {
+    pub(in super::super) fn store(names: &[&str]) -> (tempfile::TempDir, StateStore) {
         let dir = tempfile::tempdir().unwrap();
         let store = StateStore::open(dir.path(), &StateOptions::default()).unwrap();
         let db = store.current();
@@ -321,7 +321,7 @@ mod tests {
         (dir, store)
     }
 
-    fn type_() -> Type {
+    pub(in super::super) fn type_() -> Type {
         Type::new("demo", "v1", "Thing")
     }
 

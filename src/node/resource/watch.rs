@@ -15,7 +15,7 @@ use crate::node::history::differ;
 use crate::node::{Consistency, Node, NodeError, RequestContext};
 use crate::storage::ReadView;
 use crate::storage::state::NEWEST;
-use crate::stream::{self, Entries, Listing, Session, Start};
+use crate::stream::{self, Entries, Listing, Session, Start, StateShare};
 use crate::types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_MERGED_CHANGES_MAX};
 use crate::types::resource::{Resource, Selector, resource_key};
 use crate::types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
@@ -35,27 +35,29 @@ pub enum WatchStart {
 /// A watch. Reading never waits: the session tells when there may be something.
 pub type ResourceWatch = Listing<stream::Resources, Bytes, Bytes>;
 
-/// What the contents of a snapshot have, bytes.
-pub(super) fn contents_bytes(contents: &Contents) -> usize {
-    contents.iter().map(|(key, encoded)| key.len() + encoded.len()).sum()
-}
-
 /// The list that a watch begins with.
 fn contents(
     view: &ReadView<'_>,
     selector: &Selector,
     bytes_max: usize,
     encode: fn(Resource) -> Bytes,
+    mut share: StateShare,
 ) -> Found<Contents> {
-    let (mut contents, mut bytes) = (Vec::new(), 0);
+    let (mut contents, mut bytes, mut has_room) = (Vec::new(), 0, true);
     let done = each(view, &selector.range(), NEWEST, usize::MAX, |key, version, resource| {
         if selector.matches(&resource.id) {
             bytes += version.value_len as usize;
-            contents.push((Bytes::copy_from_slice(key), encode(resource)));
+            let encoded = encode(resource);
+            has_room = share.grow(key.len() + encoded.len());
+            contents.push((Bytes::copy_from_slice(key), encoded));
         }
-        bytes <= bytes_max
+        bytes <= bytes_max && has_room
     })?;
-    Ok(if done { Ok(contents.into()) } else { Err(ResourceError::WatchTooLarge(bytes_max)) })
+    Ok(match (done, has_room) {
+        (true, _) => Ok(Entries::new(contents, share)),
+        (false, true) => Err(ResourceError::WatchTooLarge(bytes_max)),
+        (false, false) => Err(NodeError::TooManyRequests.into()),
+    })
 }
 
 impl Node {
@@ -65,7 +67,8 @@ impl Node {
     /// # Errors
     ///
     /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if it cannot begin there,
-    /// [`ResourceError::WatchTooLarge`] if the list would be too long; those of a serializable read otherwise.
+    /// [`ResourceError::WatchTooLarge`] if the list would be too long, [`NodeError::TooManyRequests`] if there is no memory for
+    /// it beside what others are sent; those of a serializable read otherwise.
     pub async fn watch_resources(
         &self,
         ctx: &RequestContext,
@@ -137,9 +140,10 @@ impl Node {
             .resources
             .snapshots
             .get(&selector, Instant::now(), async || {
-                let selector = selector.clone();
-                let work =
-                    move |view: &ReadView<'_>| contents(view, &selector, RESOURCE_LIST_BYTES_MAX, encode).map(Ok);
+                let (selector, share) = (selector.clone(), self.inner.states.share());
+                let work = move |view: &ReadView<'_>| {
+                    contents(view, &selector, RESOURCE_LIST_BYTES_MAX, encode, share).map(Ok)
+                };
                 let read = self.read(false, ctx.deadline, work).await?;
                 Ok::<_, ResourceError>((read.index, read.value?))
             })
@@ -153,5 +157,33 @@ impl Node {
         };
         let watch = Listing::begin(snapshot, applied, session, ctx.deadline, RESOURCE_MERGED_CHANGES_MAX, effect);
         Ok(watch.await.map_err(NodeError::from)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reads::tests::{store, type_};
+    use super::*;
+    use crate::stream::StateMemory;
+
+    #[test]
+    fn a_list_that_is_held_leaves_the_rest_of_the_memory_to_others() {
+        let (_dir, store) = store(&["a", "b", "c"]);
+        let db = store.current();
+        let view = db.view().unwrap();
+        let selector = Selector::everywhere(type_());
+        let list = |memory: &Arc<StateMemory>, bytes_max| {
+            let encode = |resource: Resource| resource.data.unwrap().value;
+            contents(&view, &selector, bytes_max, encode, memory.share()).unwrap()
+        };
+        // Each is a little more than its data, of a thousand bytes.
+        let memory = StateMemory::new(5000, || {});
+        let held = list(&memory, usize::MAX).unwrap();
+        assert_eq!(held.len(), 3);
+        let refused = list(&memory, usize::MAX).err();
+        assert_eq!(refused, Some(NodeError::TooManyRequests.into()));
+        drop(held);
+        assert!(list(&memory, usize::MAX).is_ok());
+        assert_eq!(list(&memory, 2500).err(), Some(ResourceError::WatchTooLarge(2500)), "whatever room there is");
     }
 }

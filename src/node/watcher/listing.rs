@@ -9,6 +9,8 @@ use bytes::Bytes;
 
 use super::tree::{ElementChange, ElementState};
 use super::watched::{ElementEncoder, EntityPosition, Listing};
+use crate::node::NodeError;
+use crate::stream::StateShare;
 use crate::types::entity::parent;
 
 /// Elements that are handed out at once, count.
@@ -26,28 +28,41 @@ pub(super) struct Sending {
     held: Option<Bytes>,
     /// The state that this is.
     position: EntityPosition,
+    /// For what changed.
+    _share: StateShare,
 }
 
 impl Sending {
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] if there is no memory for what changed.
     pub(super) fn new(
         listing: Listing,
         changes: &[ElementChange],
         encoder: &dyn ElementEncoder,
         position: EntityPosition,
-    ) -> Self {
-        let mut sending =
-            Self { listing, next: 0, changed: BTreeMap::new(), gone: HashSet::new(), held: None, position };
+    ) -> Result<Self, NodeError> {
+        let mut share = listing.share_of_changes();
+        let (mut changed, mut gone) = (BTreeMap::new(), HashSet::new());
         for change in changes {
-            match change.state {
-                ElementState::Exists(_) | ElementState::Skipped => {
-                    sending.changed.insert(change.element.clone(), encoder.encode(change, None));
+            let element = change.element.clone();
+            let encoded = match change.state {
+                ElementState::Exists(_) | ElementState::Skipped => Some(encoder.encode(change, None)),
+                ElementState::Missing => None,
+            };
+            if !share.grow(element.len() + encoded.as_ref().map_or(0, Bytes::len)) {
+                return Err(NodeError::TooManyRequests);
+            }
+            match encoded {
+                Some(encoded) => {
+                    changed.insert(element, encoded);
                 }
-                ElementState::Missing => {
-                    sending.gone.insert(change.element.clone());
+                None => {
+                    gone.insert(element);
                 }
             }
         }
-        sending
+        Ok(Self { listing, next: 0, changed, gone, held: None, position, _share: share })
     }
 
     /// The next piece, and whether it was the last one.

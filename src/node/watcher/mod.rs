@@ -39,7 +39,7 @@ use listing::Sending;
 use resources::ResourceSpace;
 use space::Space;
 use tree::Scope;
-use watched::{Listing, Registry, Watched};
+use watched::{Listing, Registry, STATE_TTL, Watched};
 
 /// A part of the store that is followed as a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,6 +150,11 @@ impl Watchers {
         self.leases.sweep(now);
         self.cluster.sweep(now);
     }
+
+    /// Lets go of every state that is kept.
+    pub(super) fn let_go(&self) {
+        self.sweep(Instant::now() + STATE_TTL);
+    }
 }
 
 impl Node {
@@ -158,7 +163,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`EntityError`]; the errors of a linearizable read.
+    /// [`EntityError`]; the errors of a linearizable read; [`NodeError::TooManyRequests`] if there is no memory for the state beside
+    /// what others are sent.
     pub async fn watch_entity(
         &self,
         ctx: &RequestContext,
@@ -260,7 +266,7 @@ impl Node {
         }
         let position = EntityPosition { index: through, ..at };
         if since.is_empty() && subscription.is_through(through) {
-            let sending = Sending::new(Arc::clone(&state.contents), &[], &*watched.encoder, position);
+            let sending = Sending::new(Arc::clone(&state.contents), &[], &*watched.encoder, position)?;
             return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
         }
         if subscription.is_through(through) {
@@ -273,7 +279,7 @@ impl Node {
                 Ok(Ok(Some(shared.sum(view, &since, (made >= compacted).then_some(made), through)?)))
             });
             if let Some(changes) = changes.await?.value {
-                let sending = Sending::new(Arc::clone(&state.contents), &changes, &*watched.encoder, position);
+                let sending = Sending::new(Arc::clone(&state.contents), &changes, &*watched.encoder, position)?;
                 return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
             }
         }
@@ -282,7 +288,7 @@ impl Node {
         let (index, listing) = self.list(ctx, &watched).await?;
         subscription.skip_through(index);
         let position = EntityPosition { index, ..at };
-        let sending = Sending::new(listing, &[], &*watched.encoder, position);
+        let sending = Sending::new(listing, &[], &*watched.encoder, position)?;
         Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) })
     }
 
@@ -291,9 +297,9 @@ impl Node {
         ctx: &RequestContext,
         watched: &Arc<Watched<S>>,
     ) -> Result<(LogIndex, Listing), EntityError> {
-        let shared = Arc::clone(watched);
-        let read = self.read(false, ctx.deadline, move |view| Ok(Ok(shared.list(view)?))).await?;
-        Ok((read.index, read.value.ok_or(EntityError::TooLarge)?))
+        let (shared, share) = (Arc::clone(watched), self.inner.states.share());
+        let read = self.read(false, ctx.deadline, move |view| Ok(Ok(shared.list(view, share)?))).await?;
+        Ok((read.index, read.value?))
     }
 }
 

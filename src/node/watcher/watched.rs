@@ -14,15 +14,15 @@ use tokio::task::JoinError;
 
 use super::space::{ElementData, Space};
 use super::tree::{Changed, ElementChange, ElementState, Scope, add, differences};
-use crate::node::Inner;
+use crate::node::{EntityError, Inner, NodeError};
 use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{EventPublisher, Item, SnapshotCache};
+use crate::stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
 use crate::types::entity::{parent, relative};
 use crate::types::limits::ENTITY_STATE_BYTES_MAX;
 use crate::types::{LogIndex, StoreEpoch};
 
 /// How long a state is kept for those who come a little later.
-const STATE_TTL: Duration = Duration::from_secs(10);
+pub(super) const STATE_TTL: Duration = Duration::from_secs(10);
 
 /// Where a stream about an entity goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub trait ElementEncoder: Send + Sync + 'static {
 }
 
 /// The state of an entity: names and encoded changes, none of which closes the group, by name.
-pub(super) type Listing = Arc<Vec<(String, Bytes)>>;
+pub(super) type Listing = Arc<Entries<String, Bytes>>;
 
 /// An entity that is followed.
 pub(super) struct Watched<S: Space> {
@@ -163,50 +163,48 @@ impl<S: Space> Watched<S> {
         Ok(ElementChange { element: String::new(), state })
     }
 
-    /// Lists the state; `None` if there is too much of it.
-    pub(super) fn list(&self, view: &ReadView<'_>) -> Result<Option<Listing>, StorageError> {
-        let mut found: BTreeMap<String, Option<Bytes>> = BTreeMap::new();
-        let mut bytes = 0;
+    /// Lists the state, in memory of `share`.
+    pub(super) fn list(
+        &self,
+        view: &ReadView<'_>,
+        mut share: StateShare,
+    ) -> Result<Result<Listing, EntityError>, StorageError> {
+        let mut found: BTreeMap<String, Bytes> = BTreeMap::new();
+        let (mut bytes, mut has_room) = (0, true);
         let scope = &self.scope;
+        let mut keep = |found: &mut BTreeMap<String, Bytes>, element: &str, data| {
+            let change = ElementChange { element: element.to_owned(), state: ElementState::Exists(data) };
+            let encoded = self.encoder.encode(&change, None);
+            let entry_bytes = element.len() + encoded.len();
+            bytes += entry_bytes;
+            has_room = has_room && share.grow(entry_bytes);
+            found.insert(change.element, encoded);
+            bytes <= ENTITY_STATE_BYTES_MAX && has_room
+        };
         let mut tell = |name: String, data: ElementData| {
             let Some(element) = relative(&name, &scope.root) else { return true };
+            let mut goes_on = true;
             let mut above = parent(element);
             while let Some(here) = above
                 && !found.contains_key(here)
             {
                 if scope.shows(here) {
-                    bytes += here.len();
-                    found.insert(here.to_owned(), None);
+                    goes_on &= keep(&mut found, here, ElementData::Empty);
                 }
                 above = parent(here);
             }
-            if scope.shows(element) {
-                let encoded = match data {
-                    // What is there by itself has said so before.
-                    ElementData::Empty => None,
-                    data => {
-                        let change = ElementChange { element: element.to_owned(), state: ElementState::Exists(data) };
-                        Some(self.encoder.encode(&change, None))
-                    }
-                };
-                bytes += element.len() + encoded.as_ref().map_or(0, Bytes::len);
-                let place = found.entry(element.to_owned()).or_default();
-                *place = encoded.or(place.take());
+            // What is there by itself has said so before.
+            if scope.shows(element) && !(data == ElementData::Empty && found.contains_key(element)) {
+                goes_on &= keep(&mut found, element, data);
             }
-            bytes <= ENTITY_STATE_BYTES_MAX
+            goes_on
         };
         self.space.list(view, &scope.root, scope.recursive, &mut tell)?;
-        if bytes > ENTITY_STATE_BYTES_MAX {
-            return Ok(None);
-        }
-        let complete = |(element, encoded): (String, Option<Bytes>)| {
-            let encoded = encoded.unwrap_or_else(|| {
-                let state = ElementState::Exists(ElementData::Empty);
-                self.encoder.encode(&ElementChange { element: element.clone(), state }, None)
-            });
-            (element, encoded)
-        };
-        Ok(Some(Arc::new(found.into_iter().map(complete).collect())))
+        Ok(match (bytes <= ENTITY_STATE_BYTES_MAX, has_room) {
+            (true, true) => Ok(Arc::new(Entries::new(found.into_iter().collect(), share))),
+            (true, false) => Err(NodeError::TooManyRequests.into()),
+            (false, _) => Err(EntityError::TooLarge),
+        })
     }
 }
 
@@ -281,5 +279,68 @@ pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
         tokio::time::sleep(STATE_TTL).await;
         let Some(inner) = inner.upgrade() else { return };
         inner.watchers.sweep(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kv::KvSpace;
+    use super::super::listing::Sending;
+    use super::*;
+    use crate::storage::state::{AppliedState, StateOptions, Table};
+    use crate::stream::{FeedOptions, StateMemory, StatePoint};
+    use crate::types::limits::STATE_ENTRY_BYTES;
+    use crate::types::{KeyValue, Term};
+
+    /// Ten bytes a change.
+    struct TenBytes;
+
+    impl ElementEncoder for TenBytes {
+        fn encode(&self, _change: &ElementChange, _closes: Option<EntityPosition>) -> Bytes {
+            Bytes::from_static(&[0; 10])
+        }
+
+        fn close(&self, encoded: Bytes, _closes: EntityPosition) -> Bytes {
+            encoded
+        }
+    }
+
+    #[test]
+    fn states_of_different_entities_share_one_bound_for_as_long_as_they_are_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(StateStore::open(dir.path(), &StateOptions::default()).unwrap());
+        let db = store.current();
+        let mut txn = store.begin(&db).unwrap();
+        let index = LogIndex(1);
+        txn.begin_command(index, 0);
+        txn.put(Table::Kv, KeyValue { key: "a/b/c".into(), ..KeyValue::default() }, None);
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+        txn.commit().unwrap();
+        let view = db.view().unwrap();
+        let (registry, events) =
+            (Registry::<KvSpace>::default(), EventPublisher::new(StatePoint::default(), FeedOptions::default()));
+        let watched = |root: &str| {
+            let scope = Scope { root: root.to_owned(), recursive: true };
+            registry.get(scope, Arc::new(TenBytes), &events, &store)
+        };
+        // "", "b" and "b/c"; "" and "c".
+        let (outer, inner) = (3 * (STATE_ENTRY_BYTES + 10) + 4, 2 * (STATE_ENTRY_BYTES + 10) + 1);
+        let memory = StateMemory::new(outer + inner - 1, || {});
+        let list = |root: &str| watched(root).list(&view, memory.share()).unwrap();
+        let refused = Some(NodeError::TooManyRequests.into());
+        let held = list("a").unwrap();
+        assert_eq!(list("a/b").err(), refused);
+        drop(held);
+        let held = list("a/b").unwrap();
+        assert_eq!(list("a").err(), refused);
+        // What changed since is every follower's own.
+        let at = EntityPosition { epoch: StoreEpoch(1), index };
+        let changed = |name: &str| vec![ElementChange { element: name.to_owned(), state: ElementState::Missing }];
+        let send = |changes: &[ElementChange]| Sending::new(Arc::clone(&held), changes, &TenBytes, at);
+        let sent: Vec<_> = std::iter::from_fn(|| send(&changed("c")).ok()).collect();
+        assert_eq!(sent.len(), (outer - 1) / (STATE_ENTRY_BYTES + 1));
+        drop((sent, held));
+        assert!(list("a").is_ok());
     }
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::FutureExt;
 
 use super::super::*;
 use super::bed::{Bed, options, prefix};
-use crate::types::LogIndex;
+use crate::types::limits::STATE_ENTRY_BYTES;
+use crate::types::{KvEvent, LogIndex};
 
 type Cache = SnapshotCache<Kv, u32>;
 
@@ -118,21 +120,57 @@ async fn a_thousand_at_once_cost_one() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_the_oldest_goes_first() {
+fn what_is_kept_for_nobody_makes_room_and_what_is_held_does_not() {
     let bed = Bed::new(options(100, 100));
-    let cache = Cache::new(Arc::clone(&bed.feed), TTL).bounded(100, |contents| *contents as usize);
-    let begin = Instant::now();
-    let get = |key: &'static str, after_ms: u64, next: u32| {
-        let now = begin + Duration::from_millis(after_ms);
+    let cache = Arc::new(SnapshotCache::<Kv, StateShare>::new(Arc::clone(&bed.feed), TTL));
+    let now = Instant::now();
+    let kept = Arc::downgrade(&cache);
+    let let_go = move || kept.upgrade().unwrap().sweep(now + TTL);
+    let memory = StateMemory::new(100 + 2 * STATE_ENTRY_BYTES, let_go);
+    let get = |key: &'static str, entry_bytes: usize| {
         let subject = prefix(key);
-        let built = cache.get(&subject, now, async || Ok::<_, CloseReason>((LogIndex(0), next)));
-        built.now_or_never().expect("nothing to wait for").unwrap().contents
+        let built = cache.get(&subject, now, async || {
+            let mut share = memory.share();
+            let room = share.grow(entry_bytes).then_some(share);
+            Ok::<_, CloseReason>((LogIndex(0), room.ok_or(CloseReason::Reset)?))
+        });
+        built.now_or_never().expect("nothing to wait for").ok()
     };
-    assert_eq!((get("a", 0, 50), get("b", 1, 40)), (50, 40));
-    assert_eq!((get("a", 2, 7), get("b", 2, 7)), (50, 40), "both fit");
-    assert_eq!(get("c", 3, 30), 30);
-    assert_eq!((get("b", 4, 7), get("c", 4, 7)), (40, 30), "what is newer was kept");
-    assert_eq!(get("a", 5, 20), 20, "the oldest was not");
-    // One that is too large by itself serves whoever asked, and is not kept.
-    assert_eq!((get("d", 6, 101), get("d", 7, 3)), (101, 3));
+    let held = get("a", 60);
+    assert!(
+        held.is_some() && get("b", 40).is_some() && get("c", 40).is_some(),
+        "the second one makes room for the third"
+    );
+    assert!(get("d", 41).is_none(), "the first one is read");
+    drop(held);
+    assert!(get("d", 100).is_some());
+}
+
+#[test]
+fn a_list_takes_memory_for_what_changed_since_it_was_made() {
+    let mut bed = Bed::new(options(100, 100));
+    let memory = StateMemory::new(2 * (STATE_ENTRY_BYTES + 10), || {});
+    let cache = SnapshotCache::<Kv, Entries<Bytes, Bytes>>::new(Arc::clone(&bed.feed), TTL);
+    let subject = prefix("k");
+    let build = async || {
+        let mut share = memory.share();
+        assert!(share.grow(10));
+        Ok::<_, CloseReason>((LogIndex(0), Entries::new(vec![(Bytes::from("k0"), Bytes::from("old"))], share)))
+    };
+    let snapshot = cache.get(&subject, Instant::now(), build).now_or_never().unwrap().unwrap();
+    bed.put(&["k1"]);
+    let begin = |value_bytes| {
+        let (deadline, effect) =
+            (Instant::now() + TTL, |event: &KvEvent| (event.kv.key.clone(), Some(vec![0; value_bytes].into())));
+        let session = Session::new();
+        let begun = Listing::begin(Arc::clone(&snapshot), LogIndex(1), &session, deadline, 100, effect);
+        begun.now_or_never().expect("nothing to wait for")
+    };
+    assert_eq!(begin(11).err(), Some(ListingError::NoRoom));
+    let mut first = begin(10).unwrap();
+    assert_eq!(begin(10).err(), Some(ListingError::NoRoom), "each has what changed for itself");
+    while first.is_listing() {
+        assert!(first.try_next().unwrap().is_some());
+    }
+    assert!(begin(10).is_ok(), "it was sent");
 }

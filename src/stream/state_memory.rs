@@ -1,0 +1,87 @@
+//! Memory for the states that streams begin with: one bound for all of them together.
+//!
+//! Owns the count. A state takes its share entry by entry while it is built, and the share goes back when the last one lets go of
+//! the state: what is being built, what is kept for those who come later, and what readers who stand still pin all counts.
+//! Invariant: what is taken is the sum of the shares, and never more than the bound.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::types::limits::STATE_ENTRY_BYTES;
+
+/// What all states may take.
+pub struct StateMemory {
+    bytes_max: usize,
+    taken: AtomicUsize,
+    let_go: Box<dyn Fn() + Send + Sync>,
+}
+
+impl StateMemory {
+    /// Memory for so many bytes. `let_go` is called when they are taken: it lets go of what is kept for others to come.
+    pub fn new(bytes_max: usize, let_go: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { bytes_max, taken: AtomicUsize::new(0), let_go: Box::new(let_go) })
+    }
+
+    /// A share with nothing in it.
+    pub fn share(self: &Arc<Self>) -> StateShare {
+        StateShare { memory: Arc::clone(self), bytes: 0 }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let within = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.bytes_max);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+}
+
+/// What one state takes, for as long as this is held.
+pub struct StateShare {
+    memory: Arc<StateMemory>,
+    bytes: usize,
+}
+
+impl StateShare {
+    /// Takes what an entry needs that has so many bytes by itself; false if they are not there.
+    #[must_use]
+    pub fn grow(&mut self, entry_bytes: usize) -> bool {
+        let bytes = STATE_ENTRY_BYTES + entry_bytes;
+        let mut has_room = self.memory.take(bytes);
+        if !has_room {
+            (self.memory.let_go)();
+            has_room = self.memory.take(bytes);
+        }
+        if has_room {
+            self.bytes += bytes;
+        }
+        has_room
+    }
+
+    /// A share of the same memory with nothing in it.
+    pub fn another(&self) -> Self {
+        self.memory.share()
+    }
+}
+
+impl Drop for StateShare {
+    fn drop(&mut self) {
+        self.memory.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_bounded_and_comes_back() {
+        let memory = StateMemory::new(2 * STATE_ENTRY_BYTES + 10, || {});
+        let (mut one, mut other) = (memory.share(), memory.share());
+        assert!(one.grow(4));
+        assert!(!other.grow(7), "one more than there is");
+        assert!(other.grow(6));
+        assert!(!one.another().grow(0));
+        drop(one);
+        assert!(other.grow(4), "a refusal took nothing");
+        drop(other);
+        assert_eq!(memory.taken.load(Ordering::Relaxed), 0);
+    }
+}
