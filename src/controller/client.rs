@@ -84,7 +84,8 @@ impl Client {
         Ok(Self { channels: channels.into(), current: Arc::default() })
     }
 
-    /// The resource, if it is there, as of a state that has every write acknowledged before.
+    /// The resource, if it is there, as of a state that has every write acknowledged before. One that is there as another
+    /// version of its kind is not.
     ///
     /// # Errors
     ///
@@ -99,7 +100,9 @@ impl Client {
         let found = self.call(true, call).await;
         match found {
             Ok(answer) => Ok(answer.into_inner().resource),
-            Err(Error::Status(status)) if status.code() == Code::NotFound => Ok(None),
+            Err(Error::Status(status)) if status.code() == Code::NotFound || wire::is_other_version(&status) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

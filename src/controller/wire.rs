@@ -1,7 +1,7 @@
 //! Requests and answers of the resource service, to and from what clients work with.
 
 use tonic::metadata::{AsciiMetadataValue, MetadataValue};
-use tonic::{Request, Response};
+use tonic::{Code, Request, Response, Status};
 
 use crate::client::EPOCH;
 use crate::pb::pbresource;
@@ -75,6 +75,11 @@ pub fn same_kind(one: &Type, other: &Type) -> bool {
 /// Whether both name the same place, whatever version of the kind and whichever life.
 pub fn same_place(one: &ResourceId, other: &ResourceId) -> bool {
     one.name == other.name && same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
+}
+
+/// Whether a read was refused because another version of the kind is stored: as what was asked for, the resource is not there.
+pub fn is_other_version(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument && status.message().contains("but stored with GroupVersion=")
 }
 
 /// Asks for a list by pages.

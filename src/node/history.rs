@@ -10,7 +10,7 @@ use crate::storage::{ReadView, StateStore, StorageError};
 use crate::stream::{
     Catalog, Chunk, CloseReason, ClusterChanges, Commit, Feed, History, Kv, Resources, ScanLimits, Topic,
 };
-use crate::types::{CommitEvents, KvEvent, LogIndex, ResourceEvent, Revision, StoreEpoch};
+use crate::types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
 const COMMANDS_MAX: usize = 65_536;
@@ -48,14 +48,9 @@ impl Recorded for Kv {
 
 impl Recorded for Resources {
     fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
-        let index = command.index;
-        let records = command.records.iter().filter(|record| record.table == Table::Resource);
-        let event = |record: &crate::storage::state::HistoryRecord| {
-            Ok(ResourceEvent { kind: record.kind, resource: record.resource(index)?.into() })
-        };
-        let resources = records.map(event).collect::<Result<_, StorageError>>()?;
+        let resources = command.resource_events()?;
         Ok(CommitEvents {
-            index,
+            index: command.index,
             revision: command.head.revision,
             kv: [].into(),
             resources,

@@ -40,7 +40,8 @@ pub enum ClusterEvent {
     MemberLeft(NodeId),
 }
 
-/// One change of one resource.
+/// One change of one resource. A write that moves it to another version of its kind makes two: it goes where it was, and comes
+/// where it is from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceEvent {
     /// What happened.

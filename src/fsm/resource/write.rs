@@ -28,7 +28,10 @@ pub(super) fn apply(
     }
     let units = tenancy::look_up(txn, scope, &id.tenancy)?;
     let stored = match find_outline(txn, id)? {
-        Some(outline) if compares_data(&outline.resource, &write.resource) => find(txn, id)?,
+        // What leaves its type is told as it was last, with its data.
+        Some(outline) if outline.resource.id.type_ != id.type_ || compares_data(&outline.resource, &write.resource) => {
+            find(txn, id)?
+        }
         found => found,
     };
     let resource = match &stored {

@@ -2,8 +2,7 @@
 //! key is.
 //!
 //! The version of the group is no part of a resource's key, and a write may move a resource from one version of its kind to
-//! another: then one element goes and another one comes. So a subject names every version, and a change is looked at together
-//! with what was there before.
+//! another: then one element goes and another one comes, each told by an event of its own.
 
 use std::sync::Arc;
 
@@ -86,9 +85,6 @@ impl Space for ResourceSpace {
     fn subject(&self, root: &str) -> Selector {
         let mut parts = parts(root);
         parts.truncate(PARTS);
-        if let Some(version) = parts.get_mut(1) {
-            WILDCARD.clone_into(version);
-        }
         selector(&parts)
     }
 
@@ -108,14 +104,11 @@ impl Space for ResourceSpace {
                 // Before the compaction point nothing can be told; what was there is then compared by who follows.
                 let known = before >= view.head().compacted_index();
                 let was = if known { view.lookup(Table::Resource, &key, before)? } else { None };
-                let was = match was {
-                    Some(version) => Some(name(&view.load_one(&version)?.resource(version.index)?.id)),
-                    None => None,
+                let was_here = match was {
+                    Some(version) => view.load_one(&version)?.resource(version.index)?.id.type_ == resource.id.type_,
+                    None => false,
                 };
-                let was_there = known.then(|| was.as_ref() == Some(&here));
-                if let Some(there) = was.filter(|there| *there != here) {
-                    tell(there, Touched { data: None, was_there: Some(true) });
-                }
+                let was_there = known.then_some(was_here);
                 tell(here, Touched { data: Some(ElementData::Resource(Arc::clone(resource))), was_there });
             }
             ChangeKind::Delete | ChangeKind::Expire => tell(here, Touched { data: None, was_there: Some(true) }),

@@ -43,11 +43,13 @@ pub enum Table {
     Session = 9,
     /// What commands and entries did to leases and members. Only history has these records, too.
     ClusterEvents = 10,
+    /// Resources as they were before a write moved them to another version of their kind. Only history has these records, too.
+    ResourceMoves = 11,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Kv,
         Self::Resource,
         Self::CatalogNode,
@@ -58,11 +60,12 @@ impl Table {
         Self::ConsulSide,
         Self::Session,
         Self::ClusterEvents,
+        Self::ResourceMoves,
     ];
 
     /// Whether its records are of history alone.
     pub(super) fn is_only_history(self) -> bool {
-        matches!(self, Self::CatalogEvents | Self::ClusterEvents)
+        matches!(self, Self::CatalogEvents | Self::ClusterEvents | Self::ResourceMoves)
     }
 
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
@@ -444,7 +447,8 @@ mod tests {
         assert_eq!(Table::from_byte(8), Some(Table::ConsulSide));
         assert_eq!(Table::from_byte(9), Some(Table::Session));
         assert_eq!(Table::from_byte(10), Some(Table::ClusterEvents));
-        assert_eq!(Table::from_byte(11), None);
+        assert_eq!(Table::from_byte(11), Some(Table::ResourceMoves));
+        assert_eq!(Table::from_byte(12), None);
         assert_eq!(Table::from_byte(0), None);
     }
 

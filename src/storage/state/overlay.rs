@@ -53,6 +53,12 @@ impl Overlay {
         self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, meaning });
     }
 
+    /// Adds what is told of a resource and makes no version.
+    pub(super) fn tell(&mut self, place: Version, table: Table, kind: ChangeKind, resource: Resource) {
+        let (kv, meaning) = (KeyValue::default(), Meaning::Resource(Arc::new(resource)));
+        self.changes.push(Change { index: place.index, position: place.position, table, kind, kv, meaning });
+    }
+
     /// The newest version of `key` at or below `at`, tombstone or not.
     pub(super) fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Option<Version> {
         let versions = self.tables[table.slot()].get(key)?;

@@ -16,12 +16,13 @@ use super::overlay::Meaning;
 use super::record::{HistoryRecord, Version};
 use super::txn::WriteTxn;
 use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
+use super::view::CommandHistory;
 use crate::codec;
 use crate::storage::StorageError;
 use crate::types::resource::{
     Any, Resource, ResourceId, Tenancy, Type, TypeName, WILDCARD, builtin_scope, resource_key,
 };
-use crate::types::{ChangeKind, KeyValue, LogIndex};
+use crate::types::{ChangeKind, KeyValue, LogIndex, ResourceEvent};
 
 /// What a transaction has counted and nobody else sees yet.
 #[derive(Default)]
@@ -61,6 +62,33 @@ impl HistoryRecord {
     }
 }
 
+impl CommandHistory {
+    /// What the command did to resources, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryRecord::resource`].
+    pub fn resource_events(&self) -> Result<Arc<[ResourceEvent]>, StorageError> {
+        let kind_of = |record: &HistoryRecord| match record.table {
+            Table::Resource => Some(record.kind),
+            Table::ResourceMoves => Some(ChangeKind::Delete),
+            Table::Kv
+            | Table::CatalogNode
+            | Table::CatalogService
+            | Table::CatalogCheck
+            | Table::CatalogGateway
+            | Table::CatalogEvents
+            | Table::ConsulSide
+            | Table::Session
+            | Table::ClusterEvents => None,
+        };
+        let records = self.records.iter().filter_map(|record| Some((kind_of(record)?, record)));
+        records
+            .map(|(kind, record)| Ok(ResourceEvent { kind, resource: record.resource(self.index)?.into() }))
+            .collect()
+    }
+}
+
 /// What the tombstone of `owner` holds.
 pub fn tombstone_data(owner: &ResourceId) -> Any {
     codec::tombstone_data(owner)
@@ -72,7 +100,8 @@ pub fn tombstone_owner(tombstone: &Resource) -> Option<ResourceId> {
 }
 
 impl WriteTxn<'_> {
-    /// Writes a resource, and returns it with its version, which is the current command's. `previous` is what it replaces.
+    /// Writes a resource, and returns it with its version, which is the current command's. `previous` is what it replaces:
+    /// with its data, if it is of another version of the kind.
     ///
     /// # Errors
     ///
@@ -83,6 +112,13 @@ impl WriteTxn<'_> {
         previous: Option<(&Version, &Resource)>,
     ) -> Result<Arc<Resource>, StorageError> {
         let key = resource_key(&resource.id);
+        if let Some((_, stored)) = previous
+            && stored.id.type_ != resource.id.type_
+        {
+            self.count_type(&stored.id.type_, false)?;
+            self.count_type(&resource.id.type_, true)?;
+            self.leave_type(stored.clone());
+        }
         resource.version = LogIndex::ZERO;
         let value = codec::encode_resource(&resource);
         let place = self.next_place();
@@ -101,10 +137,6 @@ impl WriteTxn<'_> {
                 self.head.live_bytes += u64::from(value_len);
                 self.head.live_bytes -= u64::from(version.value_len);
                 debug_assert_eq!(stored.owner, resource.owner, "invariant: an owner never changes");
-                if stored.id.type_ != resource.id.type_ {
-                    self.count_type(&stored.id.type_, false)?;
-                    self.count_type(&resource.id.type_, true)?;
-                }
             }
         }
         let writes = previous.map_or(1, |(version, _)| version.version + 1);
@@ -113,6 +145,13 @@ impl WriteTxn<'_> {
         let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
         self.record(Table::Resource, ChangeKind::Put, version, kv, Meaning::Resource(Arc::clone(&resource)));
         Ok(resource)
+    }
+
+    /// Tells that a resource is no longer of its type: to those who follow that, it is gone.
+    fn leave_type(&mut self, last: Resource) {
+        let place = self.next_place();
+        self.record_history(place, Table::ResourceMoves, codec::encode_resource(&last));
+        self.overlay.tell(place, Table::ResourceMoves, ChangeKind::Delete, last);
     }
 
     /// Removes a resource. Its record says what it was last, so that whoever reads history needs to look no further.

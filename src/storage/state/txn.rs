@@ -69,7 +69,7 @@ pub struct WriteTxn<'db> {
     pub(super) base: StateHead,
     pub(super) head: StateHead,
     batch: WriteBatch,
-    overlay: Overlay,
+    pub(super) overlay: Overlay,
     /// Log index of each revision that is not committed, beginning after `base.revision`.
     revisions: Vec<LogIndex>,
     /// Index entries and small records that are not committed; `None` is a removal.

@@ -1,5 +1,6 @@
 //! The library's loop for controllers, against a cluster: two instances, one works, and the other takes over.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -100,6 +101,45 @@ async fn one_instance_works_and_another_takes_over() {
     wait_until("both are gone", async || !names(&client).await.iter().any(|name| name.starts_with('b'))).await;
     stop_second.send(()).unwrap();
     within("the second one ends", second).await.unwrap();
+}
+
+/// Notes which resources are there.
+struct Notes {
+    there: Arc<parking_lot::Mutex<BTreeMap<String, bool>>>,
+}
+
+impl Reconciler for Notes {
+    async fn reconcile(&self, client: &Client, id: &ResourceId) -> Result<Action, Error> {
+        let is_there = client.read(id).await?.is_some();
+        self.there.lock().insert(id.name.clone(), is_there);
+        Ok(Action::Done)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_moves_to_another_version_is_gone_for_those_who_follow_the_old_one() {
+    let cluster = Cluster::three().await;
+    good(&cluster, &[0], &["apply", "-f", "examples/"]).await;
+    let client = Client::new((0..3).map(|member| cluster.client_url(member))).unwrap();
+    let there = Arc::<parking_lot::Mutex<BTreeMap<_, _>>>::default();
+    let (notes, follower) = (Notes { there: Arc::clone(&there) }, client.clone());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        Controller::new("notes", Type::new("demo", "v1", "Artist")).run(follower, notes, stopped).await
+    });
+    for (version, is_there) in [("v1", true), ("v2", false)] {
+        let id = ResourceId {
+            name: "a".to_owned(),
+            type_: Type::new("demo", version, "Artist"),
+            tenancy: Tenancy::new("default", "default"),
+            ..Default::default()
+        };
+        client.write(Resource { id: Some(wire::id_to_pb(&id)), ..Default::default() }).await.unwrap();
+        wait_until("it is noted", async || there.lock().get("a") == Some(&is_there)).await;
+    }
+    stop.send(()).unwrap();
+    within("it ends", running).await.unwrap();
 }
 
 /// Panics at the first look at a resource.

@@ -32,6 +32,7 @@ pub async fn run_all(member: &Member<'_>) {
         cas_delete(&bed).await;
         list_and_watch(&bed).await;
         list_by_owner(&bed).await;
+        moves_are_told_to_both_versions(&bed).await;
     }
     deletions_are_told(&client).await;
 }
@@ -198,6 +199,46 @@ async fn deletions_are_told(client: &Client) {
         client.delete(id_of(&resource)).await.unwrap();
         assert_eq!(watch.next().await, Told::Delete(resource.clone()), "as it was last");
         refused(client.read(id_of(&resource)).await, Code::NotFound, "resource not found");
+    }
+}
+
+async fn moves_are_told_to_both_versions(bed: &Bed<'_>) {
+    let [v1, v2] = ["v1", "v2"].map(|version| type_of(&bed.a1.group, version, "Moved"));
+    for type_ in [&v1, &v2] {
+        bed.writer.register(type_, Scope::Namespace).await;
+    }
+    let after = |resource: &pb::Resource| bed.reader.with("headwater-min-index", resource.version.as_str());
+    let never_first = bed.writer.write(bed.at_home(&v2, "never-v1")).await.unwrap();
+    let first = bed.writer.write(bed.at_home(&v1, "a")).await.unwrap();
+    let mut as_v1 = after(&first).watch(v1.clone(), None, "").await.unwrap();
+    let (listed, start) = as_v1.list().await;
+    assert_eq!(listed, std::slice::from_ref(&first));
+    let mut as_v2 = after(&first).watch(v2.clone(), None, "").await.unwrap();
+    assert_eq!(as_v2.list().await.0, std::slice::from_ref(&never_first));
+
+    let moved = bed.writer.write(bed.at_home(&v2, "a")).await.unwrap();
+    let index = moved.version.parse().unwrap();
+    assert_eq!(as_v1.next_with_index().await.unwrap(), (Told::Delete(first.clone()), index), "as it was last");
+    assert_eq!(as_v2.next_with_index().await.unwrap(), (Told::Upsert(moved.clone()), index));
+    // The lists of before the move are still kept; nobody is shown them as they were.
+    for (type_, wanted) in [(&v1, vec![]), (&v2, vec![moved.clone(), never_first.clone()])] {
+        let reader = after(&moved);
+        assert_eq!(reader.list(type_.clone(), ("", ""), "").await.unwrap(), wanted);
+        assert_eq!(names_of(&reader.watch(type_.clone(), None, "").await.unwrap().list().await.0), names_of(&wanted));
+    }
+    let resuming = bed.reader.with("headwater-resume-index", start.to_string());
+    let mut resumed = resuming.watch(v1.clone(), None, "").await.unwrap();
+    assert_eq!(resumed.next_with_index().await.unwrap(), (Told::End, start));
+    assert_eq!(resumed.next_with_index().await.unwrap(), (Told::Delete(first), index));
+
+    // What happens to it there, and to what was never here, is told there alone.
+    for gone in [moved, never_first] {
+        bed.writer.delete(id_of(&gone)).await.unwrap();
+        assert_eq!(as_v2.next().await, Told::Delete(gone));
+    }
+    let back = bed.writer.write(bed.at_home(&v1, "a")).await.unwrap();
+    for watch in [&mut as_v1, &mut resumed] {
+        assert_eq!(watch.next().await, Told::Upsert(back.clone()));
     }
 }
 

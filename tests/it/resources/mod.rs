@@ -1,6 +1,6 @@
 //! Typed resources: one library of cases, run on every kind of member; the rules of the service; what owners leave behind.
 
-mod client;
+pub mod client;
 mod conformance;
 mod owners;
 mod pages;

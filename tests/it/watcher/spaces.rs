@@ -8,11 +8,13 @@ use headwater::types::catalog::{CheckStatus, Deregistered};
 
 use super::cases::Member;
 use super::client::{Follower, Via, show};
+use crate::resources::client::{Client, Scope, id_of, named, type_of};
 use crate::subscribe::client::{check, deregister, register};
 
 pub async fn run_all(member: Member<'_>) {
     the_root_lists_the_spaces(member).await;
     resources_are_a_tree(member).await;
+    resources_move_between_versions(member).await;
     leases_come_and_go(member).await;
     members_are_listed(member).await;
     services_and_nodes_are_trees(member).await;
@@ -76,6 +78,33 @@ async fn resources_are_a_tree(member: Member<'_>) {
     follow(member, "/resources/nosuch/v1", b"").await.expect(&["C(,X,m)"]).await;
     let versions = follow(member, "/resources/tenancy", b"").await.group().await;
     assert_eq!(show(&versions[..2]), ["C(,E,Empty,+)", "C(v2beta1,E,Empty,m)"]);
+}
+
+async fn resources_move_between_versions(member: Member<'_>) {
+    let client = Client::of(member.cluster, member.index);
+    let kind = match member.via {
+        Via::Grpc => "OverGrpc",
+        Via::Http => "OverHttp",
+    };
+    let [v1, v2] = ["v1", "v2"].map(|version| type_of("moving", version, kind));
+    for type_ in [&v1, &v2] {
+        client.register(type_, Scope::Cluster).await;
+    }
+    let first = client.write(named(v1, ("", ""), "a")).await.unwrap();
+    let there = format!("/resources/moving/v1/{kind}/~/~/a");
+    let mut as_v1 = follow(member, &there, b"").await;
+    let start = as_v1.expect(&["C(,E,Resource,m)"]).await;
+    let mut as_v2 = follow(member, &format!("/resources/moving/v2/{kind}?recursive=true"), b"").await;
+    as_v2.expect(&["C(,X,m)"]).await;
+    let moved = client.write(named(v2, ("", ""), "a")).await.unwrap();
+    assert_eq!(id_of(&moved).uid, id_of(&first).uid);
+    as_v1.expect(&["C(,X,m)"]).await;
+    let came = as_v2.group().await;
+    assert_eq!(show(&came).last().unwrap(), "C(~/~/a,E,Resource,m)");
+    let missed = follow(member, &there, &start).await.group().await;
+    assert_eq!(show(&missed), ["C(,X,m)"]);
+    client.delete(id_of(&moved)).await.unwrap();
+    as_v2.expect(&["C(,X,m)"]).await;
 }
 
 async fn leases_come_and_go(member: Member<'_>) {

@@ -1,9 +1,12 @@
 //! Create, replace, and what each refuses (spec: consul §5.6, §5.7).
 
+use std::sync::Arc;
+
 use super::*;
-use crate::types::Revision;
+use crate::fsm::tests::bed::trim;
 use crate::types::limits::{RESOURCE_BYTES_MAX, RESOURCE_FINDING_BYTES};
 use crate::types::resource::{Condition, DELETION_TIMESTAMP};
+use crate::types::{ChangeKind, ResourceEvent, Revision};
 
 #[test]
 fn a_new_resource_gets_uid_generation_and_version() {
@@ -179,19 +182,57 @@ fn history_tells_the_same_as_the_publisher() {
     let kinds: Vec<_> = published.iter().map(|commit| commit.resources.len()).collect();
     assert_eq!(kinds, [1, 1, 2], "a tombstone comes with the removal");
     assert_eq!(*published[2].resources[1].resource, last, "a removal says what was removed");
+    assert_eq!(replayed(&store, from), published.into_iter().map(|commit| commit.resources).collect::<Vec<_>>());
+}
+
+/// What history tells from a command on.
+fn replayed(store: &Store, from: u64) -> Vec<Arc<[ResourceEvent]>> {
     let mut replayed = Vec::new();
     store.view(|view| {
         view.history(LogIndex(from), |command| {
-            let resources = command.records.iter().map(|record| crate::types::ResourceEvent {
-                kind: record.kind,
-                resource: record.resource(command.index).unwrap().into(),
-            });
-            replayed.push(resources.collect::<Vec<_>>());
+            replayed.push(command.resource_events().unwrap());
             true
         })
         .unwrap();
     });
-    assert_eq!(replayed, published.iter().map(|commit| commit.resources.to_vec()).collect::<Vec<_>>());
+    replayed
+}
+
+#[test]
+fn a_move_to_another_version_is_a_removal_from_the_old_one() {
+    for at_once in [1, 4] {
+        let mut store = Store::new();
+        let from = store.bed.next;
+        let mut commands = Vec::new();
+        for version in ["v1", "v2", "v2", "v1"] {
+            let id = ResourceId { type_: Type::new("demo", version, "Artist"), ..artist("a") };
+            let write = store.write_command(of(id), None);
+            commands.push(Command::Resource(ResourceCommand::Write(Box::new(write))));
+        }
+        let mut published = Vec::new();
+        for some in commands.chunks(at_once) {
+            let (_, committed) = store.bed.apply_all(some.to_vec(), false);
+            published.extend(committed.events.into_iter().map(|commit| commit.resources));
+        }
+        let told = |event: &ResourceEvent| (event.kind, event.resource.id.type_.group_version.clone());
+        let (put, delete) =
+            (|version: &str| (ChangeKind::Put, version.into()), |version: &str| (ChangeKind::Delete, version.into()));
+        assert_eq!(
+            published.iter().map(|events| events.iter().map(told).collect()).collect::<Vec<Vec<_>>>(),
+            [vec![put("v1")], vec![delete("v1"), put("v2")], vec![put("v2")], vec![delete("v2"), put("v1")]],
+            "{at_once} at once"
+        );
+        assert_eq!(published[1][0].resource, published[0][0].resource, "as it was last, data and all");
+        assert_eq!(published[3][0].resource, published[2][0].resource);
+        assert_eq!(replayed(&store, from), published);
+        // Where history begins with the move, what was there before it can be read nowhere else.
+        store.bed.apply(trim(from + 1));
+        store.bed.reclaim(100);
+        assert_eq!(replayed(&store, from + 1), published[1..]);
+        store.bed.apply(trim(from + 3));
+        store.bed.reclaim(100);
+        assert_eq!(replayed(&store, from + 3), published[3..]);
+    }
 }
 
 #[test]
