@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
+use super::room::Room;
 use super::stop::{Stop, settle};
 use crate::storage::StorageError;
 use crate::storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
@@ -40,10 +41,42 @@ pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
 
 /// Answers a range whose revision was checked.
 pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, Stop> {
+    let Found { rows, more, count, looked: _ } = find(state, query, |_| false)?;
+    let kvs = if sorts_by_value(query) {
+        let mut kvs = load(state, &rows)?;
+        sort(&mut kvs, Collecting::of(query).order, |a, b| a.value.cmp(&b.value));
+        kvs.truncate(limit_of(query));
+        if query.keys_only {
+            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        }
+        kvs
+    } else if query.keys_only {
+        rows.into_iter().map(|row| row.version.without_value(row.key)).collect()
+    } else {
+        load(state, &rows)?
+    };
+    Ok(RangeResult { kvs, more, count })
+}
+
+/// Whether there is room for the keys that a checked range looks at and the pairs that it loads, without those of `is_gone`.
+pub(super) fn fits(
+    state: &impl StateReader,
+    query: &RangeQuery,
+    is_gone: impl Fn(KeyRef<'_>) -> bool,
+    room: &mut Room,
+) -> Result<bool, Stop> {
+    let found = find(state, query, is_gone)?;
+    let is_loaded = !query.keys_only || sorts_by_value(query);
+    let len = |row: &Row| row.key_len + if is_loaded { row.version.value_len as usize } else { 0 };
+    Ok(room.take(found.looked - found.rows.len(), 0) && found.rows.iter().all(|row| room.tell(len(row))))
+}
+
+/// What a checked range is about, without its values.
+fn find(state: &impl StateReader, query: &RangeQuery, is_gone: impl Fn(KeyRef<'_>) -> bool) -> Result<Found, Stop> {
     let at = resolve(state, query.at)?;
     let collecting = Collecting::of(query);
     let mut rows = Vec::new();
-    let mut count = 0;
+    let (mut count, mut looked) = (0, 0);
     // The head knows how many keys there are in all: a limited walk through the whole store may stop early.
     let total = match (at, is_everything(&query.range)) {
         (NEWEST, true) => Some(state.head().live_keys),
@@ -51,27 +84,21 @@ pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeR
     };
     let needs_key = query.keys_only || sorts_by_key(query);
     visit(state, &query.range, at, |key, version| {
+        looked += 1;
+        if is_gone(key) {
+            return true;
+        }
         count += 1;
         if rows.len() < collecting.rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
-            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, version });
+            let key_len = key.user_len();
+            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, key_len, version });
         }
         total.is_none() || rows.len() < collecting.rows_max
     })?;
     let count = total.unwrap_or(count);
-    if query.count_only {
-        return Ok(RangeResult { kvs: Vec::new(), more: false, count });
-    }
     let limit = limit_of(query);
     let more = rows.len() > limit;
-    let kvs = if query.target == SortTarget::Value && collecting.order != SortOrder::None {
-        let mut kvs = load(state, &rows)?;
-        sort(&mut kvs, collecting.order, |a, b| a.value.cmp(&b.value));
-        kvs.truncate(limit);
-        if query.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
-        kvs
-    } else {
+    if !sorts_by_value(query) {
         sort(&mut rows, collecting.order, |a, b| match query.target {
             SortTarget::Key => a.key.cmp(&b.key),
             SortTarget::Version => a.version.version.cmp(&b.version.version),
@@ -80,13 +107,8 @@ pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeR
             SortTarget::Value => Ordering::Equal,
         });
         rows.truncate(limit);
-        if query.keys_only {
-            rows.into_iter().map(|row| row.version.without_value(row.key)).collect()
-        } else {
-            load(state, &rows)?
-        }
-    };
-    Ok(RangeResult { kvs, more, count })
+    }
+    Ok(Found { rows, more, count, looked })
 }
 
 /// Visits the keys of an interval that were live at `at`, in key order, until `visit` answers false.
@@ -136,9 +158,23 @@ fn sorts_by_key(query: &RangeQuery) -> bool {
     query.target == SortTarget::Key && query.order == SortOrder::Descend
 }
 
+fn sorts_by_value(query: &RangeQuery) -> bool {
+    query.target == SortTarget::Value
+}
+
+/// What was found: the rows that are loaded, in order and cut to the limit unless they are sorted by value.
+struct Found {
+    rows: Vec<Row>,
+    more: bool,
+    count: u64,
+    /// Keys that were visited.
+    looked: usize,
+}
+
 /// A live key that was found; the key itself only if it is needed before the record is read.
 struct Row {
     key: Bytes,
+    key_len: usize,
     version: Version,
 }
 

@@ -114,7 +114,7 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
             }
             self.kept += 1;
             if self.kept <= limit {
-                let len = key.encoded_len();
+                let len = key.user_len();
                 return Ok(Some((if self.query.keys_only { key.to_bytes() } else { Bytes::new() }, len, version)));
             }
             if self.knows_total() {

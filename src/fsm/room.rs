@@ -47,7 +47,8 @@ impl Room {
         self.take(1, len)
     }
 
-    fn take(&mut self, keys: usize, bytes: usize) -> bool {
+    /// Takes the room of so many keys and bytes; false if there is not enough.
+    pub(super) fn take(&mut self, keys: usize, bytes: usize) -> bool {
         let left = self.keys.checked_sub(keys).zip(self.bytes.checked_sub(bytes));
         (self.keys, self.bytes) = left.unwrap_or_default();
         left.is_some()

@@ -1,10 +1,13 @@
 //! Compares, then does one of two lists (spec: etcd §1.6).
 //!
 //! In three steps that do not overlap: decide all compares, nested ones too, against the state before; check everything on
-//! the chosen path that could refuse it; only then write. Compares of intervals have to fit a [`Room`], because every member
-//! works them out. Invariant: a refused transaction has written nothing.
+//! the chosen path that could refuse it; only then write. Compares, and what ranges and previous pairs tell, each have to fit a
+//! [`Room`], which every member works out, whoever wants to hear of it. Invariant: a refused transaction has written nothing.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
 
 use super::put;
 use super::range;
@@ -14,8 +17,11 @@ use super::validate::check_duplicates;
 use super::writer::Writer;
 use super::{delete_range, validate::InvalidTxn};
 use crate::storage::StorageError;
-use crate::storage::state::{NEWEST, ReadView, StateReader, Version};
-use crate::types::{Compare, CompareOp, CompareTarget, KeyRange, Ranged, Refusal, Txn, TxnDone, TxnOp, TxnOpDone};
+use crate::storage::state::{KeyRef, NEWEST, ReadView, StateReader, Table, Version};
+use crate::types::{
+    Compare, CompareOp, CompareTarget, KeyRange, RangeQuery, Ranged, ReadAt, Refusal, Txn, TxnDone, TxnOp, TxnOpDone,
+    ValueChoice,
+};
 
 /// Versions whose values a compare fetches together.
 const COMPARE_BATCH: usize = 256;
@@ -49,6 +55,7 @@ pub fn read_txn(view: &ReadView<'_>, txn: &Txn) -> Result<Result<TxnDone, Refusa
 fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, Stop> {
     let path = decide(view, txn, &mut Room::of_txn())?;
     check_ranges(view, txn, &path)?;
+    check_told(view, txn, &path)?;
     let mut responses = Vec::with_capacity(path.ops(txn).len());
     for op in path.ops(txn) {
         if let TxnOp::Range(query) = op {
@@ -65,6 +72,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Resul
     let path = decide(&*writer.txn, txn, &mut Room::of_txn())?;
     check_puts(writer, txn, &path)?;
     check_ranges(&*writer.txn, txn, &path)?;
+    check_told(&*writer.txn, txn, &path)?;
     match execute(writer, txn, &path, want) {
         Err(Stop::Refused(refusal)) => unreachable!("invariant: checked before anything was written: {refusal}"),
         result => result,
@@ -136,13 +144,54 @@ fn check_ranges(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), 
     })
 }
 
+/// Refuses what would tell too much, from versions alone. What the operations before a range put counts in it, whatever its
+/// limit.
+fn check_told(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), Stop> {
+    let mut room = Room::of_txn();
+    let (mut puts, mut deletes) = (BTreeMap::<Bytes, usize>::new(), Vec::new());
+    each_op(txn, path, &mut |op| {
+        let touches =
+            |key: &Bytes| puts.contains_key(key) || deletes.iter().any(|range: &&KeyRange| range.contains(key));
+        let is_gone = |key: KeyRef<'_>| !(puts.is_empty() && deletes.is_empty()) && touches(&key.to_bytes());
+        let fits = match op {
+            TxnOp::Range(query) if query.at == ReadAt::Current => {
+                let mut written = puts.iter().filter(|(key, _)| query.range.contains(key));
+                range::fits(state, query, is_gone, &mut room)? && written.all(|(key, len)| room.tell(key.len() + len))
+            }
+            TxnOp::Range(query) => range::fits(state, query, |_| false, &mut room)?,
+            TxnOp::Put(put) => {
+                let stored = match put.prev_kv || put.value == ValueChoice::Keep {
+                    true => state.lookup(Table::Kv, &put.key, NEWEST)?.map_or(0, |version| version.value_len as usize),
+                    false => 0,
+                };
+                puts.insert(
+                    put.key.clone(),
+                    match &put.value {
+                        ValueChoice::Set(value) => value.len(),
+                        ValueChoice::Keep => stored,
+                    },
+                );
+                !put.prev_kv || room.tell(put.key.len() + stored)
+            }
+            TxnOp::DeleteRange(delete) => {
+                let removed = RangeQuery::new(delete.range.clone());
+                let fits = !delete.prev_kv || range::fits(state, &removed, is_gone, &mut room)?;
+                deletes.push(&delete.range);
+                fits
+            }
+            TxnOp::Txn(_) => true,
+        };
+        check_fits(fits)
+    })
+}
+
 fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> Result<TxnDone, Stop> {
     let ops = path.ops(txn);
     let mut nested = path.nested.iter();
     let mut responses = Vec::with_capacity(if want { ops.len() } else { 0 });
     for op in ops {
         let done = match op {
-            // What nobody reads is not looked up: it has no effect on the state.
+            // What nobody reads is not loaded: it has no effect on the state.
             TxnOp::Range(_) if !want => continue,
             TxnOp::Range(query) => {
                 let result = range::run(&*writer.txn, query)?;

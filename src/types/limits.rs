@@ -18,9 +18,9 @@ pub const TXN_OPS_MAX: usize = 128;
 /// Compares and operations of a transaction with all that are nested in it, count: every level of it holds as many as fit
 /// [`TXN_OPS_MAX`], so that a tree of one request could have tens of thousands.
 pub const TXN_TREE_OPS_MAX: usize = 4 * TXN_OPS_MAX;
-/// Keys that one transaction looks at to compare intervals, count: every member does it.
+/// Keys that one transaction looks at to compare, and as many again to answer, count: every member does it.
 pub const TXN_READ_KEYS_MAX: usize = 1 << 20;
-/// Values that one transaction reads to compare them, bytes: every member does it.
+/// Values that one transaction reads to compare them, and as many again with keys in its answer, bytes.
 pub const TXN_READ_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// What a key counts beside its name and value where lists and answers are bounded in bytes: about what it takes in memory.
 pub const ENTRY_BYTES: usize = 128;

@@ -110,7 +110,7 @@ mod tests {
             (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
             (
                 refused(Refusal::TooMuchRead),
-                "headwater: the transaction reads too much: compare smaller intervals, or in several transactions",
+                "headwater: the transaction reads too much: compare and read smaller intervals, or in several transactions",
             ),
             (refused(Refusal::LeaseExists), "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), "etcdserver: too large lease TTL"),

@@ -196,7 +196,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
         Refusal::TooMuchRead => (
             Code::ResourceExhausted,
-            "headwater: the transaction reads too much: compare smaller intervals, or in several transactions",
+            "headwater: the transaction reads too much: compare and read smaller intervals, or in several transactions",
         ),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
@@ -332,7 +332,7 @@ mod tests {
             (
                 refused(Refusal::TooMuchRead),
                 8,
-                "headwater: the transaction reads too much: compare smaller intervals, or in several transactions",
+                "headwater: the transaction reads too much: compare and read smaller intervals, or in several transactions",
             ),
             (refused(Refusal::LeaseExists), 9, "etcdserver: lease already exists"),
             (refused(Refusal::LeaseTtlTooLarge), 11, "etcdserver: too large lease TTL"),

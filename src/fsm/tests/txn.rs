@@ -1,10 +1,10 @@
 //! spec: etcd §1.6, line by line (form and duplicates are in `validate`).
 
 use super::bed::*;
-use crate::types::limits::{TXN_OPS_MAX, TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
+use crate::types::limits::{ENTRY_BYTES, TXN_OPS_MAX, TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use crate::types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, Outcome, Put, RangeQuery, Refusal,
-    Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
+    SortOrder, SortTarget, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
 /// What a transaction answered, one line per operation.
@@ -135,6 +135,57 @@ fn what_compares_read_has_a_bound_for_every_member_alike() {
         assert_eq!(bed.apply(writes.clone()), Outcome::Refused(Refusal::TooMuchRead), "{name}");
         bed.apply_all([writes], false);
         assert_eq!((bed.pairs(), bed.revision()), before, "{name}");
+    }
+}
+
+#[test]
+fn what_a_transaction_tells_has_a_bound_for_every_member_alike() {
+    const PAIR: usize = TXN_READ_BYTES_MAX / 256;
+    let keys = TXN_READ_KEYS_MAX / TXN_OPS_MAX;
+    let long = "x".repeat(PAIR - ENTRY_BYTES - 1);
+    let read = |query: RangeQuery, count: usize| vec![TxnOp::Range(query); count];
+    let of = |key: &str| get(key, "");
+    let latest = || RangeQuery { limit: 1, order: SortOrder::Descend, target: SortTarget::Mod, ..get("k", "m") };
+    let by_value = || RangeQuery { limit: 1, target: SortTarget::Value, keys_only: true, ..get("k", "m") };
+    let count = || RangeQuery { count_only: true, ..get("n", "o") };
+    let del_prev = |key, end| vec![TxnOp::DeleteRange(DeleteRange { prev_kv: true, ..del_of(key, end) })];
+    let put_prev = |put: Put| vec![TxnOp::Put(Put { prev_kv: true, ..put })];
+    let keep = || Put { value: ValueChoice::Keep, ..put_of("k", "") };
+    let nested = |ops| vec![TxnOp::Txn(txn(vec![], ops, vec![]))];
+    // `k` has a pair's room, `l` is short, `n` are many.
+    let cases = [
+        ("pairs", true, vec![read(of("k"), 256)]),
+        ("pairs, one past it", false, vec![read(of("k"), 256), read(of("l"), 1)]),
+        ("nested", false, vec![nested(read(of("k"), 256)), read(of("l"), 1)]),
+        ("no values", true, vec![read(RangeQuery { keys_only: true, ..of("k") }, 1000)]),
+        ("cut by the limit", true, vec![read(latest(), 1000)]),
+        ("loaded to be sorted", false, vec![read(by_value(), 256)]),
+        ("removed pairs", false, vec![read(of("k"), 255), del_prev("k", "m")]),
+        ("removed once", true, vec![read(of("k"), 255), del_prev("k", ""), del_prev("k", ""), read(of("k"), 9)]),
+        ("removed, and of the past", false, vec![del_prev("k", ""), read(RangeQuery { at: at(2), ..of("k") }, 256)]),
+        ("what a limit cuts before a removal", false, vec![vec![op_del("l", "")], read(latest(), 257)]),
+        ("replaced pairs", false, vec![read(of("k"), 256), put_prev(put_of("l", ""))]),
+        ("replaced by less", true, vec![vec![op_put("k", "")], read(of("k"), 1000)]),
+        ("new pairs", false, vec![vec![op_put("kk", &long)], read(of("kk"), 256)]),
+        ("kept pairs come last", false, vec![put_prev(keep()), read(latest(), 256)]),
+        ("keys", true, vec![read(count(), TXN_OPS_MAX)]),
+        ("keys, one past it", false, vec![read(count(), TXN_OPS_MAX), read(of("l"), 1)]),
+    ];
+    let mut bed = Bed::with([put("k", &long)]);
+    bed.apply_all((0..keys).map(|number| put(format!("n{number:06}"), "")), false);
+    for (name, fits, ops) in cases {
+        bed.apply_all([put("k", &long), put("l", "x")], false);
+        let before = bed.revision();
+        let reads = txn(vec![], ops.concat(), vec![]);
+        let writes = Command::Txn(txn(vec![], [reads.success.clone(), vec![op_put("z", "")]].concat(), vec![]));
+        // Nobody wants to hear of it, which changes nothing.
+        bed.apply_all([writes.clone()], false);
+        assert_eq!(bed.revision() == before + 1, fits, "{name}");
+        if !fits {
+            assert_eq!(bed.apply(writes), Outcome::Refused(Refusal::TooMuchRead), "{name}");
+            assert_eq!(bed.revision(), before, "{name}");
+            assert!(!reads.is_read_only() || bed.read_txn(&reads) == Err(Refusal::TooMuchRead), "{name}");
+        }
     }
 }
 

@@ -206,6 +206,12 @@ pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
     out.into()
 }
 
+/// Length of the user's key in a version prefix, bytes.
+pub(super) fn unescaped_len(prefix: &[u8]) -> usize {
+    let escaped = &prefix[1..prefix.len() - TERMINATOR.len()];
+    escaped.len() - escaped.iter().filter(|&&byte| byte == 0).count()
+}
+
 /// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on disk.
 const INDEX_LEASE_KEY: u8 = 1;
 const INDEX_OWNED: u8 = 2;
@@ -516,6 +522,7 @@ mod tests {
             let (prefix, read) = split_version(&encoded).expect("a version key");
             prop_assert_eq!(read, LogIndex(index));
             prop_assert_eq!(unescaped(prefix), key.clone());
+            prop_assert_eq!(unescaped_len(prefix), key.len());
             prop_assert_eq!(unescape_terminated(&encoded[1..]), Some((key.clone(), &encoded[encoded.len() - INDEX_LEN..])));
             prop_assert_eq!(version_prefix_of(&encoded), prefix);
             prop_assert!(in_prefix_domain(&encoded));

@@ -178,10 +178,10 @@ impl KeyRef<'_> {
         }
     }
 
-    /// Length of the key as it is held, bytes: about that of the user's key.
-    pub fn encoded_len(self) -> usize {
+    /// Length of the user's key, bytes.
+    pub fn user_len(self) -> usize {
         match self {
-            Self::Escaped(EscapedKey(prefix)) => prefix.len(),
+            Self::Escaped(EscapedKey(prefix)) => keys::unescaped_len(prefix),
             Self::Plain(key) => key.len(),
         }
     }
