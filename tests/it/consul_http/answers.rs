@@ -1,6 +1,7 @@
 //! What each endpoint answers with: the names that clients look for, lists that are never null, what narrows them.
 
 use std::io::Read;
+use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use http::{Method, Request, Version};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use tonic::body::Body;
 
 use super::{ask, get, keys, put, register};
-use crate::cluster::{Cluster, Settings, within};
+use crate::cluster::{Cluster, Settings, wait_until, within};
 use crate::gateway::client::Connection;
 
 const NODE: &[&str] = &["Address", "CreateIndex", "Datacenter", "ID", "Meta", "ModifyIndex", "Node", "TaggedAddresses"];
@@ -102,6 +103,27 @@ async fn an_answer_tells_of_which_state_it_is() {
         assert!(read.state() >= last && read.index() <= read.state(), "{path}: {read:?}");
         assert!(read.index() < last || path.ends_with("keys"), "{path}: {read:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_alone_is_as_old_as_its_majority() {
+    let request_timeout = Duration::from_secs(2);
+    let mut cluster = Cluster::start(Settings { request_timeout, ..Settings::default() }).await;
+    let leader = cluster.leader().await;
+    let path = "/v1/catalog/nodes?max_stale=1h";
+    let contact_ms =
+        |told: &super::Told| told.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().unwrap();
+    assert_eq!(contact_ms(&get(&cluster, leader, path).await), 0);
+    for other in (0..3).filter(|member| *member != leader) {
+        cluster.crash(other).await;
+    }
+    wait_until("it tells since when it is alone", async || {
+        let told = get(&cluster, leader, path).await;
+        contact_ms(&told) > 1000 && told.headers["x-consul-knownleader"] == "false"
+    })
+    .await;
+    let told = ask(&cluster, leader, Method::GET, "/v1/catalog/nodes?max_stale=1s", "").await;
+    assert_eq!(told.status, 503, "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
