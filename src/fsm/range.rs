@@ -11,6 +11,7 @@ use super::room::Room;
 use super::stop::{Stop, settle};
 use crate::storage::StorageError;
 use crate::storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
+use crate::types::limits::ENTRY_BYTES;
 use crate::types::{
     KeyRange, KeyValue, LogIndex, RangeQuery, RangeResult, ReadAt, Refusal, Revision, SortOrder, SortTarget,
 };
@@ -41,42 +42,10 @@ pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
 
 /// Answers a range whose revision was checked.
 pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, Stop> {
-    let Found { rows, more, count, looked: _ } = find(state, query, |_| false)?;
-    let kvs = if sorts_by_value(query) {
-        let mut kvs = load(state, &rows)?;
-        sort(&mut kvs, Collecting::of(query).order, |a, b| a.value.cmp(&b.value));
-        kvs.truncate(limit_of(query));
-        if query.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
-        kvs
-    } else if query.keys_only {
-        rows.into_iter().map(|row| row.version.without_value(row.key)).collect()
-    } else {
-        load(state, &rows)?
-    };
-    Ok(RangeResult { kvs, more, count })
-}
-
-/// Whether there is room for the keys that a checked range looks at and the pairs that it loads, without those of `is_gone`.
-pub(super) fn fits(
-    state: &impl StateReader,
-    query: &RangeQuery,
-    is_gone: impl Fn(KeyRef<'_>) -> bool,
-    room: &mut Room,
-) -> Result<bool, Stop> {
-    let found = find(state, query, is_gone)?;
-    let is_loaded = !query.keys_only || sorts_by_value(query);
-    let len = |row: &Row| row.key_len + if is_loaded { row.version.value_len as usize } else { 0 };
-    Ok(room.take(found.looked - found.rows.len(), 0) && found.rows.iter().all(|row| room.tell(len(row))))
-}
-
-/// What a checked range is about, without its values.
-fn find(state: &impl StateReader, query: &RangeQuery, is_gone: impl Fn(KeyRef<'_>) -> bool) -> Result<Found, Stop> {
     let at = resolve(state, query.at)?;
     let collecting = Collecting::of(query);
     let mut rows = Vec::new();
-    let (mut count, mut looked) = (0, 0);
+    let mut count = 0;
     // The head knows how many keys there are in all: a limited walk through the whole store may stop early.
     let total = match (at, is_everything(&query.range)) {
         (NEWEST, true) => Some(state.head().live_keys),
@@ -84,21 +53,27 @@ fn find(state: &impl StateReader, query: &RangeQuery, is_gone: impl Fn(KeyRef<'_
     };
     let needs_key = query.keys_only || sorts_by_key(query);
     visit(state, &query.range, at, |key, version| {
-        looked += 1;
-        if is_gone(key) {
-            return true;
-        }
         count += 1;
         if rows.len() < collecting.rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
-            let key_len = key.user_len();
-            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, key_len, version });
+            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, version });
         }
         total.is_none() || rows.len() < collecting.rows_max
     })?;
     let count = total.unwrap_or(count);
+    if query.count_only {
+        return Ok(RangeResult { kvs: Vec::new(), more: false, count });
+    }
     let limit = limit_of(query);
     let more = rows.len() > limit;
-    if !sorts_by_value(query) {
+    let kvs = if query.target == SortTarget::Value && collecting.order != SortOrder::None {
+        let mut kvs = load(state, &rows)?;
+        sort(&mut kvs, collecting.order, |a, b| a.value.cmp(&b.value));
+        kvs.truncate(limit);
+        if query.keys_only {
+            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        }
+        kvs
+    } else {
         sort(&mut rows, collecting.order, |a, b| match query.target {
             SortTarget::Key => a.key.cmp(&b.key),
             SortTarget::Version => a.version.version.cmp(&b.version.version),
@@ -107,8 +82,38 @@ fn find(state: &impl StateReader, query: &RangeQuery, is_gone: impl Fn(KeyRef<'_
             SortTarget::Value => Ordering::Equal,
         });
         rows.truncate(limit);
-    }
-    Ok(Found { rows, more, count, looked })
+        if query.keys_only {
+            rows.into_iter().map(|row| row.version.without_value(row.key)).collect()
+        } else {
+            load(state, &rows)?
+        }
+    };
+    Ok(RangeResult { kvs, more, count })
+}
+
+/// Whether there is room for the keys that a checked range looks at and the pairs that it loads. Every member works it out in
+/// apply: nothing is collected, and the walk ends with the room. Where sorting decides which pairs the limit leaves, each is
+/// taken to be as large as the largest.
+pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room) -> Result<bool, Stop> {
+    let at = resolve(state, query.at)?;
+    let rows_max = Collecting::of(query).rows_max;
+    let sorts_by_value = query.target == SortTarget::Value;
+    let is_loaded = !query.keys_only || sorts_by_value;
+    let ends_early = at == NEWEST && is_everything(&query.range);
+    let (mut rows, mut bytes, mut largest, mut fits) = (0, 0_usize, 0_usize, true);
+    visit(state, &query.range, at, |key, version| {
+        fits = room.look(0);
+        if rows < rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
+            let len = ENTRY_BYTES + key.user_len() + if is_loaded { version.value_len as usize } else { 0 };
+            rows += 1;
+            bytes = bytes.saturating_add(len);
+            largest = largest.max(len);
+        }
+        fits && (!ends_early || rows < rows_max)
+    })?;
+    // To sort by value, everything is loaded.
+    let told = if sorts_by_value { bytes } else { bytes.min(largest.saturating_mul(limit_of(query))) };
+    Ok(fits && room.take(0, told))
 }
 
 /// Visits the keys of an interval that were live at `at`, in key order, until `visit` answers false.
@@ -158,23 +163,9 @@ fn sorts_by_key(query: &RangeQuery) -> bool {
     query.target == SortTarget::Key && query.order == SortOrder::Descend
 }
 
-fn sorts_by_value(query: &RangeQuery) -> bool {
-    query.target == SortTarget::Value
-}
-
-/// What was found: the rows that are loaded, in order and cut to the limit unless they are sorted by value.
-struct Found {
-    rows: Vec<Row>,
-    more: bool,
-    count: u64,
-    /// Keys that were visited.
-    looked: usize,
-}
-
 /// A live key that was found; the key itself only if it is needed before the record is read.
 struct Row {
     key: Bytes,
-    key_len: usize,
     version: Version,
 }
 

@@ -17,7 +17,7 @@ use super::validate::check_duplicates;
 use super::writer::Writer;
 use super::{delete_range, validate::InvalidTxn};
 use crate::storage::StorageError;
-use crate::storage::state::{KeyRef, NEWEST, ReadView, StateReader, Table, Version};
+use crate::storage::state::{NEWEST, ReadView, StateReader, Table, Version};
 use crate::types::{
     Compare, CompareOp, CompareTarget, KeyRange, RangeQuery, Ranged, ReadAt, Refusal, Txn, TxnDone, TxnOp, TxnOpDone,
     ValueChoice,
@@ -144,42 +144,34 @@ fn check_ranges(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), 
     })
 }
 
-/// Refuses what would tell too much, from versions alone. What the operations before a range put counts in it, whatever its
-/// limit.
+/// Refuses what would tell too much, from versions alone. What comes before a range is not carried out for it: what it put counts
+/// beside what is there, and what it deleted still counts.
 fn check_told(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), Stop> {
     let mut room = Room::of_txn();
-    let (mut puts, mut deletes) = (BTreeMap::<Bytes, usize>::new(), Vec::new());
+    let mut puts = BTreeMap::<Bytes, usize>::new();
     each_op(txn, path, &mut |op| {
-        let touches =
-            |key: &Bytes| puts.contains_key(key) || deletes.iter().any(|range: &&KeyRange| range.contains(key));
-        let is_gone = |key: KeyRef<'_>| !(puts.is_empty() && deletes.is_empty()) && touches(&key.to_bytes());
         let fits = match op {
-            TxnOp::Range(query) if query.at == ReadAt::Current => {
-                let mut written = puts.iter().filter(|(key, _)| query.range.contains(key));
-                range::fits(state, query, is_gone, &mut room)? && written.all(|(key, len)| room.tell(key.len() + len))
+            TxnOp::Range(query) => {
+                let sees_puts = query.at == ReadAt::Current;
+                let mut put = puts.iter().filter(|(key, _)| sees_puts && query.range.contains(key));
+                range::fits(state, query, &mut room)? && put.all(|(key, len)| room.tell(key.len() + len))
             }
-            TxnOp::Range(query) => range::fits(state, query, |_| false, &mut room)?,
             TxnOp::Put(put) => {
                 let stored = match put.prev_kv || put.value == ValueChoice::Keep {
                     true => state.lookup(Table::Kv, &put.key, NEWEST)?.map_or(0, |version| version.value_len as usize),
                     false => 0,
                 };
-                puts.insert(
-                    put.key.clone(),
-                    match &put.value {
-                        ValueChoice::Set(value) => value.len(),
-                        ValueChoice::Keep => stored,
-                    },
-                );
+                let len = match &put.value {
+                    ValueChoice::Set(value) => value.len(),
+                    ValueChoice::Keep => stored,
+                };
+                puts.insert(put.key.clone(), len);
                 !put.prev_kv || room.tell(put.key.len() + stored)
             }
-            TxnOp::DeleteRange(delete) => {
-                let removed = RangeQuery::new(delete.range.clone());
-                let fits = !delete.prev_kv || range::fits(state, &removed, is_gone, &mut room)?;
-                deletes.push(&delete.range);
-                fits
+            TxnOp::DeleteRange(delete) if delete.prev_kv => {
+                range::fits(state, &RangeQuery::new(delete.range.clone()), &mut room)?
             }
-            TxnOp::Txn(_) => true,
+            TxnOp::DeleteRange(_) | TxnOp::Txn(_) => true,
         };
         check_fits(fits)
     })

@@ -97,6 +97,7 @@ struct Inner {
     members: members::Members,
     events: Arc<EventPublisher>,
     long_reads: LongReads,
+    own_reads: LongReads,
     range_streams: Arc<Semaphore>,
     contenders: Arc<Semaphore>,
     /// For what streams about resources, the catalog and entities begin with.

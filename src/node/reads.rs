@@ -169,6 +169,16 @@ impl Node {
         let inner = self.inner.clone();
         self.inner.long_reads.run(deadline, move || read_now(&inner, work)).await
     }
+
+    /// As [`Node::read`], for what the node does by itself: it does not wait for clients.
+    pub(super) async fn read_by_itself<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError> + Send + 'static,
+    ) -> Result<Read<T>, NodeError> {
+        let inner = self.inner.clone();
+        self.inner.own_reads.run(deadline, move || read_now(&inner, work)).await
+    }
 }
 
 fn read_now<T>(

@@ -40,7 +40,7 @@ impl Node {
     async fn trim_history(&self, retention: Duration) -> Result<(), NodeError> {
         let ctx = RequestContext::within(PATIENCE);
         let until = unix_ms().saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
-        let last = self.read(false, ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
+        let last = self.read_by_itself(ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
         if let Some(from) = last.value {
             self.propose(&ctx, Command::TrimHistory(TrimHistory { from })).await?;
         }

@@ -27,7 +27,7 @@ use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::{StateOptions, StateStore};
 use crate::stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
 use crate::types::limits::{
-    CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, STATES_BYTES_MAX,
+    CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX, RANGE_STREAMS_MAX, STATES_BYTES_MAX,
 };
 use crate::types::{ClusterId, NodeId};
 
@@ -223,6 +223,7 @@ impl Node {
                 store: store.clone(),
                 log,
                 long_reads: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
+                own_reads: LongReads::new(LONG_READS_MAX, OWN_READS_RUNNING_MAX),
                 range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
                 states: StateMemory::new(STATES_BYTES_MAX, let_go_of_states(inner.clone())),

@@ -44,7 +44,7 @@ const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
 /// Command bytes kept in the log behind a snapshot, however few entries they are.
 const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
-/// Threads for work that may block: large reads, flushes, snapshot files. More than all clients can take together.
+/// Threads for work that may block: large reads, flushes, snapshot files. More than what takes long can take together.
 const BLOCKING_THREADS_MAX: usize = 96;
 const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);
 

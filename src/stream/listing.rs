@@ -120,7 +120,11 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
                 && let Some(item) = subscription.try_next_through(listed_through)?
             {
                 for (key, entry) in item.events().map(&effect) {
-                    if !share.grow(entry.as_ref().map_or(0, |entry| entry.as_ref().len())) {
+                    let len = |entry: &Option<V>| entry.as_ref().map_or(0, |entry| entry.as_ref().len());
+                    if let Some(replaced) = changed.remove(&key) {
+                        share.shrink(len(&replaced));
+                    }
+                    if !share.grow(len(&entry)) {
                         return Err(ListingError::NoRoom);
                     }
                     changed.insert(key, entry);

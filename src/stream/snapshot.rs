@@ -117,6 +117,21 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         drop(gone);
     }
 
+    /// Lets go of what nobody but the cache holds. What somebody reads stays: letting go of it would free nothing, and make the
+    /// next one build it again. `is_held` tells of contents that are held by themselves.
+    pub fn let_go(&self, is_held: impl Fn(&S) -> bool) {
+        let mut gone = Vec::new();
+        self.entries.lock().retain(|_, cell| {
+            let keep =
+                cell.get().is_none_or(|(_, snapshot)| Arc::strong_count(snapshot) > 1 || is_held(&snapshot.contents));
+            if !keep {
+                gone.push(Arc::clone(cell));
+            }
+            keep
+        });
+        drop(gone);
+    }
+
     /// Whether it keeps nothing.
     pub fn is_empty(&self) -> bool {
         self.entries.lock().is_empty()

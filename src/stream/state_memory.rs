@@ -55,6 +55,13 @@ impl StateShare {
         has_room
     }
 
+    /// Gives back what was taken for an entry of so many bytes.
+    pub fn shrink(&mut self, entry_bytes: usize) {
+        let bytes = (STATE_ENTRY_BYTES + entry_bytes).min(self.bytes);
+        self.bytes -= bytes;
+        self.memory.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// A share of the same memory with nothing in it.
     pub fn another(&self) -> Self {
         self.memory.share()

@@ -39,6 +39,8 @@ pub const WAITING_READS_MAX: usize = 20_000;
 pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
 /// Of those, how many run at a time, count: what the node itself does on threads that block must not wait for them.
 pub const LONG_READS_RUNNING_MAX: usize = 32;
+/// The same of what the node does by itself, count.
+pub const OWN_READS_RUNNING_MAX: usize = 4;
 /// Streamed ranges that may be open at once, count; one more is refused.
 pub const RANGE_STREAMS_MAX: usize = 32;
 /// Contenders for locks and elections, and their observers, that one member may have waiting, count; one more is refused.

@@ -61,9 +61,9 @@ impl Catalog {
         Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_TTL) }
     }
 
-    /// Lets go of every snapshot that is kept.
+    /// Lets go of every snapshot that is only kept.
     pub(in crate::node) fn let_go(&self) {
-        self.snapshots.sweep(Instant::now() + SNAPSHOT_TTL);
+        self.snapshots.let_go(|_| false);
     }
 }
 

@@ -44,9 +44,9 @@ impl Resources {
         Self { types: TypeRegistry::default(), snapshots }
     }
 
-    /// Lets go of every snapshot that is kept.
+    /// Lets go of every snapshot that is only kept.
     pub(super) fn let_go(&self) {
-        self.snapshots.sweep(Instant::now() + SNAPSHOT_TTL);
+        self.snapshots.let_go(|_| false);
     }
 }
 

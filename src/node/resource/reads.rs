@@ -279,7 +279,7 @@ impl Node {
         wanted: fn(&Resource) -> bool,
     ) -> Result<Vec<Resource>, NodeError> {
         let selector = Selector { type_, tenancy, name_prefix: String::new() };
-        let read = self.read(false, ctx.deadline, move |view| {
+        let read = self.read_by_itself(ctx.deadline, move |view| {
             let mut found = Vec::new();
             each(view, &selector.range(), NEWEST, count, |_, _, resource| {
                 if selector.matches(&resource.id) && wanted(&resource) {

@@ -39,7 +39,7 @@ use listing::Sending;
 use resources::ResourceSpace;
 use space::Space;
 use tree::Scope;
-use watched::{Listing, Registry, STATE_TTL, Watched};
+use watched::{Listing, Registry, Watched};
 
 /// A part of the store that is followed as a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,9 +151,14 @@ impl Watchers {
         self.cluster.sweep(now);
     }
 
-    /// Lets go of every state that is kept.
+    /// Lets go of every state that is only kept.
     pub(super) fn let_go(&self) {
-        self.sweep(Instant::now() + STATE_TTL);
+        self.kv.let_go();
+        self.resources.let_go();
+        self.services.let_go();
+        self.nodes.let_go();
+        self.leases.let_go();
+        self.cluster.let_go();
     }
 }
 

@@ -22,7 +22,7 @@ use crate::types::limits::ENTITY_STATE_BYTES_MAX;
 use crate::types::{LogIndex, StoreEpoch};
 
 /// How long a state is kept for those who come a little later.
-pub(super) const STATE_TTL: Duration = Duration::from_secs(10);
+const STATE_TTL: Duration = Duration::from_secs(10);
 
 /// Where a stream about an entity goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +259,14 @@ impl<S: Space> Registry<S> {
     }
 
     /// Lets go of old states, and of entities that nobody follows.
+    /// Lets go of the states that nobody reads.
+    pub(super) fn let_go(&self) {
+        let entities: Vec<_> = self.entities.lock().values().cloned().collect();
+        for watched in entities {
+            watched.states.let_go(|listing| Arc::strong_count(listing) > 1);
+        }
+    }
+
     pub(super) fn sweep(&self, now: Instant) {
         let mut gone = Vec::new();
         self.entities.lock().retain(|_, watched| {

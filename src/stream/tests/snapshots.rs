@@ -125,7 +125,7 @@ fn what_is_kept_for_nobody_makes_room_and_what_is_held_does_not() {
     let cache = Arc::new(SnapshotCache::<Kv, StateShare>::new(Arc::clone(&bed.feed), TTL));
     let now = Instant::now();
     let kept = Arc::downgrade(&cache);
-    let let_go = move || kept.upgrade().unwrap().sweep(now + TTL);
+    let let_go = move || kept.upgrade().unwrap().let_go(|_| false);
     let memory = StateMemory::new(100 + 2 * STATE_ENTRY_BYTES, let_go);
     let get = |key: &'static str, entry_bytes: usize| {
         let subject = prefix(key);
@@ -142,6 +142,9 @@ fn what_is_kept_for_nobody_makes_room_and_what_is_held_does_not() {
         "the second one makes room for the third"
     );
     assert!(get("d", 41).is_none(), "the first one is read");
+    let shared = get("a", 60).expect("what somebody reads is still there for others");
+    assert!(Arc::ptr_eq(&shared, held.as_ref().unwrap()));
+    drop(shared);
     drop(held);
     assert!(get("d", 100).is_some());
 }
@@ -158,12 +161,15 @@ fn a_list_takes_memory_for_what_changed_since_it_was_made() {
         Ok::<_, CloseReason>((LogIndex(0), Entries::new(vec![(Bytes::from("k0"), Bytes::from("old"))], share)))
     };
     let snapshot = cache.get(&subject, Instant::now(), build).now_or_never().unwrap().unwrap();
-    bed.put(&["k1"]);
+    // Of what changed again, only the last change is kept.
+    for _ in 0..3 {
+        bed.put(&["k1"]);
+    }
     let begin = |value_bytes| {
         let (deadline, effect) =
             (Instant::now() + TTL, |event: &KvEvent| (event.kv.key.clone(), Some(vec![0; value_bytes].into())));
         let session = Session::new();
-        let begun = Listing::begin(Arc::clone(&snapshot), LogIndex(1), &session, deadline, 100, effect);
+        let begun = Listing::begin(Arc::clone(&snapshot), LogIndex(3), &session, deadline, 100, effect);
         begun.now_or_never().expect("nothing to wait for")
     };
     assert_eq!(begin(11).err(), Some(ListingError::NoRoom));

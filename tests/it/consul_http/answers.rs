@@ -109,11 +109,14 @@ async fn an_answer_tells_of_which_state_it_is() {
 async fn a_leader_alone_is_as_old_as_its_majority() {
     let request_timeout = Duration::from_secs(2);
     let mut cluster = Cluster::start(Settings { request_timeout, ..Settings::default() }).await;
-    let leader = cluster.leader().await;
     let path = "/v1/catalog/nodes?max_stale=1h";
     let contact_ms =
         |told: &super::Told| told.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().unwrap();
-    assert_eq!(contact_ms(&get(&cluster, leader, path).await), 0);
+    wait_until("a leader hears of itself", async || {
+        contact_ms(&get(&cluster, cluster.leader().await, path).await) == 0
+    })
+    .await;
+    let leader = cluster.leader().await;
     for other in (0..3).filter(|member| *member != leader) {
         cluster.crash(other).await;
     }
