@@ -123,7 +123,7 @@ async fn an_announced_voter_holds_nothing_up_and_votes_once_it_has_started() {
     within("a write", cluster.kv(0).put(put("k", "v"))).await.unwrap();
     assert_eq!(
         refusal(add(&cluster, 0, "http://127.0.0.1:9", false).await),
-        (Code::Unavailable, "etcdserver: unhealthy cluster".into()),
+        (Code::FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members".into()),
         "as etcd: one announced voter at a time"
     );
     cluster.restart(index).await;
