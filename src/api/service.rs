@@ -31,7 +31,7 @@ use super::ApiOptions;
 use super::consul::Consul;
 use super::early::{EarlyService, EarlyWatchService};
 use super::etcd::{
-    ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService, WatchService,
+    AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService, WatchService,
 };
 use super::gateway::Gateway;
 use super::health::HealthService;
@@ -45,6 +45,7 @@ use super::watcher::{WatchPath, WatcherService};
 use crate::node::Node;
 use crate::pb::PUBLIC_DESCRIPTORS;
 use crate::pb::early::etcd_server::EtcdServer;
+use crate::pb::etcdserverpb::auth_server::AuthServer;
 use crate::pb::etcdserverpb::cluster_server::ClusterServer;
 use crate::pb::etcdserverpb::kv_server::KvServer;
 use crate::pb::etcdserverpb::lease_server::LeaseServer;
@@ -63,6 +64,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let lease = LeaseServer::new(LeaseService::new(node.clone(), options));
     let cluster = ClusterServer::new(ClusterService::new(node.clone(), options));
     let maintenance = MaintenanceServer::new(MaintenanceService::new(node.clone(), options));
+    let auth = AuthServer::new(AuthService::new(node.clone(), options));
     let early = EtcdServer::new(EarlyService::new(node.clone(), options));
     let lock = LockServer::new(LockService::new(node.clone(), options));
     let election = ElectionServer::new(ElectionService::new(node.clone(), options));
@@ -83,6 +85,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         cluster: cluster.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         maintenance: maintenance.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        auth: auth.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         early: early.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         lock: lock.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
         election: election.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
@@ -120,6 +123,7 @@ struct Inner {
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
+    auth: AuthServer<AuthService>,
     early: EtcdServer<EarlyService>,
     lock: LockServer<LockService>,
     election: ElectionServer<ElectionService>,
@@ -149,6 +153,7 @@ enum Face {
     Lease,
     Cluster,
     Maintenance,
+    Auth,
     Early,
     EarlyWatch,
     Lock,
@@ -162,12 +167,13 @@ enum Face {
 }
 
 impl Face {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
         Self::Cluster,
         Self::Maintenance,
+        Self::Auth,
         Self::Early,
         Self::EarlyWatch,
         Self::Lock,
@@ -188,6 +194,7 @@ impl Face {
             Self::Lease => "etcdserverpb.Lease",
             Self::Cluster => "etcdserverpb.Cluster",
             Self::Maintenance => "etcdserverpb.Maintenance",
+            Self::Auth => "etcdserverpb.Auth",
             Self::Early => "etcd",
             Self::EarlyWatch => "watch",
             Self::Lock => "v3lockpb.Lock",
@@ -286,6 +293,7 @@ impl Inner {
             Face::Lease => self.lease.clone().call(request),
             Face::Cluster => self.cluster.clone().call(request),
             Face::Maintenance => self.maintenance.clone().call(request),
+            Face::Auth => self.auth.clone().call(request),
             Face::Early => self.early.clone().call(request),
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),

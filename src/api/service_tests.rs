@@ -18,6 +18,7 @@ fn every_served_service_has_its_methods() {
     }
     let wanted = BTreeMap::from([
         ("etcd", 10),
+        ("etcdserverpb.Auth", 2),
         ("etcdserverpb.Cluster", 5),
         ("etcdserverpb.KV", 6),
         ("etcdserverpb.Lease", 5),
@@ -49,6 +50,7 @@ fn names_are_those_of_the_generated_servers() {
         LeaseServer::<LeaseService>::NAME,
         ClusterServer::<ClusterService>::NAME,
         MaintenanceServer::<MaintenanceService>::NAME,
+        AuthServer::<AuthService>::NAME,
         // Served without the generated servers, whose names they keep all the same.
         crate::pb::etcdserverpb::watch_server::SERVICE_NAME,
         crate::pb::early::watch_server::SERVICE_NAME,
@@ -100,7 +102,7 @@ fn grpc_is_told_by_version_and_content_type() {
 #[test]
 fn unknown_paths_are_named() {
     for (path, text) in [
-        ("/etcdserverpb.Auth/AuthEnable", "unknown service etcdserverpb.Auth"),
+        ("/etcdserverpb.Auth/AuthEnable", "unknown method AuthEnable for service etcdserverpb.Auth"),
         ("/etcdserverpb.KV/Fly", "unknown method Fly for service etcdserverpb.KV"),
         ("/etcd/Fly", "unknown method Fly for service etcd"),
         ("/", "malformed method name: \"/\""),

@@ -153,6 +153,10 @@ get a --rev=5
 
 ' txn
 
+# A user, where nobody is asked who they are
+e --user root:secret put user 1
+e --user root:secret get user
+
 # The cluster
 e member list
 e endpoint health

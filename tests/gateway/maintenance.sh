@@ -10,3 +10,6 @@ post /v3/maintenance/hash '{}'
 post /v3/cluster/member/list '{}'
 post /v3/maintenance/nothing '{}'
 post /v3/maintenance/status '' --request GET
+
+# A user, where nobody is asked who they are
+post /v3/auth/authenticate '{"name":"root","password":"secret"}'

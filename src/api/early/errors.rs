@@ -48,7 +48,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::UnknownAction
             | Invalid::DowngradeTarget
             | Invalid::DowngradeFormat
-            | Invalid::NoDowngrade => None,
+            | Invalid::NoDowngrade
+            | Invalid::AuthNotEnabled => None,
         },
         Failure::Contest(_) | Failure::Mismatch => None,
     }
@@ -143,6 +144,7 @@ mod tests {
             Invalid::DowngradeTarget,
             Invalid::DowngradeFormat,
             Invalid::NoDowngrade,
+            Invalid::AuthNotEnabled,
         ] {
             assert_eq!(in_header(&invalid.into()), None, "{invalid:?}");
         }

@@ -101,6 +101,8 @@ pub(crate) enum Invalid {
     DowngradeFormat,
     /// There is no downgrade to cancel.
     NoDowngrade,
+    /// A user wants a token, and nobody needs one.
+    AuthNotEnabled,
 }
 
 impl From<InvalidTxn> for Invalid {
@@ -175,6 +177,7 @@ impl Invalid {
             Self::DowngradeTarget => (Code::InvalidArgument, "etcdserver: invalid downgrade target version"),
             Self::DowngradeFormat => (Code::InvalidArgument, "etcdserver: wrong downgrade target version format"),
             Self::NoDowngrade => (Code::FailedPrecondition, "etcdserver: no inflight downgrade job"),
+            Self::AuthNotEnabled => (Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
         }
     }
 }
@@ -316,6 +319,7 @@ mod tests {
             (invalid(Invalid::DowngradeTarget), 3, "etcdserver: invalid downgrade target version"),
             (invalid(Invalid::DowngradeFormat), 3, "etcdserver: wrong downgrade target version format"),
             (invalid(Invalid::NoDowngrade), 9, "etcdserver: no inflight downgrade job"),
+            (invalid(Invalid::AuthNotEnabled), 9, "etcdserver: authentication is not enabled"),
             (
                 refused(Refusal::Compacted { compact_revision: Revision(4) }),
                 11,

@@ -4,6 +4,7 @@
 //! out. Invariant: headers are always there; their revision is that of the state that the answer came from.
 
 mod alarm;
+mod auth;
 mod cluster;
 mod compact;
 mod convert;
@@ -24,6 +25,7 @@ pub(crate) mod validate;
 mod watch;
 
 pub(super) use alarm::name as alarm_name;
+pub(super) use auth::AuthService;
 pub(super) use cluster::ClusterService;
 pub(super) use convert::key_value;
 pub(super) use election::ElectionService;

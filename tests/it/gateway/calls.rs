@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{Request, Version};
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::body::Body;
 
 use super::client::{Connection, metric};
@@ -34,6 +34,22 @@ async fn every_member_answers_over_either_version_of_http() {
             let older = other.post("/v3beta/kv/range", json!({"key": key}).to_string()).await;
             assert_eq!(older.json["kvs"], wanted);
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_asked_who_they_are() {
+    let cluster = Cluster::three().await;
+    for member in 0..3 {
+        let mut http = Connection::open(&cluster.client_url(member), Version::HTTP_11).await;
+        let status = http.post("/v3/auth/status", "{}").await;
+        let told = (&status.json["enabled"], &status.json["authRevision"]);
+        assert_eq!((status.status, told), (200, (&Value::Null, &json!("1"))), "{status:?}");
+        // Clients take this for leave to go on without a token.
+        let token = http.post("/v3/auth/authenticate", r#"{"name": "root", "password": "secret"}"#).await;
+        assert_eq!(token.status, 400, "{token:?}");
+        assert_eq!(token.json["code"], 9);
+        assert_eq!(token.json["message"], "etcdserver: authentication is not enabled");
     }
 }
 
