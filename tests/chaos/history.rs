@@ -104,11 +104,6 @@ impl Request {
             | Self::Revoke { .. } => Vec::new(),
         }
     }
-
-    /// Whether the request may change keys.
-    pub(crate) fn is_mutation(&self) -> bool {
-        matches!(self, Self::Put { .. } | Self::Delete { .. } | Self::Txn { .. } | Self::Revoke { .. })
-    }
 }
 
 /// The result of one operation of a transaction.
@@ -173,6 +168,23 @@ pub(crate) struct Record {
     pub done: Micros,
     pub request: Request,
     pub outcome: Outcome,
+}
+
+impl Record {
+    /// Whether the answer says that keys changed.
+    pub(crate) fn has_written(&self) -> bool {
+        match (&self.request, self.outcome.answer().map(|answer| &answer.body)) {
+            (_, None) => false,
+            (Request::Put { .. }, Some(_)) => true,
+            (Request::Delete { .. }, Some(Body::Deleted(count))) => *count > 0,
+            (Request::Txn { then, or_else, .. }, Some(Body::Txn { succeeded, steps })) => {
+                let asked = if *succeeded { then } else { or_else };
+                asked.iter().any(|step| matches!(step, Step::Put { .. }))
+                    || steps.iter().any(|step| matches!(step, StepDone::Deleted(count) if *count > 0))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A change of one key.

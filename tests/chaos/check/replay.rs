@@ -52,7 +52,7 @@ fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<P
     for record in records {
         let made = match &record.outcome {
             Outcome::Ok(answer) => {
-                let made = changes(record, answer).then_some(answer.revision);
+                let made = record.has_written().then_some(answer.revision);
                 if let Some(revision) = made
                     && !log.contains_key(&revision)
                 {
@@ -74,30 +74,15 @@ fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<P
     placed
 }
 
-/// Whether an answer says that keys changed.
-fn changes(record: &Record, answer: &Answer) -> bool {
-    use crate::history::{Step, StepDone};
-    match (&record.request, &answer.body) {
-        (Request::Put { .. }, _) => true,
-        (Request::Delete { .. }, Body::Deleted(count)) => *count > 0,
-        (Request::Txn { then, or_else, .. }, Body::Txn { succeeded, steps }) => {
-            let asked = if *succeeded { then } else { or_else };
-            asked.iter().any(|step| matches!(step, Step::Put { .. }))
-                || steps.iter().any(|step| matches!(step, StepDone::Deleted(count) if *count > 0))
-        }
-        _ => false,
-    }
-}
-
 fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
     let mut makers: BTreeMap<i64, Vec<&Record>> = BTreeMap::new();
     let mut readers: BTreeMap<i64, Vec<(&Record, &Answer)>> = BTreeMap::new();
-    let mut loose_deletes: Vec<&Record> = Vec::new();
+    let mut loose: Vec<&Record> = Vec::new();
     for Placed { record, made } in placed {
         match (made, &record.outcome) {
             (Some(revision), _) => makers.entry(*revision).or_default().push(record),
             (None, Outcome::Ok(answer)) => readers.entry(answer.revision).or_default().push((record, answer)),
-            (None, Outcome::Unknown(_)) if may_delete(&record.request) => loose_deletes.push(record),
+            (None, Outcome::Unknown(_)) => loose.push(record),
             (None, _) => {}
         }
     }
@@ -111,8 +96,7 @@ fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
         };
         match makers.remove(&revision).as_deref() {
             None => {
-                let explained = events.iter().all(|event| event.deleted && may_be_gone(event, &model, &loose_deletes));
-                if !explained {
+                if !is_end_of_lease(events, &model) && !is_by_one_of(&mut loose, events) {
                     let detail = format!("revision {revision}: {events:?}");
                     findings.add(Finding::new("nobody asked for a change in the log", detail));
                 }
@@ -139,26 +123,32 @@ fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
     }
 }
 
-fn may_delete(request: &Request) -> bool {
-    use crate::history::Step;
-    match request {
-        Request::Delete { .. } | Request::Revoke { .. } => true,
-        Request::Txn { then, or_else, .. } => {
-            then.iter().chain(or_else).any(|step| matches!(step, Step::Delete { .. }))
-        }
-        _ => false,
-    }
+/// Whether everything of a revision is gone because one lease ended.
+fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
+    let lease = |event: &Event| model.pairs.get(&event.pair.key).map_or(0, |pair| pair.lease);
+    let first = events.first().map_or(0, lease);
+    first != 0 && events.iter().all(|event| event.deleted && lease(event) == first)
 }
 
-/// A deletion that no answer claims: of a key with a lease (which ended), or by a request whose outcome is unknown.
-fn may_be_gone(event: &Event, model: &Model, loose: &[&Record]) -> bool {
-    let key = &event.pair.key;
-    model.pairs.get(key).is_some_and(|pair| pair.lease != 0)
-        || loose.iter().any(|record| match &record.request {
-            Request::Delete { key: asked } => asked == key,
-            Request::Txn { .. } => true,
-            _ => false,
-        })
+/// Whether one of the requests with unknown outcome may have made a revision. It is taken out: it made no other one.
+fn is_by_one_of(loose: &mut Vec<&Record>, events: &[Event]) -> bool {
+    let maker = loose.iter().position(|record| {
+        events.iter().all(|event| event.deleted && may_only_delete(&record.request, &event.pair.key))
+    });
+    maker.map(|maker| loose.swap_remove(maker)).is_some()
+}
+
+/// Whether a request may delete a key without writing anything. One that writes is found by its values, or did not happen.
+fn may_only_delete(request: &Request, key: &str) -> bool {
+    use crate::history::Step;
+    match request {
+        Request::Delete { key: asked } => asked == key,
+        Request::Txn { then, or_else, .. } => [then, or_else].into_iter().any(|branch| {
+            branch.iter().any(|step| matches!(step, Step::Delete { key: asked } if asked == key))
+                && !branch.iter().any(|step| matches!(step, Step::Put { .. }))
+        }),
+        _ => false,
+    }
 }
 
 fn judge_write(model: &Model, maker: &Record, revision: i64, events: &[Event], findings: &mut Findings) {

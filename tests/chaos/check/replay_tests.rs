@@ -107,6 +107,100 @@ fn every_lie_is_found() {
     }
 }
 
+/// The history with deletions of a key in the log, all by nobody who was answered, and requests whose fate nobody knows.
+fn with_deletions(deletions: i64, asked: Vec<Request>) -> (Vec<Record>, Log) {
+    let (mut records, mut log) = legal();
+    let mut revision = 3;
+    for _ in 0..deletions {
+        log.insert(
+            revision + 1,
+            vec![Event { deleted: true, pair: Pair { modified: revision + 1, ..gone() }, before: None }],
+        );
+        records.push(record(
+            20 + revision as u64,
+            80,
+            90,
+            put(&format!("again {revision}")),
+            ok(revision + 2, Body::Put),
+        ));
+        log.insert(revision + 2, change(pair(&format!("again {revision}"), revision + 2, revision + 2, 1)));
+        revision += 2;
+    }
+    for (id, request) in (10..).zip(asked) {
+        records.push(record(id, 40, 99, request, Outcome::Unknown("lost".into())));
+    }
+    (records, log)
+}
+
+fn gone() -> Pair {
+    Pair { key: "k".into(), ..Pair::default() }
+}
+
+#[test]
+fn a_deletion_is_by_one_request_with_unknown_outcome_at_most() {
+    use crate::history::Step;
+    let delete = |key: &str| Request::Delete { key: key.into() };
+    let txn = |then: Vec<Step>| Request::Txn { when: vec![], then, or_else: vec![] };
+    let step = |key: &str| Step::Delete { key: key.into() };
+    let write = Step::Put { key: "other".into(), value: "unseen".into(), lease: 0 };
+    for (what, deletions, asked, wanted) in [
+        ("nobody asked", 1, vec![], 1),
+        ("somebody asked", 1, vec![delete("k")], 0),
+        ("somebody asked for another key", 1, vec![delete("j")], 1),
+        ("one asked, two happened", 2, vec![delete("k")], 1),
+        ("two asked", 2, vec![delete("k"), delete("k")], 0),
+        ("a transaction asked", 1, vec![txn(vec![step("k")])], 0),
+        ("a transaction asked for another key", 1, vec![txn(vec![step("j")])], 1),
+        ("a transaction that writes what nobody saw", 1, vec![txn(vec![write, step("k")])], 1),
+    ] {
+        let (records, log) = with_deletions(deletions, asked);
+        let findings = check(&records, &log);
+        assert_eq!(findings.count, wanted, "{what}: {:?}", findings.kept);
+        assert!(findings.whats().iter().all(|what| *what == "nobody asked for a change in the log"), "{what}");
+    }
+}
+
+#[test]
+fn the_end_of_a_lease_is_of_one_lease() {
+    let leased = |key: &str, lease| Pair {
+        key: key.into(),
+        value: format!("{key}{lease}"),
+        created: 4,
+        modified: 4,
+        version: 1,
+        lease,
+    };
+    let ends = |leases: [i64; 2]| {
+        let (mut records, mut log) = legal();
+        let steps = ["x", "y"].into_iter().zip(leases);
+        let then = steps.clone().map(|(key, lease)| crate::history::Step::Put {
+            key: key.into(),
+            value: format!("{key}{lease}"),
+            lease,
+        });
+        let body = Body::Txn { succeeded: true, steps: vec![crate::history::StepDone::Put; 2] };
+        records.push(record(
+            6,
+            80,
+            90,
+            Request::Txn { when: vec![], then: then.collect(), or_else: vec![] },
+            ok(4, body),
+        ));
+        log.insert(
+            4,
+            steps.map(|(key, lease)| Event { deleted: false, pair: leased(key, lease), before: None }).collect(),
+        );
+        let gone = ["x", "y"].map(|key| Event {
+            deleted: true,
+            pair: Pair { key: key.into(), modified: 5, ..Pair::default() },
+            before: None,
+        });
+        log.insert(5, gone.to_vec());
+        check(&records, &log).count
+    };
+    assert_eq!((ends([7, 7]), ends([7, 8]), ends([0, 0])), (0, 1, 1));
+}
+
 #[test]
 fn a_lost_write_whose_revision_went_to_another_is_found() {
     let (mut records, mut log) = legal();

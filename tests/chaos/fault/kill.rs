@@ -83,7 +83,7 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     // Were it back before anybody takes its place, nobody would know whether anybody does.
     let took_a_write = |records: &[Record]| {
         let mut since = records.iter().rev().take_while(|record| record.done > down);
-        since.any(|record| record.call > down && record.request.is_mutation() && record.outcome.answer().is_some())
+        since.any(|record| record.call > down && record.has_written())
     };
     let mut patience = Patience::new(LEADERLESS_MAX);
     while !scene.lab.recorder.look(took_a_write) && !patience.is_over() {
