@@ -31,7 +31,7 @@ pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
 }
 
 /// Hash and compaction point of a node's keys.
-async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64)> {
+pub(crate) async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
     let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
     let hash = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
@@ -63,7 +63,7 @@ pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
 }
 
 /// Log index and hash of what a node has.
-async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
+pub(crate) async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
     let asked = within(PATIENCE, client.hash(with_deadline(HashRequest {}, PATIENCE))).await;
     let answer = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?;

@@ -8,17 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use headwater::pb::etcdserverpb::HashKvRequest;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
 use super::{Scene, Skipped};
-use crate::patience::within;
+use crate::hashes;
+use crate::patience::Patience;
+use crate::rig::Rig;
 
 /// How long a node may take to notice while it is read from end to end.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 /// What a node with damaged data tells the operator to do.
 const REMEDY: &str = "move this node's data directory away and start the node as before";
+/// It says so in its last words.
+const NOTICED: &str = "noticed";
 const POLL: Duration = Duration::from_millis(5);
 /// Looks for a file of a snapshot that is under way.
 const LOOKS: usize = 2000;
@@ -51,35 +54,55 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     flip_bit(&file, scene.rng)?;
     rig.launch(node)?;
     rig.nodes[node].excuse();
-    let noticed = notices(scene, node).await;
-    if rig.nodes[node].ended().is_some() && !rig.nodes[node].last_log().contains(REMEDY) {
-        bail!("node {} ended over a bit in {} and does not say what to do", node + 1, file.display());
-    }
+    let found = read_all(scene, node).await.with_context(|| format!("a bit flipped in {}", file.display()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let found = if noticed { "noticed" } else { "no harm to what was read" };
     println!("  node {}: a bit of {folder}/{name} flipped: {found}", node + 1);
+    let told = rig.begin(Some(node), found);
     // Also if nobody noticed: it may be where only a compaction reads, and must not be blamed on a later fault.
     rig.nodes[node].kill().await;
     rig.disks[node].wipe()?;
     rig.launch(node)?;
+    rig.end(told);
     rig.end(mark);
     rig.wait_all_serving().await
 }
 
-/// Whether the node ends or refuses to read. Reads all that it has: a bit may be anywhere.
-async fn notices(scene: &Scene<'_>, node: usize) -> bool {
+/// Has the node read everything that it keeps, for a bit may be anywhere. Either it notices and says what to do, or what it
+/// tells is what another member tells.
+///
+/// # Errors
+///
+/// If it tells something else, or refuses or ends without a word of what to do.
+async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static str> {
     let rig = scene.rig;
-    let reads = async {
-        if rig.wait_serving(node).await.is_err() {
-            return true;
+    let other = (node + 1 + scene.rng.random_range(0..rig.nodes.len() - 1)) % rig.nodes.len();
+    let revision = scene.lab.watchers.collected();
+    let mut patience = Patience::new(NOTICE_MAX);
+    loop {
+        let is_over = patience.is_over();
+        let why = match told(rig, [node, other], revision).await {
+            Ok([found, wanted]) if found == wanted => return Ok("no harm to what was read"),
+            Ok(told) => bail!("nodes {} and {other} tell different keys: {told:?}", node + 1, other = other + 1),
+            Err(why) => why,
+        };
+        // Looked at first: what an ended node has to say is in its log.
+        let has_ended = rig.nodes[node].ended().is_some();
+        if rig.nodes[node].last_log().contains(REMEDY) {
+            return Ok(NOTICED);
         }
-        let Ok(mut client) = rig.nodes[node].target.apart().maintenance().await else { return true };
-        client.hash_kv(HashKvRequest { revision: 0 }).await.is_err()
-    };
-    tokio::select! {
-        () = rig.nodes[node].wait_ended() => true,
-        refused = within(NOTICE_MAX, reads) => refused.unwrap_or(true),
+        if has_ended || is_over {
+            return Err(why.context(format!("node {} does not say what to do", node + 1)));
+        }
+        tokio::time::sleep(POLL).await;
     }
+}
+
+/// What two nodes tell of their keys, after the first one has read all of its state.
+async fn told(rig: &Rig, nodes: [usize; 2], revision: i64) -> anyhow::Result<[(u32, i64); 2]> {
+    rig.wait_serving(nodes[0]).await?;
+    let [found, wanted] = nodes.map(|node| &rig.nodes[node]);
+    hashes::state(found).await?;
+    Ok([hashes::keys(found, revision).await?, hashes::keys(wanted, revision).await?])
 }
 
 pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -94,9 +117,11 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         let mut files = Vec::new();
         collect(&incoming, &["sst"], &mut files);
-        if let Some(file) = files.into_iter().find(|file| file.metadata().is_ok_and(|meta| meta.len() > 0)) {
+        // The older one of two is complete. What is not will be sent anew, whatever it holds.
+        if files.len() > 1 {
             rig.nodes[node].kill().await;
-            caught = Some(file).filter(|file| file.exists());
+            let written = |file: &PathBuf| file.metadata().and_then(|meta| meta.modified()).ok();
+            caught = files.into_iter().filter(|file| file.exists()).min_by_key(written);
             break;
         }
         tokio::time::sleep(POLL).await;
@@ -109,10 +134,14 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
     rig.end(mark);
     rig.wait_all_serving().await?;
-    match caught {
-        Some(_) => Ok(()),
-        None => Err(Skipped("the snapshot was through before a file of it could be damaged".to_owned()).into()),
+    let Some(file) = caught else {
+        return Err(Skipped("the snapshot was through before a file of it could be damaged".to_owned()).into());
+    };
+    let found = read_all(scene, node).await.with_context(|| format!("a bit flipped in {}", file.display()))?;
+    if found == NOTICED {
+        bail!("node {} installed the damaged {}", node + 1, file.display());
     }
+    Ok(())
 }
 
 fn collect(folder: &Path, kinds: &[&str], files: &mut Vec<PathBuf>) {
