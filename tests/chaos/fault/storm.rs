@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::bail;
 use headwater::pb::etcdserverpb::CompactionRequest;
 use rand::Rng;
 
@@ -15,6 +16,7 @@ const ROUNDS: usize = 30;
 /// would be nothing to judge by. All others may find their past gone.
 pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mark = scene.rig.begin(None, "compaction");
+    let (mut done, mut refused) = (0, String::new());
     for _ in 0..ROUNDS {
         let revision = scene.lab.watchers.collected() - scene.rng.random_range(0..100);
         let node = scene.any();
@@ -24,10 +26,16 @@ pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
             // First, for an answer that is lost does not undo it.
             scene.lab.compacted.fetch_max(revision, Ordering::Relaxed);
             // Refused if somebody compacted further already.
-            drop(kv.compact(CompactionRequest { revision, physical: false }).await);
+            match kv.compact(CompactionRequest { revision, physical: false }).await {
+                Ok(_) => done += 1,
+                Err(status) => refused = status.to_string(),
+            }
         }
         tokio::time::sleep(INTERVAL).await;
     }
     scene.rig.end(mark);
+    if done == 0 {
+        bail!("none of {ROUNDS} compactions was carried out; the last was refused: {refused:?}");
+    }
     scene.rig.wait_all_serving().await
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use rand::Rng;
 use tokio::task::JoinSet;
 
@@ -66,6 +67,8 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let served = rig.wait_all_serving().await;
     // What is under way is part of the history.
     over.cancel();
-    while writers.join_next().await.is_some() {}
+    while let Some(ended) = writers.join_next().await {
+        ended.context("a writer of this program has a defect")?;
+    }
     served
 }

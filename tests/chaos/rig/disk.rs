@@ -146,12 +146,17 @@ impl Disk {
         }
         // Root may use the reserved blocks, too.
         drop(tool::run("dd", &["if=/dev/zero", &format!("of={}2", ballast.display()), "bs=1M"]).await);
+        // Whoever still finds a block has written meanwhile, or the disk is not what it seems to be.
+        let probe = self.mount.join("ballast3");
+        if tool::run("dd", &["if=/dev/zero", &format!("of={}", probe.display()), "bs=1M", "count=1"]).await.is_ok() {
+            bail!("{} takes writes although it was filled", self.mount.display());
+        }
         Ok(())
     }
 
     /// Gives the space back.
     pub(crate) fn free(&self) -> anyhow::Result<()> {
-        for name in ["ballast", "ballast2"] {
+        for name in ["ballast", "ballast2", "ballast3"] {
             match std::fs::remove_file(self.mount.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
