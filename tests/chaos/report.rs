@@ -36,6 +36,7 @@ pub(crate) struct Evidence<'a> {
     pub rate_min: f64,
     pub records: Vec<Record>,
     pub watchers: Vec<WatchLog>,
+    pub short_watches: Vec<WatchLog>,
     /// The log of the store, when each revision was first heard of, and where members differ about it.
     pub ground: (Log, BTreeMap<i64, Micros>, Findings),
     pub pasts: Vec<WatchLog>,
@@ -55,6 +56,8 @@ pub(crate) struct Evidence<'a> {
     pub raft_logs: Vec<(usize, Vec<Entry>)>,
     pub lives: Vec<Life>,
     pub windows: Vec<Window>,
+    /// Why faults were not possible when they were tried in vain.
+    pub vain: BTreeMap<&'static str, String>,
     /// Moments within them that are judged one by one.
     pub moments: Vec<Window>,
     pub losses: Vec<Loss>,
@@ -117,6 +120,7 @@ impl Evidence<'_> {
                 self.until,
                 self.compacted,
             ),
+            watch::check(&self.short_watches.iter().collect::<Vec<_>>(), &log, 0, self.compacted).by("short watches"),
             self.views
                 .clone()
                 .unwrap_or_else(|| Findings::new("views").scope("not judged: the cluster did not come back")),
@@ -152,8 +156,12 @@ impl Evidence<'_> {
             findings
                 .add(Finding::new(what, format!("at least {:.0} are needed: the machine is too busy", self.rate_min)));
         }
-        if self.windows.is_empty() && self.findings.count == 0 {
-            findings.add(Finding::new("rejected: no fault was struck", ""));
+        if self.rate >= self.rate_min {
+            let was_struck = |name: &str| self.windows.iter().any(|window| window.fault == name);
+            for name in self.plan.faults.iter().filter(|name| !was_struck(name) && self.findings.count == 0) {
+                let why = self.vain.get(name).map_or("its turn did not come", String::as_str);
+                findings.add(Finding::new(format!("rejected: {name} was never struck"), why));
+            }
         }
         findings.scope(format!("{:.0} answered a second", self.rate))
     }
@@ -168,8 +176,10 @@ impl Evidence<'_> {
             records: &self.records,
             deeds: &self.deeds,
             watchers: &self.watchers,
+            short: self.short_watches.len(),
             shown: (self.shown_before, views.judged),
             first_fault: self.windows.first().map_or(self.ends, |window| window.begin),
+            last_fault: self.windows.last().map_or(0, |window| window.begin),
             locked: lock.judged,
             ran_out: (self.until > 0).then_some(leases.judged),
         })
@@ -201,6 +211,9 @@ impl Evidence<'_> {
             let longest = seconds(list.last().copied().unwrap_or(0));
             line(format!("{fault:<18} {:>5} {p50:>9.2} {p99:>9.2} {longest:>9.2}", list.len()));
         }
+        for (name, why) in &self.plan.skipped {
+            line(format!("skipped: {name}: {why}"));
+        }
         for findings in all {
             let word = if findings.count == 0 { "ok" } else { "BAD" };
             line(format!("{word:<4} {:<14} {}", findings.checker, findings.scope));
@@ -218,7 +231,11 @@ impl Evidence<'_> {
     fn keep(&self, all: &[Findings], text: &str) -> anyhow::Result<()> {
         let dir = &self.plan.dir;
         write_file(dir, "report.txt", format!("seed {}\n{}\n{text}", self.plan.seed, self.plan.again).as_bytes())?;
-        write_file(dir, "watchers.jsonl", &json_lines(self.watchers.iter().chain(&self.pasts))?)?;
+        write_file(
+            dir,
+            "watchers.jsonl",
+            &json_lines(self.watchers.iter().chain(&self.pasts).chain(&self.short_watches))?,
+        )?;
         write_file(dir, "resources.jsonl", &json_lines(&self.deeds)?)?;
         let picture =
             timeline::picture(&self.records, &self.marks, &self.windows, &self.usage, self.plan.nodes, self.ends);

@@ -1,6 +1,7 @@
 //! One run from the first process to the verdict.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +25,7 @@ use crate::check::outage::Window;
 use crate::check::usage::Usage;
 use crate::check::{Finding, Findings};
 use crate::client::Target;
-use crate::fault::{self, Need, Scene, Skipped};
+use crate::fault::{self, Fault, Need, Scene, Skipped};
 use crate::finish::finish;
 use crate::hashes;
 use crate::history::{Answer, Body, Clock, Freshness, Outcome, Recorder, Request, WatchLog};
@@ -44,6 +45,8 @@ const WARM_UPS_MAX: usize = 5;
 const RATE_MIN: f64 = 100.0;
 /// The same for a run that was made worse on purpose: it has one workload, and often another such run beside it.
 const RATE_CONTROL_MIN: f64 = 10.0;
+/// A fault that was not possible just then is tried so often, before it has to wait for its next turn.
+const TRIES_MAX: usize = 3;
 /// One fault with its healing may take so long.
 const FAULT_MAX: Duration = Duration::from_secs(240);
 /// After everything was healed: leases run out, watchers catch up.
@@ -81,6 +84,7 @@ const ARGUMENTS: &[&str] = &[
 pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Verdict> {
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
+    println!("again: {}", plan.again);
     for (name, why) in &plan.skipped {
         println!("skipped: {name}: {why}");
     }
@@ -97,7 +101,9 @@ pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Ver
             judged.unwrap_or_else(|_| Err(anyhow::anyhow!("this program has a defect; it is told above")))
         }
     };
-    rig.stop(plan.keep_data).await;
+    // Of a failed run everything is evidence; a control fails on purpose.
+    let failed = !judged.as_ref().is_ok_and(Verdict::passed);
+    rig.stop(plan.keep_data || failed && plan.control.is_none()).await;
     judged
 }
 
@@ -202,7 +208,11 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
     // A moment of peace with everything healed, so that the recovery is part of the history.
     tokio::time::sleep(Duration::from_secs(2)).await;
     lab.stop.cancel();
-    while clients.join_next().await.is_some() {}
+    while let Some(ended) = clients.join_next().await {
+        if let Err(error) = ended {
+            findings.add(Finding::new("a client of this program has a defect", error.to_string()));
+        }
+    }
     let mut settled = match whole {
         true => settle(rig, &lab, &mut findings).await,
         false => Settled::default(),
@@ -218,6 +228,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         rate_min,
         records: recorder.snapshot(),
         watchers: lab.watchers.logs(),
+        short_watches: lab.watchers.short(),
         ground: lab.watchers.ground(),
         pasts: settled.pasts,
         until: settled.until,
@@ -231,6 +242,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         raft_logs: settled.raft_logs,
         lives: rig.lives(),
         windows: struck.windows,
+        vain: struck.vain,
         moments: struck.moments,
         losses: struck.losses,
         marks: rig.marks(),
@@ -265,12 +277,20 @@ struct Struck {
     /// What is judged by itself within them.
     moments: Vec<Window>,
     losses: Vec<Loss>,
+    /// Why a fault was not possible the last time that it was tried in vain.
+    vain: BTreeMap<&'static str, String>,
     findings: Findings,
 }
 
 impl Default for Struck {
     fn default() -> Self {
-        Self { windows: Vec::new(), moments: Vec::new(), losses: Vec::new(), findings: Findings::new("faults") }
+        Self {
+            windows: Vec::new(),
+            moments: Vec::new(),
+            losses: Vec::new(),
+            vain: BTreeMap::new(),
+            findings: Findings::new("faults"),
+        }
     }
 }
 
@@ -278,7 +298,6 @@ impl Default for Struck {
 async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let give_up = tokio::time::Instant::now() + plan.duration;
-    let mut skipped = BTreeSet::new();
     for round in 0.. {
         let mut names = plan.faults.clone();
         names.shuffle(&mut rng);
@@ -287,45 +306,55 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                 return;
             }
             let Some(fault) = fault::named(name).and_then(|found| found.first().copied()) else { continue };
-            if skipped.contains(name) {
-                continue;
-            }
-            let begin = rig.clock.now();
-            let mut scene = Scene { rig, lab, rng: &mut rng, moments: Vec::new(), losses: Vec::new() };
-            let done = within(FAULT_MAX, fault.strike(&mut scene)).await;
-            let healed = rig.clock.now();
-            let took = (healed - begin) as f64 / 1e6;
-            match done {
-                Some(Ok(())) => {
-                    println!("{:7.1} s  {name}, all nodes serve again after {took:.1} s", begin as f64 / 1e6)
-                }
-                Some(Err(error)) if error.is::<Skipped>() => {
-                    println!("skipped: {name}: {error}");
-                    skipped.insert(name);
-                    continue;
-                }
-                Some(Err(error)) => {
-                    println!("{:7.1} s  {name}: {error:#}", begin as f64 / 1e6);
-                    struck.findings.add(Finding::new(format!("after {name}"), format!("{error:#}")));
-                    return;
-                }
-                None => {
-                    let detail = format!("not healed within {FAULT_MAX:?}");
-                    struck.findings.add(Finding::new(format!("after {name}"), detail));
-                    return;
+            // A quarter of the pauses are long: a fault that shows late is not blamed on the next one.
+            let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };
+            let calm = Duration::from_millis(rng.random_range(calm));
+            // What a fault draws depends on what it meets, and must not change what comes after it.
+            let mut own = StdRng::seed_from_u64(rng.random());
+            for _ in 0..TRIES_MAX {
+                match strike(fault, rig, lab, &mut own, struck).await {
+                    ControlFlow::Continue(true) => break,
+                    ControlFlow::Continue(false) => {}
+                    ControlFlow::Break(()) => return,
                 }
             }
+            tokio::time::sleep(calm).await;
+        }
+    }
+}
+
+/// Strikes once; false if the fault was not possible just then. Breaks off if the cluster did not stand it.
+async fn strike(
+    fault: &'static Fault,
+    rig: &Rig,
+    lab: &Lab,
+    rng: &mut StdRng,
+    struck: &mut Struck,
+) -> ControlFlow<(), bool> {
+    let (name, begin) = (fault.name, rig.clock.now());
+    let mut scene = Scene { rig, lab, rng, moments: Vec::new(), losses: Vec::new() };
+    let done = within(FAULT_MAX, fault.strike(&mut scene)).await;
+    let healed = rig.clock.now();
+    let at = begin as f64 / 1e6;
+    let failed = match done {
+        Some(Ok(())) => {
+            println!("{at:7.1} s  {name}, all nodes serve again after {:.1} s", (healed - begin) as f64 / 1e6);
             struck.moments.append(&mut scene.moments);
             struck.losses.append(&mut scene.losses);
             struck.windows.push(Window { fault: name.to_owned(), begin, healed });
-            // A quarter of the pauses are long: a fault that shows late is not blamed on the next one.
-            let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };
-            tokio::time::sleep(Duration::from_millis(rng.random_range(calm))).await;
+            return ControlFlow::Continue(true);
         }
-        if skipped.len() == plan.faults.len() {
-            return;
+        Some(Err(error)) if error.is::<Skipped>() => {
+            println!("{at:7.1} s  {name}, not now: {error}");
+            struck.vain.insert(name, error.to_string());
+            return ControlFlow::Continue(false);
         }
-    }
+        Some(Err(error)) => format!("{error:#}"),
+        None => format!("not healed within {FAULT_MAX:?}"),
+    };
+    println!("{at:7.1} s  {name}: {failed}");
+    struck.findings.add(Finding::new(format!("after {name}"), failed));
+    ControlFlow::Break(())
 }
 
 async fn sample(rig: &Rig, usage: &Mutex<Usage>) {

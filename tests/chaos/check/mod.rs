@@ -88,6 +88,12 @@ impl Findings {
         self
     }
 
+    /// The same under another name, where a checker judges two things of a kind.
+    pub(crate) fn by(mut self, checker: &'static str) -> Self {
+        self.checker = checker;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn whats(&self) -> Vec<&str> {
         self.kept.iter().map(|finding| finding.what.as_str()).collect()

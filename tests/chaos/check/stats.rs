@@ -1,4 +1,4 @@
-//! A check of nothing finds nothing: each workload has done what it is for, and was at it before the first fault.
+//! A check of nothing finds nothing: each workload has done what it is for, before the first fault and to the last one.
 //!
 //! Knows of each workload what it asks for. Whether each kind of request was answered is judged only where many were: what a
 //! workload does rarely may be missing by chance among few. Everything else is judged in every run.
@@ -34,9 +34,13 @@ pub(crate) struct Done<'a> {
     pub records: &'a [Record],
     pub deeds: &'a [Deed],
     pub watchers: &'a [WatchLog],
+    /// How many short watches had begun.
+    pub short: usize,
     /// Changes that views of the catalog showed, before the first fault and in all.
     pub shown: (usize, usize),
     pub first_fault: Micros,
+    /// When the last fault began.
+    pub last_fault: Micros,
     /// How many writes under the lock were judged, and how many leases that ran out; none if leases could not be judged.
     pub locked: usize,
     pub ran_out: Option<usize>,
@@ -46,6 +50,8 @@ pub(crate) struct Done<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,
+    /// Since the last fault began.
+    since: usize,
     all: usize,
 }
 
@@ -60,6 +66,7 @@ pub(crate) fn check(done: &Done<'_>) -> Findings {
         let of = tally.iter().filter(|((workload, _), _)| workload == name);
         let sum = of.fold(Times::default(), |sum, (_, times)| Times {
             before: sum.before + times.before,
+            since: sum.since + times.since,
             all: sum.all + times.all,
         });
         scope.push(format!("{name} {}", sum.all));
@@ -71,9 +78,15 @@ pub(crate) fn check(done: &Done<'_>) -> Findings {
             let detail = format!("{name}: {}, at least {BEFORE_MIN}", sum.before);
             findings.add(Finding::new("a workload had hardly begun before the first fault", detail));
         }
+        if sum.since == 0 {
+            findings.add(Finding::new("a workload did nothing since the last fault", *name));
+        }
         let kinds = KINDS.iter().find(|(workload, _)| workload == name).map_or(&[][..], |(_, kinds)| kinds);
         for kind in kinds.iter().filter(|kind| sum.all >= KINDS_FROM && !tally.contains_key(&(*name, **kind))) {
             findings.add(Finding::new("a workload never did what it is for", format!("{name}: {kind}")));
+        }
+        if *name == "watch" && done.short == 0 {
+            findings.add(Finding::new("no watch began close to the newest revision", *name));
         }
         let (what, count) = match *name {
             "lock" => ("no write under the lock was judged", Some(done.locked)),
@@ -94,6 +107,7 @@ fn tally<'a>(done: &Done<'a>) -> Tally<'a> {
         let times = tally.entry((workload, kind)).or_default();
         times.all += 1;
         times.before += usize::from(at < done.first_fault);
+        times.since += usize::from(at >= done.last_fault);
     };
     for record in done.records.iter().filter(|record| record.outcome.answer().is_some()) {
         add(record.workload.as_str(), kind(&record.request), record.done);
@@ -107,7 +121,8 @@ fn tally<'a>(done: &Done<'a>) -> Tally<'a> {
     }
     let (before, all) = done.shown;
     if all > 0 {
-        tally.insert(("catalog", SHOWN), Times { before, all });
+        // Nobody notes when they were shown; views that stand still are found by what they lack in the end.
+        tally.insert(("catalog", SHOWN), Times { before, since: all, all });
     }
     tally
 }
@@ -169,6 +184,7 @@ mod tests {
     struct Given {
         records: Vec<Record>,
         watchers: Vec<WatchLog>,
+        short: usize,
         shown: (usize, usize),
         locked: usize,
         ran_out: Option<usize>,
@@ -178,13 +194,23 @@ mod tests {
         let watchers = vec![watcher("", 9), watcher("watch/", 2)];
         // What is done to the catalog is not recorded.
         let records = if workload == "catalog" { Vec::new() } else { puts(workload, 10, 20) };
-        let mut given = Given { records, watchers, shown: (10, 20), locked: 1, ran_out: Some(1) };
+        let mut given = Given { records, watchers, short: 1, shown: (10, 20), locked: 1, ran_out: Some(1) };
         change(&mut given);
-        let Given { records, watchers, shown, locked, ran_out } = &given;
-        let (shown, locked, ran_out) = (*shown, *locked, *ran_out);
+        let Given { records, watchers, short, shown, locked, ran_out } = &given;
+        let (short, shown, locked, ran_out) = (*short, *shown, *locked, *ran_out);
         let workloads = &[workload];
-        let findings =
-            check(&Done { workloads, records, deeds: &[], watchers, shown, first_fault: 50, locked, ran_out });
+        let findings = check(&Done {
+            workloads,
+            records,
+            deeds: &[],
+            watchers,
+            short,
+            shown,
+            first_fault: 50,
+            last_fault: 90,
+            locked,
+            ran_out,
+        });
         findings.whats().into_iter().map(str::to_owned).collect()
     }
 
@@ -214,6 +240,8 @@ mod tests {
         let hardly = "a workload had hardly begun before the first fault";
         assert_eq!(judge("set", |done| done.records = puts("set", 9, 20)), [hardly]);
         assert_eq!(judge("catalog", |done| done.shown = (9, 20)), [hardly]);
+        let ended = |done: &mut Given| done.records.iter_mut().for_each(|record| record.done = record.done.min(89));
+        assert_eq!(judge("set", ended), ["a workload did nothing since the last fault"]);
     }
 
     #[test]
@@ -236,6 +264,10 @@ mod tests {
         assert_eq!(judge("lease", |done| done.ran_out = None).len(), 0, "nobody can tell");
         let once = || vec![watcher("", 9), watcher("watch/", 1)];
         assert_eq!(judge("watch", |done| done.watchers = once()), ["no watcher resumed"]);
-        assert_eq!(judge("set", |done| (done.locked, done.ran_out, done.watchers) = (0, Some(0), once())).len(), 0);
+        assert_eq!(judge("watch", |done| done.short = 0), ["no watch began close to the newest revision"]);
+        assert_eq!(
+            judge("set", |done| (done.short, done.locked, done.ran_out, done.watchers) = (0, 0, Some(0), once())).len(),
+            0
+        );
     }
 }

@@ -102,6 +102,10 @@ impl Judge<'_> {
                         if revision == last_seen {
                             self.found("unique: a revision came twice, or in parts", format!("{revision}"));
                         }
+                        if revision < opened {
+                            let detail = format!("revision {revision}, and the stream began at {opened}");
+                            self.found("reliable: an event from before the start", detail);
+                        }
                         let expected = next.unwrap_or(revision);
                         self.skipped(expected, revision, "reliable: an event was left out");
                         self.one_revision(revision, &events);

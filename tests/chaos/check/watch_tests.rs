@@ -56,7 +56,8 @@ fn a_faithful_watcher_passes() {
 #[test]
 fn every_broken_promise_is_found() {
     type Lie = fn(&mut WatchLog);
-    let lies: [(&str, Lie); 11] = [
+    let lies: [(&str, Lie); 12] = [
+        ("reliable: an event from before the start", |w| w.deliveries[0].note = Note::Opened { from: 3 }),
         ("filter", |w| w.deliveries.insert(2, events(&log(), 3))),
         ("ordered", |w| w.deliveries.swap(4, 5)),
         ("unique", |w| w.deliveries.push(events(&log(), 5))),

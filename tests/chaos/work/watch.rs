@@ -1,5 +1,8 @@
 //! Watchers: of one key, of a prefix, of everything; they end on purpose and by accident, and resume on any node.
 //!
+//! Others begin close to the newest revision, before or after it, and end soon: where a member has to decide between what it
+//! remembers, what is in its history, what is compacted, and what is still to come.
+//!
 //! One watcher for each node stays with it and sees everything from the first revision on: put together, what they see is
 //! the log that all answers are judged by.
 
@@ -31,6 +34,10 @@ const KEYS: u64 = 6;
 const PROGRESS: Duration = Duration::from_millis(700);
 const RETRY: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
+/// Short watches at a time, how far from the newest revision they begin at most, and how long they last, milliseconds.
+const SHORT: u64 = 2;
+const SHORT_DISTANCE: i64 = 100;
+const SHORT_STAY: std::ops::Range<u64> = 500..2500;
 /// The first revision that can hold anything.
 pub(crate) const FIRST: i64 = 2;
 
@@ -48,10 +55,23 @@ struct Wish {
     collector: bool,
 }
 
+impl Wish {
+    fn log(&self) -> WatchLog {
+        WatchLog {
+            name: self.name.clone(),
+            key: self.key.clone(),
+            prefix: self.prefix,
+            wants_before: self.wants_before,
+            deliveries: Vec::new(),
+        }
+    }
+}
+
 /// Every watcher that was started; cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Watchers {
     all: Arc<Mutex<Vec<Watcher>>>,
+    short: Arc<Mutex<Vec<Arc<Mutex<WatchLog>>>>>,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -89,6 +109,14 @@ impl Watchers {
     /// What each has seen.
     pub(crate) fn logs(&self) -> Vec<WatchLog> {
         self.all.lock().iter().map(|watcher| watcher.log.lock().clone()).collect()
+    }
+
+    /// What each short watch has seen that began.
+    pub(crate) fn short(&self) -> Vec<WatchLog> {
+        let logs: Vec<WatchLog> = self.short.lock().iter().map(|log| log.lock().clone()).collect();
+        let has_begun =
+            |log: &WatchLog| log.deliveries.iter().any(|delivery| matches!(delivery.note, Note::Opened { .. }));
+        logs.into_iter().filter(has_begun).collect()
     }
 
     /// What those who see everything have seen, put together: the log, and when each revision was first heard of.
@@ -165,6 +193,42 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
         watcher(lab, stays);
         watcher(lab, wish);
     }
+    for number in 0..SHORT {
+        lab.watchers.tasks.lock().spawn(short_watches(lab.clone(), number));
+    }
+}
+
+/// Opens one short watch after the other, on any node.
+async fn short_watches(lab: Lab, number: u64) {
+    let mut rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(37).wrapping_add(number));
+    let mut count = 0;
+    loop {
+        count += 1;
+        let near = lab.watchers.collected() + rng.random_range(-SHORT_DISTANCE..=SHORT_DISTANCE);
+        let wish = Wish {
+            name: format!("short watch {count} of {}", number + 1),
+            key: "watch/".into(),
+            prefix: true,
+            wants_before: true,
+            pinned: None,
+            restless: false,
+            collector: false,
+        };
+        let log = Arc::new(Mutex::new(wish.log()));
+        lab.watchers.short.lock().push(log.clone());
+        let follower = Follower {
+            wish,
+            targets: lab.targets.iter().map(Target::apart).collect(),
+            clock: lab.recorder.clock,
+            log,
+            position: watch::channel(near.max(FIRST)).0,
+            rng: StdRng::seed_from_u64(rng.random()),
+            drops: false,
+        };
+        let stay = Duration::from_millis(rng.random_range(SHORT_STAY)) * lab.pace;
+        // It follows until it is told to stop.
+        let _over = tokio::time::timeout(stay, follower.run()).await.is_err();
+    }
 }
 
 impl AsyncClientStep<()> for Writer {
@@ -189,14 +253,7 @@ impl AsyncClientStep<()> for Writer {
 }
 
 fn watcher(lab: &Lab, wish: Wish) {
-    let log = WatchLog {
-        name: wish.name.clone(),
-        key: wish.key.clone(),
-        prefix: wish.prefix,
-        wants_before: wish.wants_before,
-        deliveries: Vec::new(),
-    };
-    let log = Arc::new(Mutex::new(log));
+    let log = Arc::new(Mutex::new(wish.log()));
     let (position, next) = watch::channel(FIRST);
     let number = {
         let mut all = lab.watchers.all.lock();
@@ -337,14 +394,7 @@ pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until
         restless: false,
         collector: false,
     };
-    let log = WatchLog {
-        name: wish.name.clone(),
-        key: String::new(),
-        prefix: true,
-        wants_before: false,
-        deliveries: Vec::new(),
-    };
-    let log = Arc::new(Mutex::new(log));
+    let log = Arc::new(Mutex::new(wish.log()));
     let (position, mut next) = watch::channel(FIRST);
     let follower = Follower {
         wish,
