@@ -154,22 +154,35 @@ standing() {
     "$(binary)" status --endpoints "$(endpoints)" --timeout 5s 2>/dev/null || true
 }
 
-# The endpoint of the node that leads, once one does; fails if none does for a minute.
+# How the local cluster is spoken to by hand, wherever a script has put it.
+cluster_command() {
+    local name settings=""
+    for name in HEADWATER_PORT_OFFSET HEADWATER_RUN_DIR; do
+        if [[ -n ${!name:-} ]]; then
+            settings+=$(printf '%s=%q ' "$name" "${!name}")
+        fi
+    done
+    printf '%s\n' "${settings}scripts/cluster"
+}
+
+# The endpoint of the node that leads, once one does; fails, with the reason, if none does for a minute.
 leader_endpoint() {
-    once_known leader_now
+    once_known "no node leads" leader_now
 }
 
-# The endpoint of a node that follows, once one does, not the one given if there is a choice; fails if none does for a minute.
+# The endpoint of a node that follows, likewise; not the one given if there is a choice.
 follower_endpoint() {
-    once_known follower_now "${1:-}"
+    once_known "no node follows" follower_now "${1:-}"
 }
 
-# Prints what `command` prints once that is something: once_known command …
+# Prints what `command` prints once that is something; if that takes a minute, says why not and fails: once_known WHY-NOT command …
 once_known() {
-    local deadline=$((SECONDS + 60)) known
+    local why_not=$1 deadline=$((SECONDS + 60)) known
+    shift
     until known=$("$@") && [[ -n $known ]]; do
         if ((SECONDS >= deadline)); then
-            say "no node of the cluster leads, or none answers; see scripts/cluster status"
+            # The logs are there, too, when whoever asked has stopped the nodes.
+            say "$why_not, or none answers; see $(cluster_command) logs 1"
             return 1
         fi
         sleep 0.1
@@ -188,7 +201,7 @@ follower_now() {
         END { if (!found && last != "") print last }'
 }
 
-# Reads until `command` succeeds or the time (seconds) is over: wait_for SECONDS command …
+# Waits until `command` succeeds or the time (seconds) is over: wait_for SECONDS command …
 wait_for() {
     local deadline=$((SECONDS + $1))
     shift
