@@ -113,6 +113,46 @@ need_rust() {
     fi
 }
 
+# Ends a suite that cannot run here with the reason, which scripts/check repeats; if it must run (1), that is a failure:
+# skip MUST-RUN REASON
+skip() {
+    if [[ $1 == 1 ]]; then
+        die "$2"
+    fi
+    say "skipped: $2"
+    exit 0
+}
+
+# Makes a virtual environment with the packages of a Python client, if it is not there yet, and leaves its interpreter in
+# python; without Python or the network the suite is skipped: python_environment grpcio|python-consul
+python_environment() {
+    local name=$1 version module packages must_run environment
+    case $name in
+    grpcio)
+        version=1.76.0 module=grpc_tools must_run=${HEADWATER_REQUIRE_GRPCIO:-0}
+        packages=("grpcio==$version" "grpcio-tools==$version")
+        ;;
+    python-consul)
+        version=1.1.0 module=consul must_run=${HEADWATER_REQUIRE_PYTHON_CONSUL:-0}
+        packages=("python-consul==$version")
+        ;;
+    *) die "no Python environment is called $name" ;;
+    esac
+    environment=$CACHE_DIR/$name-$version
+    python=$environment/bin/python
+    if "$python" -c "import $module" 2>/dev/null; then
+        return
+    fi
+    command -v python3 >/dev/null || skip "$must_run" "there is no python3"
+    say "installing ${packages[*]} into $environment"
+    rm -rf -- "$environment"
+    mkdir -p -- "$CACHE_DIR"
+    python3 -m venv "$environment" >&2 ||
+        skip "$must_run" "python3 cannot make virtual environments (Debian: python3-venv)"
+    "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2 ||
+        skip "$must_run" "${packages[*]} cannot be installed"
+}
+
 in_root() {
     (cd "$ROOT" && "$@")
 }
