@@ -15,16 +15,40 @@ fi
 
 # The local cluster. HEADWATER_PORT_OFFSET moves every port, so that a second one can run beside the first.
 # From 388 on, less what a script adds, the third node's ports are among those that Linux gives to outgoing connections.
+#
+# What scripts add to it is listed here, so that all of them can run beside each other. A node has two ports in a row: offsets
+# are two apart at least.
+#
+#     0        cluster, and with it demo and bench
+#    10,  20   backup-restore: before and after
+#    50        test-gateway
+#    60        test-resources
+#    70,  76   test-subscribe, and what it restores
+#    80        test-consul
+#    90,  96   test-watcher, and what it restores
+#   100        test-etcdctl
+#   120        test-dns
+#   200, 210   compare-etcd: etcd and Headwater. CI adds 200 to everything
+#   220        show-services
+#   230        show-fencing
+#   240        lease-failover
+#
+# membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
-PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
-CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
-# Linux gives ports from 32768 on to outgoing connections, and one that was in use a minute ago cannot be listened on. So a
-# cluster that was moved out of the way does not use one of those.
-DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((PORT_OFFSET == 0 ? 38600 : 18600 + PORT_OFFSET)))
-PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
-RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
-# Processes are recognised by it, so it must be the same from every folder.
-[[ $RUN_DIR == /* ]] || RUN_DIR=$PWD/$RUN_DIR
+
+# Puts the local cluster where the environment says.
+place_cluster() {
+    PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
+    CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
+    # Linux gives ports from 32768 on to outgoing connections, and one that was in use a minute ago cannot be listened on. So
+    # a cluster that was moved out of the way does not use one of those.
+    DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((PORT_OFFSET == 0 ? 38600 : 18600 + PORT_OFFSET)))
+    PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
+    RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
+    # Processes are recognised by it, so it must be the same from every folder.
+    [[ $RUN_DIR == /* ]] || RUN_DIR=$PWD/$RUN_DIR
+}
+place_cluster
 
 say() {
     printf '%s\n' "$*" >&2
@@ -113,6 +137,46 @@ need_rust() {
     fi
 }
 
+# Gives a script a folder of its own, `work`. How the script ends is `finish`.
+own_folder() {
+    work=$(mktemp -d)
+    trap finish EXIT
+    trap 'exit 130' INT TERM
+}
+
+OWNS_CLUSTER=false
+
+# Gives a script a cluster of its own, beside whatever runs on the usual ports, with data and logs in `work`; the script
+# starts it, `finish` stops it: own_cluster OFFSET
+own_cluster() {
+    own_folder
+    export HEADWATER_PORT_OFFSET=$((PORT_OFFSET + $1)) HEADWATER_RUN_DIR=$work
+    place_cluster
+    OWNS_CLUSTER=true
+}
+
+# Stops what a script has started besides its own cluster; a script that starts anything defines it anew.
+stop_helpers() {
+    :
+}
+
+# Stops everything, and removes `work` unless something went wrong: then it is evidence, which whoever interrupts a script
+# does not want. A crash has its evidence, too: its status is seldom 1.
+finish() {
+    local status=$?
+    # Whoever interrupts twice leaves no node behind.
+    trap '' INT TERM
+    stop_helpers || true
+    if [[ $OWNS_CLUSTER == true ]]; then
+        "$ROOT/scripts/cluster" down || true
+    fi
+    if [[ $status -eq 0 || $status -eq 130 ]]; then
+        rm -rf -- "$work"
+    else
+        say "what was printed, and the nodes' data and logs, stay in $work"
+    fi
+}
+
 # Ends a suite that cannot run here with the reason, which scripts/check repeats; if it must run (1), that is a failure:
 # skip MUST-RUN REASON
 skip() {
@@ -124,7 +188,7 @@ skip() {
 }
 
 # Makes a virtual environment with the packages of a Python client, if it is not there yet, and leaves its interpreter in
-# python; without Python or the network the suite is skipped: python_environment grpcio|python-consul
+# `python`; without Python or the network the suite is skipped: python_environment grpcio|python-consul
 python_environment() {
     local name=$1 version module packages must_run environment
     case $name in
