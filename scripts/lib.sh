@@ -28,6 +28,7 @@ fi
 #    90,  96   test-watcher, and what it restores
 #   100        test-etcdctl
 #   120        test-dns
+#   130        watch-through-faults
 #   200, 210   compare-etcd: etcd and Headwater. CI adds 200 to everything
 #   220        show-services
 #   230        show-fencing
