@@ -4,6 +4,7 @@
 //! read, encoded, sent, awaited or freed in bulk. Invariant: what `published` names has been appended to the list of every
 //! subject that it concerns.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -106,8 +107,8 @@ struct Core<T: Topic> {
     /// Counts resets: a snapshot of before one does not continue after it.
     generation: u64,
     closed: Option<CloseReason>,
-    /// Slots of crowds that are to be woken.
-    crowds: Vec<usize>,
+    /// Slots of crowds that are to be woken, in turn: one that is published all the time must not keep the others asleep.
+    crowds: VecDeque<usize>,
     /// Scratch: slots that the current commit concerns.
     concerned: Vec<usize>,
     /// Scratch: slots that the current batch concerns.
@@ -150,7 +151,7 @@ impl<T: Topic> Feed<T> {
             seen: point.index,
             generation: 0,
             closed: None,
-            crowds: Vec::new(),
+            crowds: VecDeque::new(),
             concerned: Vec::new(),
             touched: Vec::new(),
         };
@@ -187,7 +188,7 @@ impl<T: Topic> Feed<T> {
                     if subject.waiters.len() <= self.options.inline_wakes_max {
                         wake.extend(subject.waiters.iter().cloned());
                     } else if !std::mem::replace(&mut subject.is_in_crowds, true) {
-                        core.crowds.push(slot);
+                        core.crowds.push_back(slot);
                         crowd = true;
                     }
                 }
@@ -392,14 +393,14 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 let core = &mut *core;
                 let (slot, from) = match next.take() {
                     Some(place) => place,
-                    None => match core.crowds.pop() {
+                    None => match core.crowds.pop_front() {
                         Some(slot) => (slot, 0),
                         None => break,
                     },
                 };
                 let Some(subject) = core.subjects.get_mut(slot) else { continue };
                 if from == 0 {
-                    // What is published from here on puts it into the queue again.
+                    // What is published from here on puts it at the end of the queue again.
                     subject.is_in_crowds = false;
                 }
                 let to = (from + WAKE_BATCH).min(subject.waiters.end());

@@ -139,6 +139,11 @@ impl Bed {
         }
     }
 
+    /// Lets the waker of crowds do one step.
+    pub(super) fn step_waker(&mut self) {
+        assert!(self.waker.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
     pub(super) fn subscribe(&self, subject: &KeyRange, start: Start) -> Reader {
         let session = Session::new();
         let subscription = self.feed.subscribe(subject.clone(), start, &session, 7).unwrap();

@@ -1,9 +1,10 @@
-//! Real threads: one writer, many sessions, a window that is too small for them.
+//! Crowds: real threads, with one writer, many sessions and a window that is too small for them; and whose turn it is to be
+//! woken.
 
 use std::sync::Arc;
 
 use super::super::*;
-use super::bed::{SharedLog, commit, one, options, prefix, seen};
+use super::bed::{Bed, Reader, SharedLog, commit, one, options, prefix, seen};
 use crate::types::{KeyRange, LogIndex};
 
 const COMMITS: u64 = 3000;
@@ -79,4 +80,29 @@ async fn every_reader_has_everything_in_order() {
     for task in tasks {
         task.await.unwrap();
     }
+}
+
+#[test]
+fn a_crowd_that_is_published_all_the_time_does_not_keep_another_asleep() {
+    // Two steps of the waker each.
+    const CROWD: usize = 300;
+    let mut bed = Bed::new(options(1000, 1000));
+    let gather = |bed: &Bed, key| -> Vec<Reader> {
+        let mut readers: Vec<_> = (0..CROWD).map(|_| bed.subscribe(&one(key), Start::Now)).collect();
+        readers.iter_mut().for_each(|reader| reader.read(usize::MAX).unwrap());
+        readers
+    };
+    let (hot, quiet) = (gather(&bed, "hot"), gather(&bed, "quiet"));
+    bed.put(&["hot"]);
+    bed.step_waker();
+    assert!(hot.iter().any(|reader| !reader.session.take_raised().is_empty()), "its turn has begun");
+    bed.put(&["quiet"]);
+    let mut woken = 0;
+    // The rest of that turn, and the other crowd's own.
+    for _ in 0..3 {
+        bed.put(&["hot"]);
+        bed.step_waker();
+        woken += quiet.iter().filter(|reader| !reader.session.take_raised().is_empty()).count();
+    }
+    assert_eq!(woken, CROWD);
 }
