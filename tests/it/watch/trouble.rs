@@ -123,6 +123,35 @@ async fn who_does_not_read_loses_nothing_and_pins_little() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_that_is_far_behind_leaves_the_others_of_its_stream_their_turns() {
+    const BACKLOG: usize = 24;
+    let cluster = Cluster::three().await;
+    let member = Member { cluster: &cluster, index: cluster.leader().await };
+    let mut stream = member.stream().await;
+    let quick = stream.create(key("quick")).await.watch_id;
+    let first = member.put("backlog", "first").await;
+    // Each fills a response, and all of them are more than a connection holds that nobody reads from.
+    let value = "x".repeat(1_000_000);
+    for _ in 0..BACKLOG {
+        member.put("backlog", &value).await;
+    }
+    let behind = stream.create(pb::WatchCreateRequest { start_revision: first, ..key("backlog") }).await.watch_id;
+    let (mut before, mut seen) = (0, stream.next().await.events.len());
+    let revision = member.put("quick", "x").await;
+    while seen <= BACKLOG {
+        let response = stream.next().await;
+        if response.watch_id == quick {
+            assert_eq!(show(&response.events), [format!("+quick=x@{revision}")]);
+            before = seen;
+        } else {
+            assert_eq!(response.watch_id, behind);
+            seen += response.events.len();
+        }
+    }
+    assert!(before > 0, "it waited until the other had caught up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_skips_by_snapshot_serves_what_it_skipped() {
     let mut cluster = Cluster::start(snapshots::settings()).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);

@@ -146,6 +146,9 @@ impl WatchStream {
                 self.notify_progress();
                 continue;
             }
+            // Whoever was raised meanwhile comes after those who wait; one that is far behind goes to the end of the queue
+            // after each response, which is never empty then.
+            self.raised.extend(self.session.take_raised());
             if let Some(token) = self.raised.pop_front() {
                 self.advance(token).await?;
                 continue;
