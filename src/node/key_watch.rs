@@ -174,10 +174,10 @@ impl Node {
             return Ok(resolve(items, bytes_max, |_| Ok(()))?);
         }
         if wanted <= INLINE_LOOKUPS_MAX {
-            return Ok(resolve_from(&self.inner.store, items, bytes_max)?);
+            return Ok(resolve_within(&self.inner.store, self.inner.events.kv(), items, bytes_max)?);
         }
-        let (store, items) = (Arc::clone(&self.inner.store), items.to_vec());
-        let resolved = tokio::task::spawn_blocking(move || resolve_from(&store, &items, bytes_max)).await;
+        let (store, feed, items) = (Arc::clone(&self.inner.store), Arc::clone(self.inner.events.kv()), items.to_vec());
+        let resolved = tokio::task::spawn_blocking(move || resolve_within(&store, &feed, &items, bytes_max)).await;
         Ok(resolved.map_err(|_| NodeError::Stopped)??)
     }
 }
@@ -241,6 +241,18 @@ pub(crate) fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: us
     resolve(items, bytes_max, |piece| look_up(&view, piece))
 }
 
+/// As [`resolve_from`], and what was found stays within the bound of the feed that keeps the items.
+fn resolve_within(
+    store: &StateStore,
+    feed: &Feed<Kv>,
+    items: &[Item<Kv>],
+    bytes_max: usize,
+) -> Result<usize, StorageError> {
+    let resolved = resolve_from(store, items, bytes_max);
+    feed.make_room();
+    resolved
+}
+
 /// Looks up piece by piece, the first ones small: how large the pairs are is known afterwards.
 fn resolve(
     items: &[Item<Kv>],
@@ -286,13 +298,17 @@ fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> 
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::fsm;
     use crate::node::StateHistory;
     use crate::storage::StateOptions;
     use crate::storage::state::AppliedState;
     use crate::stream::{Feed, FeedOptions, Publisher};
-    use crate::types::{Command, CommitEvents, Compact, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice};
+    use crate::types::{
+        Command, CommitEvents, Compact, DeleteRange, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice,
+    };
 
     /// Changes of a key that was there before.
     fn items(count: u64) -> Vec<Item<Kv>> {
@@ -337,7 +353,7 @@ mod tests {
         assert_eq!(resolve(&items[3..], 3_000_000, look_up(10)).unwrap(), 97);
     }
 
-    /// A store that publishes what is written to it to feeds that keep little.
+    /// A store that publishes what is written to it.
     struct Bed {
         _dir: tempfile::TempDir,
         store: Arc<StateStore>,
@@ -346,10 +362,14 @@ mod tests {
     }
 
     impl Bed {
+        /// With feeds that keep little.
         fn new() -> Self {
+            Self::with(FeedOptions { window_items_max: 2, ..FeedOptions::default() })
+        }
+
+        fn with(options: FeedOptions) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let store = Arc::new(StateStore::open(dir.path(), &StateOptions::default()).unwrap());
-            let options = FeedOptions { window_items_max: 2, ..FeedOptions::default() };
             let events = EventPublisher::new(StatePoint::default(), options);
             tokio::spawn(events.kv().wake_readers());
             let history = StateHistory::new(Arc::clone(&store), events.kv());
@@ -371,10 +391,13 @@ mod tests {
         /// Revision 2 is the first that a put makes.
         fn put_through(&mut self, revision: i64) {
             while self.store.current().head().revision < Revision(revision) {
-                let value = ValueChoice::Set("v".into());
-                let lease = LeaseChoice::Set(LeaseId::NONE);
-                self.apply(Command::Put(Put { key: "k".into(), value, lease, prev_kv: false }));
+                self.put("k", "v".into());
             }
+        }
+
+        fn put(&mut self, key: &str, value: Bytes) {
+            let (value, lease) = (ValueChoice::Set(value), LeaseChoice::Set(LeaseId::NONE));
+            self.apply(Command::Put(Put { key: Bytes::copy_from_slice(key.as_bytes()), value, lease, prev_kv: false }));
         }
     }
 
@@ -390,6 +413,34 @@ mod tests {
             }
             session.raised().await;
         }
+    }
+
+    #[tokio::test]
+    async fn predecessors_stay_within_the_bound_though_nothing_is_written_any_more() {
+        const WINDOW_BYTES: usize = 500_000;
+        let mut bed = Bed::with(FeedOptions { window_bytes_max: WINDOW_BYTES, ..FeedOptions::default() });
+        let keys: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
+        for key in &keys {
+            bed.put(key, vec![0; 10_000].into());
+        }
+        let session = Session::new();
+        let query = WatchQuery { range: KeyRange::all(), start: None };
+        let mut watches =
+            [0, 1].map(|token| KeyWatch::open(&bed.store, &bed.events, query.clone(), &session, token).unwrap());
+        for key in &keys {
+            let range = KeyRange::One(Bytes::copy_from_slice(key.as_bytes()));
+            bed.apply(Command::DeleteRange(DeleteRange { range, prev_kv: false }));
+        }
+        let held = || bed.events.kv().stats();
+        assert_eq!(held().window_items, 100, "removals are small");
+        let items: Vec<_> = std::iter::from_fn(|| watches[0].try_next().unwrap()).collect();
+        assert_eq!(resolve_within(&bed.store, bed.events.kv(), &items, usize::MAX).unwrap(), 100);
+        assert!(items.iter().all(|item| item.bytes() > 20_000), "what was read stays with its reader");
+        let stats = held();
+        assert!(stats.window_items > 0 && stats.window_bytes <= WINDOW_BYTES as u64, "{stats:?}");
+        // Whoever comes to it later finds all of it, in history.
+        let wanted: Vec<_> = items.iter().map(|item| item.commit().revision().unwrap().get()).collect();
+        assert_eq!(read(&mut watches[1], &session, &bed).await, Ok(wanted));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 //! come by. Invariant: a chunk holds every commit of the topic in `(after, reached]`, so that it serves every subject.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
@@ -47,6 +47,13 @@ pub struct Chunk<T: Topic> {
     pub commits: Vec<Arc<Commit<T>>>,
 }
 
+impl<T: Topic> Chunk<T> {
+    /// Its memos count no more among those that are kept.
+    fn count_out(&self) {
+        self.commits.iter().for_each(|commit| commit.count_out());
+    }
+}
+
 /// What was committed, as far back as the compaction point. Implemented by who owns the storage.
 pub trait History<T: Topic>: Send + Sync + 'static {
     /// Reads what comes after `after`. The future may take its time, but must not block.
@@ -64,6 +71,8 @@ pub(super) type Scanned<T> = Result<Arc<Chunk<T>>, CloseReason>;
 pub(super) struct CatchUp<T: Topic> {
     requests: Mutex<Vec<Request<T>>>,
     chunks: Mutex<VecDeque<Arc<Chunk<T>>>>,
+    /// What the memos of the commits in `chunks` hold beyond their cost, bytes.
+    added: Arc<AtomicUsize>,
     bell: Arc<Notify>,
     scans: AtomicU64,
     answered: AtomicU64,
@@ -88,6 +97,7 @@ impl<T: Topic> Default for CatchUp<T> {
         Self {
             requests: Mutex::default(),
             chunks: Mutex::default(),
+            added: Arc::default(),
             bell: Arc::default(),
             scans: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -113,7 +123,21 @@ impl<T: Topic> CatchUp<T> {
     /// Lets go of the chunks that are kept.
     pub(super) fn forget(&self) {
         let chunks = std::mem::take(&mut *self.chunks.lock());
+        chunks.iter().for_each(|chunk| chunk.count_out());
+    }
+
+    /// Lets the oldest chunks go while memos hold more than `bytes_max`.
+    pub(super) fn make_room(&self, bytes_max: usize) {
+        let mut evicted = Vec::new();
+        let mut chunks = self.chunks.lock();
+        while self.added.load(Ordering::Relaxed) > bytes_max
+            && let Some(oldest) = chunks.pop_front()
+        {
+            oldest.count_out();
+            evicted.push(oldest);
+        }
         drop(chunks);
+        drop(evicted);
     }
 
     pub(super) fn bell(&self) -> Arc<Notify> {
@@ -132,9 +156,10 @@ impl<T: Topic> CatchUp<T> {
     fn keep(&self, chunk: &Arc<Chunk<T>>) {
         let mut chunks = self.chunks.lock();
         let evicted = if chunks.len() >= CHUNKS_KEPT { chunks.pop_front() } else { None };
+        chunk.commits.iter().for_each(|commit| commit.count_in(&self.added));
         chunks.push_back(Arc::clone(chunk));
         drop(chunks);
-        drop(evicted);
+        evicted.iter().for_each(|chunk| chunk.count_out());
     }
 }
 

@@ -33,7 +33,8 @@ const WAKE_BATCH: usize = 256;
 pub struct FeedOptions {
     /// Commits in the window, count: what slow readers of all subjects together may pin.
     pub window_items_max: usize,
-    /// Commits in the window, bytes, with what is derived from them and their places in the lists of subjects.
+    /// Commits in the window, bytes, with what is derived from them and their places in the lists of subjects. What is
+    /// derived from the commits that were read from history lately may take as much again.
     pub window_bytes_max: usize,
     /// What one step of catching up reads: a reader that stands still in the middle of it pins that much.
     pub scan: ScanLimits,
@@ -351,6 +352,17 @@ impl<T: Topic> Feed<T> {
         let (scans, scans_answered) = self.catch_up.counts();
         let core = self.core.lock();
         FeedStats {
+    /// Lets the oldest commits go if what memos came to hold is too much for the window, or for what was read from history
+    /// lately: there may be no commit for a long time that would. Whoever makes memos large calls it; readers of what goes
+    /// find it in history.
+    pub fn make_room(&self) {
+        let mut evicted = Vec::new();
+        self.core.lock().window.trim(&mut evicted);
+        // Dropped where the lock is let go.
+        drop(evicted);
+        self.catch_up.make_room(self.options.window_bytes_max);
+    }
+
             subscriptions: core.subscriptions as u64,
             subjects: core.subjects.len() as u64,
             lagging: self.lagging.load(Ordering::Relaxed),

@@ -1,7 +1,8 @@
 //! The last commits of a topic, bounded in items and bytes: the live lists' nodes, and the first place to catch up from.
 //!
 //! A commit counts with its nodes, of which there is one for each subject that it concerns: many subjects make the window short.
-//! What memos of its commits come to hold counts as well; a new commit makes room for it, and so does a reader who rejoins.
+//! What memos of its commits come to hold counts as well; a new commit makes room for it, and so do a reader who rejoins and
+//! whoever looks up what memos hold.
 //! Invariant: every commit of the topic above `floor` that was published is in here.
 
 use std::collections::VecDeque;

@@ -121,6 +121,30 @@ fn what_is_derived_counts_too_while_the_window_keeps_it() {
 }
 
 #[test]
+#[test]
+fn what_is_derived_from_history_is_bounded_too() {
+    let mut bed = Bed::new(FeedOptions { window_bytes_max: 10_000, ..options(1, 10) });
+    for _ in 0..10 {
+        bed.put(&["k"]);
+    }
+    let first = |bed: &mut Bed| {
+        let mut late = bed.feed.subscribe(one("k"), Start::After(LogIndex(0)), &Session::new(), 7).unwrap();
+        late.try_next().unwrap().or_else(|| {
+            bed.run_tasks();
+            late.try_next().unwrap()
+        })
+    };
+    let remember = |item: &Item<Kv>, value_len: usize| {
+        item.commit().set_prev(0, Some(KeyValue { value: vec![0; value_len].into(), ..KeyValue::default() }));
+    };
+    for (value_len, scans) in [(6000, 1), (2000, 2), (0, 2)] {
+        let item = first(&mut bed).unwrap();
+        assert_eq!(bed.feed.stats().scans, scans, "{value_len}");
+        remember(&item, value_len);
+        bed.feed.make_room();
+    }
+}
+
 fn without_subscribers_nothing_is_kept() {
     let mut bed = Bed::new(FeedOptions::default());
     bed.put(&["k"]);
