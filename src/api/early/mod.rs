@@ -6,6 +6,7 @@
 mod convert;
 mod errors;
 mod lease;
+mod merge;
 mod watch;
 
 use futures::stream::BoxStream;

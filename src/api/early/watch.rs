@@ -1,10 +1,9 @@
 //! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every response is one event.
 //!
 //! There are no ids, no acknowledgements and no cancel; a client that closes its side goes on hearing of what it has asked
-//! for. Events of all watchers of a stream come merged in the order of their revisions, but for watchers that are still
-//! catching up. Invariant: the header's revision is the event's.
+//! for. Events of all watchers of a stream come merged ([`Merge`]). Invariant: the header's revision is the event's.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,10 +19,11 @@ use super::super::leader_probe::{LeaderProbe, lost};
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::convert::key_value;
+use super::merge::{Merge, Told};
 use crate::node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
 use crate::pb::early as pb;
 use crate::pb::early::event::EventType;
-use crate::types::{ChangeKind, KeyRange, LogIndex, Refusal, Revision};
+use crate::types::{ChangeKind, KeyRange, Refusal, Revision};
 
 /// Field of the event in a response.
 const EVENT: u32 = 2;
@@ -54,10 +54,7 @@ impl WatchFace for EarlyWatch {
             requests,
             requests_ended: false,
             session: Session::new(),
-            watchers: Vec::new(),
-            raised: Vec::new(),
-            heads: BTreeMap::new(),
-            complete_through: LogIndex::ZERO,
+            watchers: Merge::new(),
             ready: VecDeque::new(),
         };
         Ok(stream.into_frames())
@@ -74,13 +71,7 @@ struct EarlyStream {
     /// The client has closed its side: its watchers go on, and the stream ends with the last of them.
     requests_ended: bool,
     session: Arc<Session>,
-    /// By token; `None` once it has ended.
-    watchers: Vec<Option<KeyWatch>>,
-    raised: Vec<u64>,
-    /// What comes next of each watcher that has something: by index, then by watcher.
-    heads: BTreeMap<(LogIndex, u64), Item<Kv>>,
-    /// Up to here, whatever is next of any live watcher is in `heads`.
-    complete_through: LogIndex,
+    watchers: Merge<KeyWatch>,
     ready: VecDeque<Frame>,
     leader: Option<LeaderProbe>,
     /// Resolves when the node stops: a stream without watchers hears of it in no other way.
@@ -150,11 +141,11 @@ impl EarlyStream {
             if self.advance().await? {
                 continue;
             }
-            if self.requests_ended && self.watchers.iter().all(Option::is_none) {
+            if self.requests_ended && self.watchers.is_over() {
                 return Ok(None);
             }
             tokio::select! {
-                raised = self.session.raised() => self.raised.extend(raised),
+                _ = self.session.raised() => self.watchers.raise(),
                 request = self.requests.message(), if !self.requests_ended => match request? {
                     Some(request) => self.add(request).await?,
                     None => self.requests_ended = true,
@@ -176,30 +167,26 @@ impl EarlyStream {
             }
         };
         let context = self.context.within_stream(self.options.request_timeout);
-        let token = self.watchers.len() as u64;
+        let token = self.watchers.next_token();
         match self.node.watch(&context, query, &self.session, token).await {
-            Ok(watch) => {
-                self.watchers.push(Some(watch));
-                self.raised.push(token);
-            }
+            Ok(watch) => self.watchers.add(watch),
             Err(NodeError::Refused(reason)) => self.say(refusal(&reason).1),
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Makes responses of the next commit in order. Whether there was one.
+    /// Makes responses of what comes next. Whether there was something.
     async fn advance(&mut self) -> Result<bool, Failure> {
-        // A second look is enough: what was in a list at the first one was published by then.
-        for _ in 0..2 {
-            let next = self.heads.keys().next().map(|(index, _)| *index);
-            if self.raised.is_empty() && next.is_some_and(|next| next <= self.complete_through) {
-                break;
+        let node = &self.node;
+        let item = match self.watchers.next(|| node.watch_point().index) {
+            None => return Ok(false),
+            Some(Told::Changed(item)) => item,
+            Some(Told::Ended(reason)) => {
+                self.say_ended(reason)?;
+                return Ok(true);
             }
-            self.gather()?;
-        }
-        let Some(((_, token), item)) = self.heads.pop_first() else { return Ok(!self.ready.is_empty()) };
-        self.pull(token)?;
+        };
         let is_removal = |position: usize| item.commit().events()[position].kind != ChangeKind::Put;
         if item.positions().any(is_removal) {
             self.node.resolve_predecessors(std::slice::from_ref(&item), 0).await?;
@@ -211,37 +198,12 @@ impl EarlyStream {
         Ok(true)
     }
 
-    /// Brings the next of every watcher into `heads`, as far as the feed has come.
-    fn gather(&mut self) -> Result<(), Failure> {
-        let point = self.node.watch_point().index;
-        self.raised.clear();
-        let has_head: HashSet<u64> = self.heads.keys().map(|(_, token)| *token).collect();
-        for token in (0..self.watchers.len() as u64).filter(|token| !has_head.contains(token)) {
-            self.pull(token)?;
-        }
-        self.complete_through = point;
-        Ok(())
-    }
-
-    /// Brings the next of one watcher, which has none there, into `heads`.
-    fn pull(&mut self, token: u64) -> Result<(), Failure> {
-        let Some(watch) = &mut self.watchers[token as usize] else { return Ok(()) };
-        match watch.try_next() {
-            Ok(Some(item)) => {
-                self.heads.insert((item.index(), token), item);
-            }
-            Ok(None) => {}
-            Err(reason) => {
-                self.watchers[token as usize] = None;
-                match reason {
-                    CloseReason::Compacted { .. } => self.say(compacted()),
-                    CloseReason::EpochChanged | CloseReason::Reset => {
-                        let words = reason.to_string();
-                        self.say(&words);
-                    }
-                    CloseReason::Stopping | CloseReason::Failed(_) => return Err(NodeError::from(reason).into()),
-                }
-            }
+    /// Why a watcher has ended; the others go on, unless the node does not.
+    fn say_ended(&mut self, reason: CloseReason) -> Result<(), Failure> {
+        match reason {
+            CloseReason::Compacted { .. } => self.say(compacted()),
+            CloseReason::EpochChanged | CloseReason::Reset => self.say(&reason.to_string()),
+            CloseReason::Stopping | CloseReason::Failed(_) => return Err(NodeError::from(reason).into()),
         }
         Ok(())
     }

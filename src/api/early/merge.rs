@@ -1,0 +1,186 @@
+//! The watchers of one stream, merged: what comes next of all of them.
+//!
+//! Owns the watchers and the next commit of each. Knows nothing of clients. Invariants: commits come in the order of their
+//! indexes, but for watchers that are still catching up; the end of a watcher comes after everything that it had.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use crate::node::{CloseReason, Item, KeyWatch, Kv};
+use crate::types::LogIndex;
+
+/// Where commits come from.
+pub(super) trait Source {
+    type Item;
+
+    /// The next commit with its index, if there is one now; or why none will follow.
+    fn try_next(&mut self) -> Result<Option<(LogIndex, Self::Item)>, CloseReason>;
+}
+
+impl Source for KeyWatch {
+    type Item = Item<Kv>;
+
+    fn try_next(&mut self) -> Result<Option<(LogIndex, Item<Kv>)>, CloseReason> {
+        Ok(Self::try_next(self)?.map(|item| (item.index(), item)))
+    }
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told<T> {
+    /// A commit, as far as one of the watchers wants it.
+    Changed(T),
+    /// One of the watchers has ended.
+    Ended(CloseReason),
+}
+
+pub(super) struct Merge<W: Source> {
+    /// By token; `None` once it has ended.
+    watchers: Vec<Option<W>>,
+    /// Some of them may have something to read.
+    is_raised: bool,
+    /// What comes next of each watcher that has something: by index, then by watcher.
+    heads: BTreeMap<(LogIndex, u64), W::Item>,
+    /// Whose head was told last. What follows it is read afterwards, because it may be the end.
+    told: Option<u64>,
+    /// Of watchers that have ended, and not yet told.
+    ended: VecDeque<CloseReason>,
+    /// Up to here, whatever is next of any live watcher is in `heads`.
+    complete_through: LogIndex,
+}
+
+impl<W: Source> Merge<W> {
+    pub(super) fn new() -> Self {
+        Self {
+            watchers: Vec::new(),
+            is_raised: false,
+            heads: BTreeMap::new(),
+            told: None,
+            ended: VecDeque::new(),
+            complete_through: LogIndex::ZERO,
+        }
+    }
+
+    /// The token of the next watcher that is added.
+    pub(super) fn next_token(&self) -> u64 {
+        self.watchers.len() as u64
+    }
+
+    pub(super) fn add(&mut self, watch: W) {
+        self.watchers.push(Some(watch));
+        self.is_raised = true;
+    }
+
+    /// Some of the watchers may have something to read.
+    pub(super) fn raise(&mut self) {
+        self.is_raised = true;
+    }
+
+    /// Whether no watcher is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.watchers.iter().all(Option::is_none)
+    }
+
+    /// What comes next, if there is something now. `published` tells how far the feed has come.
+    pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<Told<W::Item>> {
+        if let Some(token) = self.told.take() {
+            self.pull(token);
+        }
+        // A second look is enough: what was in a list at the first one was published by then.
+        for _ in 0..2 {
+            let next = self.heads.keys().next().map(|(index, _)| *index);
+            if !self.is_raised && next.is_some_and(|next| next <= self.complete_through) {
+                break;
+            }
+            self.gather(published());
+        }
+        if let Some(reason) = self.ended.pop_front() {
+            return Some(Told::Ended(reason));
+        }
+        let ((_, token), item) = self.heads.pop_first()?;
+        self.told = Some(token);
+        Some(Told::Changed(item))
+    }
+
+    /// Brings the next of every watcher into `heads`, where the feed has come to `point`.
+    fn gather(&mut self, point: LogIndex) {
+        self.is_raised = false;
+        let has_head: HashSet<u64> = self.heads.keys().map(|(_, token)| *token).collect();
+        for token in (0..self.next_token()).filter(|token| !has_head.contains(token)) {
+            self.pull(token);
+        }
+        self.complete_through = point;
+    }
+
+    /// Brings the next of one watcher, which has none there, into `heads`.
+    fn pull(&mut self, token: u64) {
+        let Some(watch) = &mut self.watchers[token as usize] else { return };
+        match watch.try_next() {
+            Ok(Some((index, item))) => {
+                self.heads.insert((index, token), item);
+            }
+            Ok(None) => {}
+            Err(reason) => {
+                self.watchers[token as usize] = None;
+                self.ended.push_back(reason);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Revision;
+
+    const COMPACTED: CloseReason = CloseReason::Compacted { revision: Revision(9) };
+
+    /// Has these, then ends, if it does.
+    struct Script(VecDeque<u64>, Option<CloseReason>);
+
+    impl Source for Script {
+        type Item = u64;
+
+        fn try_next(&mut self) -> Result<Option<(LogIndex, u64)>, CloseReason> {
+            match (self.0.pop_front(), &self.1) {
+                (Some(index), _) => Ok(Some((LogIndex(index), index))),
+                (None, Some(reason)) => Err(reason.clone()),
+                (None, None) => Ok(None),
+            }
+        }
+    }
+
+    fn told(merge: &mut Merge<Script>, point: u64) -> Vec<Told<u64>> {
+        std::iter::from_fn(|| merge.next(|| LogIndex(point))).collect()
+    }
+
+    #[test]
+    fn a_watcher_ends_after_its_last_commit() {
+        let mut merge = Merge::new();
+        merge.add(Script([1, 3, 5].into(), Some(COMPACTED)));
+        merge.add(Script([2, 4, 6].into(), None));
+        let changed = [1, 2, 3, 4, 5].map(Told::Changed);
+        let wanted: Vec<_> = changed.into_iter().chain([Told::Ended(COMPACTED), Told::Changed(6)]).collect();
+        assert_eq!(told(&mut merge, 6), wanted);
+        assert!(!merge.is_over());
+        merge.add(Script([].into(), Some(CloseReason::Reset)));
+        assert_eq!(told(&mut merge, 6), [Told::Ended(CloseReason::Reset)], "it had nothing");
+        let mut alone = Merge::new();
+        alone.add(Script([7].into(), Some(COMPACTED)));
+        assert_eq!(told(&mut alone, 7), [Told::Changed(7), Told::Ended(COMPACTED)]);
+        assert!(alone.is_over());
+    }
+
+    #[test]
+    fn what_comes_while_there_is_more_is_put_in_its_place() {
+        let mut merge = Merge::new();
+        merge.add(Script([1, 2, 4].into(), None));
+        merge.add(Script(VecDeque::new(), None));
+        assert_eq!(merge.next(|| LogIndex(2)), Some(Told::Changed(1)));
+        merge.watchers[1].as_mut().unwrap().0.push_back(3);
+        assert_eq!(merge.next(|| LogIndex(4)), Some(Told::Changed(2)));
+        assert_eq!(told(&mut merge, 4), [3, 4].map(Told::Changed), "nobody had to say that there is more");
+        merge.watchers[0].as_mut().unwrap().0.push_back(5);
+        merge.raise();
+        assert_eq!(told(&mut merge, 5), [Told::Changed(5)]);
+    }
+}
