@@ -1,8 +1,8 @@
 //! The live feed of one topic: who subscribes to what, and the step from a commit to their lists.
 //!
 //! Owns the registry and the window, under one lock that is held for look-ups and appends only: never while anything is
-//! read, encoded, sent, awaited or freed in bulk. Invariant: what `published` names has been appended to the list of every
-//! subject that it concerns.
+//! read from history, encoded, sent, awaited or freed in bulk. Invariant: what `published` names has been appended to the
+//! list of every subject that it concerns.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,8 @@ use crate::types::{CommitEvents, LogIndex};
 const LOCK_BATCH: usize = 64;
 /// Subscribers that the waker raises before it lets others run, count.
 const WAKE_BATCH: usize = 256;
+/// Commits that a reader who is behind takes from the window at a time, count: publishing waits meanwhile.
+const REJOIN_BATCH: usize = 128;
 
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +87,9 @@ pub struct FeedStats {
 }
 
 /// The live feed of one topic.
+///
+/// Who publishes and who reads share its lock. Readers of the live lists do without it; those who are behind take it for
+/// look-ups that are bounded by constants, whatever the options say.
 pub struct Feed<T: Topic> {
     core: Mutex<Core<T>>,
     pub(super) options: FeedOptions,
@@ -339,7 +344,7 @@ impl<T: Topic> Feed<T> {
             return Rejoin::OutOfReach;
         }
         let limits = self.options.scan;
-        let (missed, all) = core.window.after(position, limits.commits_max, limits.bytes_max);
+        let (missed, all) = core.window.after(position, limits.commits_max.min(REJOIN_BATCH), limits.bytes_max);
         if !all {
             return Rejoin::More(missed);
         }
@@ -347,11 +352,6 @@ impl<T: Topic> Feed<T> {
         Rejoin::Live(missed, Arc::clone(&subject.tail))
     }
 
-    /// What it counts.
-    pub fn stats(&self) -> FeedStats {
-        let (scans, scans_answered) = self.catch_up.counts();
-        let core = self.core.lock();
-        FeedStats {
     /// Lets the oldest commits go if what memos came to hold is too much for the window, or for what was read from history
     /// lately: there may be no commit for a long time that would. Whoever makes memos large calls it; readers of what goes
     /// find it in history.
@@ -363,6 +363,11 @@ impl<T: Topic> Feed<T> {
         self.catch_up.make_room(self.options.window_bytes_max);
     }
 
+    /// What it counts.
+    pub fn stats(&self) -> FeedStats {
+        let (scans, scans_answered) = self.catch_up.counts();
+        let core = self.core.lock();
+        FeedStats {
             subscriptions: core.subscriptions as u64,
             subjects: core.subjects.len() as u64,
             lagging: self.lagging.load(Ordering::Relaxed),

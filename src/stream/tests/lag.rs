@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::super::feed::Rejoin;
 use super::super::link::Node;
 use super::super::*;
 use super::bed::{Bed, commit, one, options, prefix};
@@ -121,7 +122,6 @@ fn what_is_derived_counts_too_while_the_window_keeps_it() {
 }
 
 #[test]
-#[test]
 fn what_is_derived_from_history_is_bounded_too() {
     let mut bed = Bed::new(FeedOptions { window_bytes_max: 10_000, ..options(1, 10) });
     for _ in 0..10 {
@@ -145,6 +145,7 @@ fn what_is_derived_from_history_is_bounded_too() {
     }
 }
 
+#[test]
 fn without_subscribers_nothing_is_kept() {
     let mut bed = Bed::new(FeedOptions::default());
     bed.put(&["k"]);
@@ -198,6 +199,24 @@ fn a_live_reader_never_waits_for_the_lagging() {
         live.read(usize::MAX).unwrap();
     }
     assert_eq!((behind.seen.len(), live.seen.len()), (0, 10));
+}
+
+#[test]
+fn who_is_behind_takes_little_of_the_window_at_a_time() {
+    // However much one scan of history may read.
+    let mut bed = Bed::new(options(10_000, 10_000));
+    let mut slow = bed.subscribe(&prefix("k"), Start::After(LogIndex(0)));
+    for _ in 0..1000 {
+        bed.put(&["k"]);
+    }
+    let Rejoin::More(missed) = bed.feed.rejoin(0, LogIndex(0)) else { panic!("all at once") };
+    assert_eq!(missed.len(), 128);
+    let mut late = bed.subscribe(&prefix("k"), Start::After(LogIndex(0)));
+    for reader in [&mut slow, &mut late] {
+        reader.drain(&mut bed).unwrap();
+        assert_eq!(reader.seen, bed.wanted(&prefix("k"), LogIndex(0)));
+    }
+    assert_eq!(bed.feed.stats().scans, 0);
 }
 
 #[test]
