@@ -79,20 +79,26 @@ async fn follow(
             Err(status) => return ended(&status),
         };
         contact.made();
-        let revision = response.header.as_ref().map_or(0, |header| header.revision);
         if response.canceled {
             return Err(CliError::Finding(why_cancelled(&response)));
         }
-        if response.created {
-            if request.start_revision == 0 {
-                request.start_revision = revision + 1;
-            }
-            continue;
+        if !response.created {
+            print(&mut out, &response, format)?;
         }
-        print(&mut out, &response, format)?;
-        let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
-        request.start_revision = request.start_revision.max(last.unwrap_or(revision) + 1);
+        request.start_revision = start_after(request.start_revision, &response);
     }
+}
+
+/// Where a watch that asked for `start` goes on once `response` is dealt with; 0 is from now on.
+fn start_after(start: i64, response: &WatchResponse) -> i64 {
+    let revision = response.header.as_ref().map_or(0, |header| header.revision);
+    if response.created {
+        // What was asked for stays: it may lie in the past, of which nothing has come yet, or in the future.
+        return if start == 0 { revision + 1 } else { start };
+    }
+    // Events may be of the past, where the header names the present; without events it names what is complete.
+    let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
+    start.max(last.unwrap_or(revision) + 1)
 }
 
 fn why_cancelled(response: &WatchResponse) -> String {
@@ -155,6 +161,36 @@ mod tests {
         let mut out = Vec::new();
         print(&mut out, response, format).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_watch_goes_on_after_what_it_was_told() {
+        let created = |revision| WatchResponse { created: true, ..progress(revision) };
+        fn progress(revision: i64) -> WatchResponse {
+            WatchResponse { header: Some(ResponseHeader { revision, ..Default::default() }), ..Default::default() }
+        }
+        let events = |header, revisions: &[i64]| {
+            let event = |&mod_revision| Event {
+                kv: Some(KeyValue { mod_revision, ..Default::default() }),
+                ..Default::default()
+            };
+            WatchResponse { events: revisions.iter().map(event).collect(), ..progress(header) }
+        };
+        for (name, start, response, wanted) in [
+            ("made, from now on", 0, created(9), 10),
+            ("made in an empty store, from now on", 0, created(1), 2),
+            ("made, from the past", 4, created(9), 4),
+            ("made, from what is now", 9, created(9), 9),
+            ("made, from the future", 20, created(9), 20),
+            ("one event", 4, events(9, &[5]), 6),
+            ("several revisions of the past", 4, events(9, &[4, 5, 5, 7]), 8),
+            ("what is now", 10, events(10, &[10]), 11),
+            ("complete so far", 4, progress(9), 10),
+            ("complete before the start", 20, progress(9), 20),
+            ("nothing new", 10, progress(9), 10),
+        ] {
+            assert_eq!(start_after(start, &response), wanted, "{name}");
+        }
     }
 
     #[test]
