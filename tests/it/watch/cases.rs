@@ -4,6 +4,7 @@ use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::watch_create_request::FilterType;
 
 use super::client::{Stream, everything, key, prefix, show};
+use super::early;
 use crate::cluster::{Cluster, get, put};
 
 /// A member of a cluster.
@@ -71,6 +72,7 @@ pub async fn run_all(member: &Member<'_>) {
     large_responses_are_split_on_request(member).await;
     a_response_may_be_resumed(member).await;
     compaction_bounds_the_past(member).await;
+    early::keys_and_prefixes_from_the_past_and_live(member).await;
 }
 
 async fn live_events_come_as_they_happen(member: &Member<'_>) {
