@@ -18,11 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Judges the transactions of the workload `append`.
 pub(crate) fn check(records: &[Record]) -> Findings {
     let mut findings = Findings::new("transactions");
-    let transactions: Vec<&Record> = records.iter().filter(|record| record.workload == "append").collect();
     let mut moments: Vec<(u64, u8, Value)> = Vec::new();
     let mut count = 0;
-    for record in transactions {
-        let Some((asked, done)) = translate(record) else { continue };
+    for record in records.iter().filter(|record| record.workload == "append") {
+        let Some((asked, done)) = translate(record) else {
+            findings.add(Finding::of(record, "a transaction cannot be told to the judge", format!("{record:?}")));
+            continue;
+        };
         count += 1;
         // One process a transaction: order within a process follows from real time.
         let line = |kind: &str, value: &Value, at: u64| json!({"type": kind, "process": record.id, "f": "txn", "value": value, "time": at * 1000});
@@ -43,7 +45,7 @@ pub(crate) fn check(records: &[Record]) -> Findings {
         }
         Err(why) => findings.add(Finding::new("the transactions could not be judged", why)),
     }
-    findings.scope(format!("{count} transactions"))
+    findings.scope(format!("{count} transactions")).judged(count)
 }
 
 fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {
@@ -159,3 +161,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "elle_tests.rs"]
+mod record_tests;

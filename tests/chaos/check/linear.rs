@@ -56,13 +56,19 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
         .filter(|event| !event.deleted)
         .map(|event| (event.pair.key.as_str(), event.pair.value.as_str()))
         .collect();
+    let mut findings = Findings::new("linearizable");
     let mut histories: BTreeMap<&str, Vec<Timed>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.workload == "register") {
-        if let Some((key, operation, certain)) = operation(record, &written) {
-            histories.entry(key).or_default().push((record.call, certain.then_some(record.done), operation));
+        match operation(record, &written) {
+            Some((key, operation, certain)) => {
+                histories.entry(key).or_default().push((record.call, certain.then_some(record.done), operation));
+            }
+            None if record.outcome.answer().is_some() => {
+                findings.add(Finding::of(record, "an operation of no known form", format!("{record:?}")));
+            }
+            None => {}
         }
     }
-    let mut findings = Findings::new("linearizable");
     let (keys, mut operations) = (histories.len(), 0);
     for (key, history) in histories {
         operations += history.len();
@@ -72,9 +78,10 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
             None => findings.add(Finding::new("the search for an order took too long", key)),
         }
     }
-    findings.scope(format!("{keys} registers, {operations} operations"))
+    findings.scope(format!("{keys} registers, {operations} operations")).judged(operations)
 }
 
+/// The key, what was done to it, and whether that is certain; nothing of what was not done.
 fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<(&'a str, Operation, bool)> {
     let certain = match &record.outcome {
         Outcome::Ok(_) => true,
@@ -155,3 +162,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "linear_tests.rs"]
+mod record_tests;
