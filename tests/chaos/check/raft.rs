@@ -16,7 +16,7 @@ use crate::raft_log::{Ask, Entry};
 /// The first entry of a cluster's log has this index or the one after it.
 const FIRST: u64 = 0;
 
-/// Judges the logs, which are by member.
+/// Judges the logs, which are by member. What was judged are the entries that were replayed: none of a log that is not whole.
 pub(crate) fn check(logs: &[(usize, Vec<Entry>)], records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new("raft log");
     let entries = agree(logs, &mut findings);
@@ -36,7 +36,7 @@ pub(crate) fn check(logs: &[(usize, Vec<Entry>)], records: &[Record], log: &Log)
         findings.add(Finding::new("a change is in no member's log", detail));
     }
     replay.answers(records, &mut findings);
-    findings.scope(format!("all {} entries of {members} members", entries.len()))
+    findings.scope(format!("all {} entries of {members} members", entries.len())).judged(entries.len())
 }
 
 /// One log out of all; members must not differ about any entry.

@@ -59,7 +59,7 @@ fn a_true_log_explains_everything() {
     let logs = [(0, first), (1, entries().split_off(4))];
     let findings = check(&logs, &[read(2, 3), read(3, 6), read(5, 8)], &log());
     assert_eq!(findings.whats(), [""; 0]);
-    assert_eq!(findings.scope, "all 9 entries of 2 members");
+    assert_eq!((findings.scope.as_str(), findings.judged), ("all 9 entries of 2 members", 9));
 }
 
 #[test]
@@ -91,6 +91,14 @@ fn every_lie_is_found() {
 
 #[test]
 fn of_a_purged_log_only_agreement_is_judged() {
-    let findings = check(&[(0, entries().split_off(2))], &[], &Log::new());
-    assert_eq!((findings.count, findings.scope.as_str()), (0, "the last 6 entries of 1 members"));
+    let mut gap = entries();
+    gap.remove(3);
+    for (logs, scope) in [
+        (vec![(0, entries().split_off(2))], "the last 6 entries of 1 members"),
+        (vec![(0, gap)], "the last 7 entries of 1 members"),
+        (vec![], "the last 0 entries of 0 members"),
+    ] {
+        let findings = check(&logs, &[], &Log::new());
+        assert_eq!((findings.count, findings.scope.as_str(), findings.judged), (0, scope, 0));
+    }
 }
