@@ -9,21 +9,25 @@ use super::{Finding, Findings};
 use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
 
 /// Judges acknowledged writes by what each member tells of the past, up to the revision `until`. What somebody asked to
-/// compact may be gone; `compacted` is the highest revision of these.
+/// compact may be gone; `compacted` is the highest revision of these. Of what a member has not told yet nobody knows whether
+/// it is lost: a past that ends early is a finding of its own.
 pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("durable");
     let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
     for past in pasts {
-        let (from, told) = told(past);
+        let Told { from, through, puts } = told(past);
         if from > compacted {
             let detail = format!("{from}, and {compacted} was the most that anybody asked for; {}", past.name);
             findings.add(Finding::new("a member's past begins where nobody compacted to", detail));
         }
-        let from = from.min(compacted);
+        if through < until {
+            findings.add(Finding::new("a member's past ends early", format!("at {through} of {until}; {}", past.name)));
+        }
+        let judged = from.min(compacted)..=until.min(through);
         let mut lost = 0;
         let mut first = None;
-        for (record, revision) in acknowledged.iter().filter(|(_, revision)| (from..=until).contains(revision)) {
-            let there = told.get(revision).is_some_and(|pairs| written(record).iter().all(|pair| pairs.contains(pair)));
+        for (record, revision) in acknowledged.iter().filter(|(_, revision)| judged.contains(revision)) {
+            let there = puts.get(revision).is_some_and(|pairs| written(record).iter().all(|pair| pairs.contains(pair)));
             if !there {
                 lost += 1;
                 first.get_or_insert((*record, *revision));
@@ -63,21 +67,36 @@ fn written(record: &Record) -> Vec<(&str, &str)> {
 /// Key and value of each put, by revision.
 type Puts<'a> = BTreeMap<i64, Vec<(&'a str, &'a str)>>;
 
-/// Where the past begins that a member tells, and the puts in it.
-fn told(past: &WatchLog) -> (i64, Puts<'_>) {
-    let mut from = 0;
-    let mut told = Puts::new();
+/// The past that a member tells.
+#[derive(Default)]
+struct Told<'a> {
+    /// Where it begins.
+    from: i64,
+    /// The last revision through which it was told whole.
+    through: i64,
+    puts: Puts<'a>,
+}
+
+fn told(past: &WatchLog) -> Told<'_> {
+    let mut told = Told::default();
     for delivery in &past.deliveries {
         match delivery.note {
-            Note::Compacted { at } => from = at,
-            Note::Events | Note::Progress | Note::Opened { .. } => {}
+            Note::Compacted { at } => {
+                told.from = at;
+                told.through = told.through.max(at - 1);
+            }
+            Note::Progress => told.through = told.through.max(delivery.revision),
+            Note::Events | Note::Opened { .. } => {}
         }
-        for event in delivery.events.iter().filter(|event| !event.deleted) {
-            let pair = (event.pair.key.as_str(), event.pair.value.as_str());
-            told.entry(event.pair.modified).or_default().push(pair);
+        for event in &delivery.events {
+            told.through = told.through.max(event.pair.modified);
+            if !event.deleted {
+                let pair = (event.pair.key.as_str(), event.pair.value.as_str());
+                told.puts.entry(event.pair.modified).or_default().push(pair);
+            }
         }
     }
-    (from, told)
+    told
 }
 
 #[cfg(test)]
@@ -91,6 +110,7 @@ mod tests {
         Record { id: 1, workload: "w".into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
     }
 
+    /// Tells everything through revision 9.
     fn past(revisions: &[i64], compacted: Option<i64>) -> WatchLog {
         let events = revisions.iter().map(|revision| {
             let value = format!("v{revision}");
@@ -101,6 +121,7 @@ mod tests {
         let mut deliveries: Vec<Delivery> =
             compacted.map(|at| delivery(Note::Compacted { at }, vec![])).into_iter().collect();
         deliveries.push(delivery(Note::Events, events.collect()));
+        deliveries.push(delivery(Note::Progress, vec![]));
         WatchLog { name: "past".into(), key: String::new(), prefix: true, wants_before: false, deliveries }
     }
 
@@ -114,11 +135,38 @@ mod tests {
             (past(&[3], Some(3)), 3, 0),
             (past(&[], Some(3)), 3, 1),
         ] {
-            assert_eq!(check(&records, &[past], until, 3).count, lost);
+            assert_eq!(check(&records, &[past], until, 3).whats(), vec!["acknowledged writes are lost"; lost]);
         }
         let mut other = past(&[2, 3], None);
         other.deliveries[0].events[1].pair.value = "of somebody else".into();
         assert_eq!(check(&records, &[other], 3, 3).whats(), ["acknowledged writes are lost"]);
+    }
+
+    #[test]
+    fn what_was_not_told_yet_is_not_lost() {
+        let early = "a member's past ends early";
+        let records = [write(2, Outcome::Ok), write(3, Outcome::Ok)];
+        let slow = |told: &[i64], compacted| {
+            let mut past = past(told, compacted);
+            past.deliveries.pop();
+            past
+        };
+        let mut deleting = slow(&[2, 3, 4], None);
+        deleting.deliveries[0].events[2].deleted = true;
+        for (past, until, found) in [
+            (deleting, 4, vec![]),
+            (slow(&[2], None), 3, vec![early]),
+            (slow(&[], None), 3, vec![early]),
+            (slow(&[], Some(3)), 3, vec![early]),
+            (slow(&[2, 3], None), 4, vec![early]),
+            (slow(&[2, 3], None), 3, vec![]),
+            (slow(&[], Some(4)), 3, vec![]),
+            // It has told what came after.
+            (slow(&[3], None), 3, vec!["acknowledged writes are lost"]),
+            (slow(&[3], None), 4, vec![early, "acknowledged writes are lost"]),
+        ] {
+            assert_eq!(check(&records, std::slice::from_ref(&past), until, 4).whats(), found, "{past:?}");
+        }
     }
 
     #[test]
