@@ -35,8 +35,8 @@ pub(crate) struct Args {
     /// Makes the same schedule and the same choices again
     #[arg(long)]
     seed: Option<u64>,
-    /// Three or five
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]
+    /// Three to seven: with fewer there is no majority without the node that is broken
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: u8,
     /// Makes something worse on purpose: the verdict must then be FAIL
     #[arg(long, value_enum)]
@@ -256,6 +256,8 @@ mod tests {
             ("--workload sleep", "there is no workload sleep"),
             ("--minutes 0", "--minutes must lie above 0"),
             ("--all --fault kill", "cannot be used with"),
+            ("--nodes 2", "2 is not in 3..=7"),
+            ("--nodes 8", "8 is not in 3..=7"),
         ] {
             let error = plan(line).unwrap_err();
             assert!(error.contains(wanted), "{line}: {error}");
