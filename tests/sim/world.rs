@@ -50,10 +50,12 @@ pub(crate) enum Control {
     LostEvents,
     /// Reads that ask nobody whether they are fresh.
     StaleReads,
+    /// Members and the model differ about a rule: which branch of a transaction is taken.
+    BrokenRule,
 }
 
 impl Control {
-    pub(crate) const ALL: [Self; 3] = [Self::LyingDisk, Self::LostEvents, Self::StaleReads];
+    pub(crate) const ALL: [Self; 4] = [Self::LyingDisk, Self::LostEvents, Self::StaleReads, Self::BrokenRule];
 
     /// The invariant that must notice.
     pub(crate) fn noticed_by(self) -> &'static str {
@@ -61,6 +63,7 @@ impl Control {
             Self::LyingDisk => "agreement",
             Self::LostEvents => "watches",
             Self::StaleReads => "reads",
+            Self::BrokenRule => "outcomes",
         }
     }
 }
@@ -225,6 +228,7 @@ async fn live(options: Options, dir: PathBuf) -> Report {
     let watched = settle(&world, watchers, &mut findings).await;
     let (entries, conflicts) = committed.take();
     let evidence = Evidence {
+        control: options.control,
         entries,
         conflicts,
         ops: std::mem::take(&mut world.ops.lock()),

@@ -25,3 +25,87 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Vec<String> {
     }
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::codec;
+    use crate::sim::clients::plain_put;
+    use crate::sim::committed::Applied;
+    use crate::sim::member::small_state;
+    use crate::storage::StateStore;
+    use crate::storage::state::AppliedState;
+    use crate::types::{Command, LeaseGrant, LeaseId, LogIndex, Proposal, Put, StoreEpoch, Term, ValueChoice};
+
+    fn put(key: &'static str, value: &'static str) -> Command {
+        Command::Put(Put { key: key.into(), value: ValueChoice::Set(value.into()), ..plain_put() })
+    }
+
+    fn grant(lease: i64) -> Command {
+        Command::LeaseGrant(LeaseGrant { id: LeaseId(lease), ttl_seconds: 60 })
+    }
+
+    fn commands() -> Vec<Command> {
+        vec![Command::Bootstrap(StoreEpoch(1)), put("a", "1"), grant(1), put("b", "2")]
+    }
+
+    fn changed(at: usize, command: Command) -> Vec<Command> {
+        let mut commands = commands();
+        commands[at] = command;
+        commands
+    }
+
+    fn proposals(commands: Vec<Command>) -> impl Iterator<Item = (u64, Proposal)> {
+        (1..).zip(commands.into_iter().map(|command| Proposal { command, unix_ms: 1 }))
+    }
+
+    /// A member that has applied these.
+    fn member(dir: &Path, commands: Vec<Command>) -> Arc<StateStore> {
+        let store = StateStore::open(dir, &small_state()).unwrap();
+        let db = store.current();
+        let mut txn = store.begin(&db).unwrap();
+        for (index, proposal) in proposals(commands) {
+            let (term, index) = (Term(1), LogIndex(index));
+            fsm::apply(&mut txn, term, index, &proposal, false).unwrap();
+            txn.set_applied(&AppliedState { term, index, membership: None });
+        }
+        txn.commit().unwrap();
+        Arc::new(store)
+    }
+
+    /// What is found if members have applied these, and `commands` were committed.
+    fn found(members: [Vec<Command>; 3]) -> Vec<String> {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let entry = |(index, proposal)| {
+            let command = Some(codec::encode_proposal(&proposal).unwrap());
+            (index, Applied { term: Term(1), command })
+        };
+        let entries = proposals(commands()).map(entry).collect();
+        let members = (1..).zip(members).map(|(id, commands)| (id, member(&dir.path().join(id.to_string()), commands)));
+        let evidence = Evidence { entries, members: members.collect(), ..Evidence::default() };
+        check(&evidence, &Replay::of(&evidence.entries, false))
+    }
+
+    #[test]
+    fn members_that_hold_something_else_are_found() {
+        let holds = |member: u64| format!("convergence: member {member} holds ");
+        let differ = || "convergence: members differ: ".to_owned();
+        for (members, wanted) in [
+            ([commands(), commands(), commands()], vec![]),
+            // One is behind, but right about what it has.
+            ([commands(), commands()[..3].to_vec(), commands()], vec![differ()]),
+            ([commands(), commands(), changed(3, put("b", "3"))], vec![holds(3), differ()]),
+            // The pairs are the same.
+            ([commands(), commands(), changed(2, grant(2))], vec![differ()]),
+            ([(); 3].map(|()| changed(1, put("b", "1"))), vec![holds(1), holds(2), holds(3)]),
+        ] {
+            let findings = found(members);
+            let is_it = |(finding, wanted): (&String, &String)| finding.starts_with(wanted);
+            assert_eq!(findings.len(), wanted.len(), "{findings:?}");
+            assert!(findings.iter().zip(&wanted).all(is_it), "{findings:?}");
+        }
+    }
+}

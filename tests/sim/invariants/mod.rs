@@ -14,11 +14,14 @@ use std::sync::Arc;
 use super::clients::{Op, ReadSeen};
 use super::committed::Applied;
 use super::watchers::Watched;
+use super::world::Control;
 use crate::storage::StateStore;
 use replay::Replay;
 
 /// Everything that is known of a life.
+#[derive(Default)]
 pub(super) struct Evidence {
+    pub(super) control: Option<Control>,
     /// What was committed, by log index.
     pub(super) entries: BTreeMap<u64, Applied>,
     pub(super) conflicts: Vec<String>,
@@ -35,7 +38,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<String> {
         // There is no one history that anything else could be compared with.
         return findings;
     }
-    let replay = Replay::of(&evidence.entries);
+    let replay = Replay::of(&evidence.entries, evidence.control == Some(Control::BrokenRule));
     [
         outcomes::check(evidence, &replay),
         order::check(evidence),

@@ -23,3 +23,41 @@ pub(super) fn check(evidence: &Evidence) -> Vec<String> {
     }
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::clients::{Answer, Op};
+    use crate::types::{Applied, LogIndex, Outcome, Revision};
+
+    /// Began and ended then, and became this entry.
+    fn op(began_us: u64, ended_us: u64, index: u64) -> Op {
+        let applied = Applied { index: LogIndex(index), revision: Revision(2), outcome: Outcome::Bootstrapped };
+        Op { client: index, began_us, ended_us, command: Default::default(), answer: Answer::Done(applied) }
+    }
+
+    #[test]
+    fn a_write_that_comes_before_an_earlier_one_is_found() {
+        let in_doubt = Op { answer: Answer::InDoubt, ..op(0, 9, 9) };
+        for (ops, wanted) in [
+            (vec![op(0, 9, 1), op(10, 19, 2), op(20, 29, 3)], 0),
+            // They overlap, or one begins as the other ends: either order will do.
+            (vec![op(0, 19, 2), op(10, 29, 1)], 0),
+            (vec![op(0, 9, 2), op(9, 19, 1)], 0),
+            (vec![op(0, 9, 2), op(10, 19, 1)], 1),
+            (vec![op(10, 19, 1), op(0, 9, 2)], 1),
+            // The same entry cannot be two writes.
+            (vec![op(0, 9, 1), op(10, 19, 1)], 1),
+            // Not only of the one just before it.
+            (vec![op(0, 9, 3), op(10, 19, 4), op(20, 29, 2), op(30, 39, 1)], 2),
+            // Nor of the one that was acknowledged last.
+            (vec![op(0, 9, 3), op(0, 19, 1), op(20, 29, 2)], 1),
+            // Nobody knows what became of it.
+            (vec![in_doubt, op(10, 19, 1)], 0),
+        ] {
+            let findings = check(&Evidence { ops, ..Evidence::default() });
+            assert_eq!(findings.len(), wanted, "{findings:?}");
+            assert!(findings.iter().all(|finding| finding.starts_with("order: ")), "{findings:?}");
+        }
+    }
+}

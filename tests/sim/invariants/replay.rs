@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::super::committed::Applied;
 use crate::codec;
 use crate::fsm::tests::model::Model;
-use crate::types::{KeyValue, LogIndex, Outcome};
+use crate::types::{Command, KeyValue, LogIndex, Outcome};
 
 pub(super) struct Replay {
     pub(super) model: Model,
@@ -18,11 +18,15 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn of(entries: &BTreeMap<u64, Applied>) -> Self {
+    /// With a rule that is broken a transaction takes the other branch: a control.
+    pub(super) fn of(entries: &BTreeMap<u64, Applied>, is_broken: bool) -> Self {
         let mut replay = Self { model: Model::new(), outcomes: BTreeMap::new(), revisions: BTreeMap::new() };
         for (index, entry) in entries {
             if let Some(bytes) = &entry.command {
-                let proposal = codec::decode_proposal(bytes.clone()).unwrap().unwrap();
+                let mut proposal = codec::decode_proposal(bytes.clone()).unwrap().unwrap();
+                if is_broken && let Command::Txn(txn) = &mut proposal.command {
+                    std::mem::swap(&mut txn.success, &mut txn.failure);
+                }
                 let outcome = replay.model.apply_at(entry.term, LogIndex(*index), &proposal.command);
                 replay.outcomes.insert(*index, outcome);
             }
