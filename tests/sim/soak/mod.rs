@@ -22,7 +22,7 @@ use rand::{Rng, SeedableRng};
 use self::leaders::Leaders;
 use self::node::{Host, Install, Node, contents};
 use super::world::spawn;
-use super::{in_simulation, ms, us, variable};
+use super::{again, in_simulation, life_ms, ms, replayable, us, variable};
 use crate::raft::parts::StuckApply;
 use crate::types::LogIndex;
 
@@ -239,11 +239,7 @@ async fn live(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
         assert!(life.heal().await, "a new entry does not help a node that is stuck");
     }
     life.leaders.apply(life.leaders.last()).await;
-    assert_eq!(
-        contents(&life.node.store),
-        life.leaders.contents(),
-        "seed {seed}: the state is not that of a straight replay"
-    );
+    assert_eq!(contents(&life.node.store), life.leaders.contents(), "the state is not that of a straight replay");
     life.report.broken = u64::from(life.report.panics > 0);
     life.report.entries = life.leaders.last();
     life.report.leaders = life.leaders.changes;
@@ -251,17 +247,23 @@ async fn live(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
     life.report
 }
 
+/// The line that replays one life.
+fn one_life(seed: u64) -> String {
+    again(&format!("--soak 1 --first {seed}"), life_ms())
+}
+
 /// `HEADWATER_SOAK_LIVES` of them, from `HEADWATER_SIM_FIRST` on, of `HEADWATER_SIM_LIFE_MS` (ten seconds); if these are not set,
 /// `lives` from `first` on.
 fn soak(install: Install, first: u64, lives: u64) -> Report {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(first);
     let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(lives);
-    let life_ms = variable("HEADWATER_SIM_LIFE_MS").unwrap_or(LIFE_MS);
+    let each_ms = life_ms().unwrap_or(LIFE_MS);
     let mut total = Report::default();
     for seed in first..first + lives {
-        let report = in_simulation(seed, |dir| async move { live(seed, life_ms, install, &dir).await });
+        let living = || in_simulation(seed, |dir| async move { live(seed, each_ms, install, &dir).await });
+        let report = replayable(&one_life(seed), living);
         if report.panics + report.stuck > 0 {
-            println!("{install:?}, seed {seed}: {report}");
+            println!("{install:?}, seed {seed} ({}): {report}", one_life(seed));
         }
         total.add(&report);
     }
@@ -274,7 +276,7 @@ fn soak(install: Install, first: u64, lives: u64) -> Report {
 fn defect_a_does_not_come_while_snapshots_lie_ready() {
     let report = soak(Install::Ready, 1, 2);
     assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
-    assert_eq!(report.panics, 0, "openraft panicked (replay a life with HEADWATER_SIM_FIRST=SEED): {report}");
+    assert_eq!(report.panics, 0, "openraft panicked, in the lives that are printed above: {report}");
 }
 
 /// A life in which openraft panics twice if an installation takes its time.
