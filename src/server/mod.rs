@@ -32,7 +32,9 @@ use crate::storage::StateOptions;
 use crate::storage::log::LogOptions;
 use crate::storage::stamp::Owner;
 use crate::stream::{FeedOptions, ScanLimits};
-use crate::types::limits::{BACKUPS_MAX, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX};
+use crate::types::limits::{
+    BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES,
+};
 use crate::types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
@@ -40,10 +42,6 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the answer to a forwarded write waits for this member to apply it. Far longer than that takes, and far shorter
 /// than a client waits.
 const CATCH_UP_MAX: Duration = Duration::from_millis(100);
-/// Command bytes between two snapshots, however few entries they are.
-const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
-/// Command bytes kept in the log behind a snapshot, however few entries they are.
-const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
 /// Threads for work that may block: large reads, flushes, snapshot files. More than what takes long can take together.
 const BLOCKING_THREADS_MAX: usize = 96;
 const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);

@@ -49,6 +49,10 @@ pub const CONTENDERS_MAX: usize = 20_000;
 pub const SESSION_TTL_SECONDS: i64 = 60;
 /// Commands that go into one append, bytes; one command always fits.
 pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Commands between two snapshots, bytes, however few entries they are; `raft.snapshot-every` counts entries.
+pub const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
+/// Commands kept in the log behind a snapshot, bytes, however few entries they are; `raft.log-keep` counts entries.
+pub const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
 /// Largest piece of a snapshot file in one message, bytes.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;
 /// History entries that one step of reclamation removes before it yields, count.

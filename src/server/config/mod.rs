@@ -124,9 +124,9 @@ pub struct RaftConfig {
     pub election_min: Duration,
     /// Longest wait of a candidate; also how long a follower trusts a silent leader.
     pub election_max: Duration,
-    /// Log entries between two snapshots, count.
+    /// Log entries between two snapshots, count; `SNAPSHOT_EVERY_BYTES` of commands may come first.
     pub snapshot_every: u64,
-    /// Log entries kept behind a snapshot for followers that lag, count.
+    /// Log entries kept behind a snapshot for followers that lag, count; at most `LOG_KEEP_BYTES` of commands.
     pub log_keep: u64,
 }
 

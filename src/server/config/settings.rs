@@ -189,14 +189,14 @@ pub const SETTINGS: &[Setting] = &[
         key: "raft.snapshot-every",
         form: "NUMBER",
         default: "100000",
-        help: "Log entries between two snapshots",
+        help: "Log entries between two snapshots, or 128 MiB of commands, whichever comes first",
         put: Put::Whole(|d, v| d.raft_snapshot_every = Some(v)),
     },
     Setting {
         key: "raft.log-keep",
         form: "NUMBER",
         default: "100000",
-        help: "Log entries kept behind a snapshot, so that a short absence needs no snapshot",
+        help: "Log entries, but never more than 256 MiB of commands, kept behind a snapshot, so that a short absence needs no snapshot",
         put: Put::Whole(|d, v| d.raft_log_keep = Some(v)),
     },
     Setting {

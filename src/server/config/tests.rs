@@ -3,6 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::types::limits::{LOG_KEEP_BYTES, SNAPSHOT_EVERY_BYTES};
 
 fn from_file(text: &str) -> Result<Config, ConfigError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -374,6 +375,14 @@ fn the_files_of_the_local_cluster_are_valid() {
         let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
         assert_eq!(config.node.id, NodeId(id));
         assert_eq!(config.cluster.initial.len(), 3);
+    }
+}
+
+#[test]
+fn bounds_in_bytes_are_named_beside_those_in_entries() {
+    for (key, bytes) in [("raft.snapshot-every", SNAPSHOT_EVERY_BYTES), ("raft.log-keep", LOG_KEEP_BYTES)] {
+        let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
+        assert!(setting.help.contains(&format!("{} MiB of commands", bytes >> 20)), "{key}: {}", setting.help);
     }
 }
 
