@@ -31,7 +31,8 @@ use super::ApiOptions;
 use super::consul::Consul;
 use super::early::{EarlyService, EarlyWatchService};
 use super::etcd::{
-    AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService, WatchService,
+    AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService,
+    WatchService,
 };
 use super::gateway::Gateway;
 use super::health::HealthService;
