@@ -50,7 +50,8 @@ pub struct ApiOptions {
     pub request_timeout: Duration,
     /// How often an idle watcher that wants to know hears how far it has come (etcd's `--watch-progress-notify-interval`).
     pub watch_progress_interval: Duration,
-    /// How long a stream that requires a leader does without one (etcd: three election timeouts).
+    /// How long a watch that requires a leader, and every stream of the watcher, does without one (etcd: three election
+    /// timeouts).
     pub leader_loss_timeout: Duration,
 }
 

@@ -161,7 +161,7 @@ pub struct WatchConfig {
     pub catch_up_commits: u64,
     /// How often an idle watcher that asked for it hears how far it has come.
     pub progress_interval: Duration,
-    /// How long a stream that requires a leader goes on without one.
+    /// How long a watch that requires a leader, and every stream of the watcher, goes on without one.
     pub leader_loss_timeout: Duration,
 }
 

@@ -266,7 +266,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "watch.leader-loss-timeout",
         form: "DURATION",
         default: "3s",
-        help: "How long a watch that requires a leader goes on without one",
+        help: "How long a watch that requires a leader, and every stream of the watcher, goes on without one",
         put: Put::Duration(|d, v| d.watch_leader_loss_timeout = Some(v)),
     },
     Setting {
