@@ -1,7 +1,8 @@
 //! The faces of the store on the client port: decode, check shape, call `node`, encode.
 //!
 //! One folder a face, one file a command. Owns the tables from our errors to wire codes and texts. Knows nothing of
-//! waiting, retries or storage. Invariant: every request reaches [`Node`](crate::node::Node) with a `RequestContext`
+//! storage, or of how a proposal gets into the log; but for counters, nothing here outlives its request or stream, which may
+//! wait for what `node` tells it. Invariant: every request reaches [`Node`](crate::node::Node) with a `RequestContext`
 //! that was read from its metadata, and every successful gRPC answer carries `headwater-index`.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its

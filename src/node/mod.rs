@@ -1,8 +1,8 @@
 //! One node of the cluster as the faces see it: propose, read, and tell how it stands.
 //!
-//! Owns the request paths, leadership-only tasks, retries and the wall clock. Knows nothing of the wire types of public
-//! APIs. Invariant: every request comes through here with a [`RequestContext`], so that what must be checked for every
-//! request is checked in one place.
+//! Owns the request paths, leadership-only tasks, offering proposals again, and the wall clock. Knows nothing of the wire
+//! types of public APIs. Invariant: every request comes through here with a [`RequestContext`], so that what must be checked
+//! for every request is checked in one place.
 
 mod alarms;
 mod backup;
