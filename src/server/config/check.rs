@@ -18,10 +18,9 @@ use crate::types::limits::{
     MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX,
 };
 
-/// A leader is missed after election-max plus a wait between election-min and election-max. Measured with openraft,
-/// 300/600 ms means 1.0 s without a leader (1.1 s at worst), so that writes resume well within 2 s; 500/1000 ms means
-/// up to 1.85 s. Three heartbeats in the shortest wait, and nine before anyone stands for election, keep a busy machine
-/// from deposing a healthy leader.
+/// A leader is missed after election-max plus a wait between election-min and election-max, so that writes resume well within
+/// 2 s (ARCHITECTURE.md §10 has the times). Three heartbeats in the shortest wait, and nine before anyone stands for election,
+/// keep a busy machine from deposing a healthy leader.
 const RAFT: RaftConfig = RaftConfig {
     heartbeat: Duration::from_millis(100),
     election_min: Duration::from_millis(300),
