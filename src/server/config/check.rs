@@ -77,19 +77,91 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         return Err(ConfigError::Invalid { problems });
     }
     let mut found = Findings(Vec::new());
-    let listen_client = draft.listen_client.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2379)));
-    let listen_peer = draft.listen_peer.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2380)));
-    if listen_client == listen_peer && listen_client.port() != 0 {
-        found.add("listen-peer", format!("must differ from listen-client, both are {listen_client}"));
-    }
-
-    let is_joining = draft.join.is_some();
+    let (listen_client, listen_peer) = listen_of(&draft, &mut found);
     check_join(&draft, &mut found);
-    let id = NodeId(if is_joining { 0 } else { draft.node_id.unwrap_or(1) });
+    let own = own_of(&draft, (listen_client, listen_peer), &mut found);
+    let initial = first_members(&draft, &own, &mut found);
+
+    let raft = raft_of(&draft, &mut found);
+    let storage = storage_of(&draft, &mut found);
+    let runtime = runtime_of(&draft, &mut found);
+    let watch = watch_of(&draft, &raft, &mut found);
+    let history = history_of(&draft, &mut found);
+    let limits = limits_of(&draft, &raft, &mut found);
+    let log = log_of(&draft, &mut found);
+    let consul = consul_of(&draft, &mut found);
+    let dns = dns_of(&draft, [listen_client, listen_peer], &mut found);
+
+    if !found.0.is_empty() {
+        return Err(ConfigError::Invalid { problems: found.0 });
+    }
+    Ok(Config {
+        node: NodeConfig { id: own.id, name: own.name },
+        data_dir: draft.data_dir.unwrap_or_else(|| "headwater-data".into()),
+        listen_client,
+        listen_peer,
+        advertise_client: own.client,
+        advertise_peer: own.peer,
+        join: draft.join.map(|endpoints| JoinConfig { endpoints, learner: draft.learner.unwrap_or(false) }),
+        cluster: ClusterConfig { token: draft.cluster_token.unwrap_or_else(|| "headwater".to_owned()), initial },
+        raft,
+        storage,
+        runtime,
+        watch,
+        quota: QuotaConfig {
+            bytes_max: draft.quota_bytes.unwrap_or(Some(QUOTA_BYTES_DEFAULT)),
+            auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
+        },
+        history,
+        consul,
+        dns,
+        limits,
+        log,
+    })
+}
+
+/// Where clients and where peers connect.
+fn listen_of(draft: &Draft, found: &mut Findings) -> (SocketAddr, SocketAddr) {
+    let client = draft.listen_client.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2379)));
+    let peer = draft.listen_peer.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2380)));
+    if client == peer && client.port() != 0 {
+        found.add("listen-peer", format!("must differ from listen-client, both are {client}"));
+    }
+    (client, peer)
+}
+
+/// How this node is known, by its own settings and by its entry in the list of first members, which must not disagree.
+fn own_of(
+    draft: &Draft,
+    (listen_client, listen_peer): (SocketAddr, SocketAddr),
+    found: &mut Findings,
+) -> InitialMember {
+    let id = id_of(draft, found);
+    let listed = draft.cluster_initial.iter().flatten().find(|member| member.id == id);
+    let client = listed.map(|member| &member.client);
+    let client = advertised("client", draft.advertise_client.as_ref(), client, listen_client, found);
+    let peer = listed.map(|member| &member.peer);
+    let peer = advertised("peer", draft.advertise_peer.as_ref(), peer, listen_peer, found);
+    let name = draft.node_name.as_ref().or(listed.map(|member| &member.name)).cloned();
+    // A node that joins has no id to be called by; its address is as unique.
+    let name = name.unwrap_or_else(|| match peer.strip_prefix("http://") {
+        Some(address) if draft.join.is_some() => address.to_owned(),
+        _ => format!("node{id}"),
+    });
+    if name.len() > MEMBER_NAME_BYTES_MAX {
+        found.add("node.name", format!("must be at most {MEMBER_NAME_BYTES_MAX} bytes"));
+    }
+    InitialMember { id, name, peer, client }
+}
+
+/// This node's id; zero if it joins, because its id comes from the cluster then.
+fn id_of(draft: &Draft, found: &mut Findings) -> NodeId {
+    if draft.join.is_some() {
+        return NodeId(0);
+    }
+    let id = NodeId(draft.node_id.unwrap_or(1));
     let listed = draft.cluster_initial.as_deref().unwrap_or_default();
-    if is_joining {
-        // Its id comes from the cluster.
-    } else if draft.node_id.is_none() && listed.len() > 1 {
+    if draft.node_id.is_none() && listed.len() > 1 {
         found.add("node.id", "must be set when cluster.initial names more than one node");
     } else if id.get() == 0 {
         found.add("node.id", "must be above zero");
@@ -100,54 +172,45 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             format!("does not name this node: node.id is {id}, the list has {}", ids.join(", ")),
         );
     }
-    let own = listed.iter().find(|member| member.id == id);
-    let name = draft.node_name.or_else(|| own.map(|m| m.name.clone()));
+    id
+}
 
-    let mut advertise =
-        |key: &str, set: Option<String>, listed: Option<&String>, listen_key: &str, at: SocketAddr| match (set, listed)
-        {
-            (Some(set), Some(listed)) if set != *listed => {
-                found.add(key, format!("is {set}, but cluster.initial says {listed} for this node"));
-                set
-            }
-            (Some(set), _) => set,
-            (None, Some(listed)) => listed.clone(),
-            (None, None) => {
-                if at.ip().is_unspecified() {
-                    let why = format!("{listen_key} is {at}, which nobody can connect to by that name");
-                    found.add(key, format!("must be set, because {why}"));
-                }
-                format!("http://{at}")
-            }
-        };
-    let advertise_client = advertise(
-        "advertise-client",
-        draft.advertise_client,
-        own.map(|member| &member.client),
-        "listen-client",
-        listen_client,
-    );
-    let advertise_peer =
-        advertise("advertise-peer", draft.advertise_peer, own.map(|member| &member.peer), "listen-peer", listen_peer);
-
-    // A node that joins has no id to be called by; its address is as unique.
-    let name = name.unwrap_or_else(|| match advertise_peer.strip_prefix("http://") {
-        Some(address) if is_joining => address.to_owned(),
-        _ => format!("node{id}"),
-    });
-    if name.len() > MEMBER_NAME_BYTES_MAX {
-        found.add("node.name", format!("must be at most {MEMBER_NAME_BYTES_MAX} bytes"));
+/// How others reach what listens for `whom`, clients or peers: as is `set`, as is `listed`, or where it listens.
+fn advertised(
+    whom: &str,
+    set: Option<&String>,
+    listed: Option<&String>,
+    listen: SocketAddr,
+    found: &mut Findings,
+) -> String {
+    let key = format!("advertise-{whom}");
+    if let (Some(set), Some(listed)) = (set, listed)
+        && set != listed
+    {
+        found.add(&key, format!("is {set}, but cluster.initial says {listed} for this node"));
     }
-    let mut initial = Vec::new();
-    if !is_joining {
-        initial = draft.cluster_initial.clone().unwrap_or_else(|| {
-            let (peer, client) = (advertise_peer.clone(), advertise_client.clone());
-            vec![InitialMember { id, name: name.clone(), peer, client }]
-        });
-        initial.sort_by_key(|member| member.id);
-        check_members(&initial, id, &name, &mut found);
+    if let Some(url) = set.or(listed) {
+        return url.clone();
     }
+    if listen.ip().is_unspecified() {
+        let why = format!("listen-{whom} is {listen}, which nobody can connect to by that name");
+        found.add(&key, format!("must be set, because {why}"));
+    }
+    format!("http://{listen}")
+}
 
+/// The members of a new cluster, this one alone if no others are named; none if it is not new.
+fn first_members(draft: &Draft, own: &InitialMember, found: &mut Findings) -> Vec<InitialMember> {
+    if draft.join.is_some() {
+        return Vec::new();
+    }
+    let mut initial = draft.cluster_initial.clone().unwrap_or_else(|| vec![own.clone()]);
+    initial.sort_by_key(|member| member.id);
+    check_members(&initial, own.id, &own.name, found);
+    initial
+}
+
+fn raft_of(draft: &Draft, found: &mut Findings) -> RaftConfig {
     let raft = RaftConfig {
         heartbeat: draft.raft_heartbeat.unwrap_or(RAFT.heartbeat),
         election_min: draft.raft_election_min.unwrap_or(RAFT.election_min),
@@ -155,8 +218,11 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         snapshot_every: draft.raft_snapshot_every.unwrap_or(RAFT.snapshot_every),
         log_keep: draft.raft_log_keep.unwrap_or(RAFT.log_keep),
     };
-    check_raft(&raft, &mut found);
+    check_raft(&raft, found);
+    raft
+}
 
+fn storage_of(draft: &Draft, found: &mut Findings) -> StorageConfig {
     let storage = StorageConfig {
         block_cache_bytes: draft.storage_block_cache.unwrap_or(STORAGE.block_cache_bytes),
         state_memtable_bytes: draft.storage_state_memtable.unwrap_or(STORAGE.state_memtable_bytes),
@@ -169,11 +235,18 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             found.add(key, "must lie between 1MiB and 1GiB");
         }
     }
+    storage
+}
 
+fn runtime_of(draft: &Draft, found: &mut Findings) -> RuntimeConfig {
     let worker_threads = draft.runtime_worker_threads.unwrap_or_else(default_worker_threads);
     if !(1..=WORKER_THREADS_MAX).contains(&worker_threads) {
         found.add("runtime.worker-threads", format!("must lie between 1 and {WORKER_THREADS_MAX}"));
     }
+    RuntimeConfig { worker_threads: usize::try_from(worker_threads).unwrap_or(usize::MAX) }
+}
+
+fn watch_of(draft: &Draft, raft: &RaftConfig, found: &mut Findings) -> WatchConfig {
     let watch = WatchConfig {
         window_bytes: draft.watch_window_bytes.unwrap_or(WATCH.window_bytes),
         window_commits: draft.watch_window_commits.unwrap_or(WATCH.window_commits),
@@ -182,8 +255,11 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         progress_interval: draft.watch_progress_interval.unwrap_or(WATCH.progress_interval),
         leader_loss_timeout: draft.watch_leader_loss_timeout.unwrap_or(WATCH.leader_loss_timeout),
     };
-    check_watch(&watch, &raft, &mut found);
+    check_watch(&watch, raft, found);
+    watch
+}
 
+fn history_of(draft: &Draft, found: &mut Findings) -> HistoryConfig {
     let retention = draft.history_retention.unwrap_or(Some(Duration::from_secs(HISTORY_RETENTION_SECONDS_DEFAULT)));
     if retention.is_some_and(|retention| retention < Duration::from_secs(HISTORY_RETENTION_SECONDS_MIN)) {
         found.add(
@@ -191,7 +267,10 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             format!("must be at least {HISTORY_RETENTION_SECONDS_MIN}s; \"off\" keeps it until it is compacted"),
         );
     }
+    HistoryConfig { retention }
+}
 
+fn limits_of(draft: &Draft, raft: &RaftConfig, found: &mut Findings) -> LimitsConfig {
     let request_timeout = draft.limits_request_timeout.unwrap_or(REQUEST_TIMEOUT);
     if request_timeout < raft.election_max {
         found.add(
@@ -199,7 +278,11 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             "must not be shorter than raft.election-max, or no request survives an election",
         );
     }
-    let level = draft.log_level.unwrap_or_else(|| "info".to_owned());
+    LimitsConfig { request_timeout }
+}
+
+fn log_of(draft: &Draft, found: &mut Findings) -> LogConfig {
+    let level = draft.log_level.clone().unwrap_or_else(|| "info".to_owned());
     match (EnvFilter::try_new(&level), unknown_level(&level)) {
         (Err(error), _) => {
             found.add("log.level", format!("{level:?} is neither a level nor a list of directives ({error})"));
@@ -210,8 +293,11 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         ),
         (Ok(_), None) => {}
     }
+    LogConfig { level, format: draft.log_format.unwrap_or_default() }
+}
 
-    let datacenter = draft.consul_datacenter.unwrap_or_else(|| DATACENTER.to_owned());
+fn consul_of(draft: &Draft, found: &mut Findings) -> ConsulConfig {
+    let datacenter = draft.consul_datacenter.clone().unwrap_or_else(|| DATACENTER.to_owned());
     if !is_dns_label(&datacenter) {
         found.add(
             "consul.datacenter",
@@ -220,45 +306,22 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
             ),
         );
     }
+    let remote_datacenters = draft.consul_remote_datacenters.as_deref().unwrap_or_default();
+    let remote_datacenters = remote_datacenters_of(remote_datacenters, &datacenter, found);
+    ConsulConfig { datacenter, remote_datacenters }
+}
 
-    let remote_datacenters = draft.consul_remote_datacenters.unwrap_or_default();
-    let remote_datacenters = remote_datacenters_of(&remote_datacenters, &datacenter, &mut found);
+fn dns_of(draft: &Draft, others: [SocketAddr; 2], found: &mut Findings) -> DnsConfig {
     let dns = DnsConfig {
         // Nothing listens unless it is wanted, for a second node on a machine would not start.
         listen: draft.dns_listen.flatten(),
-        domain: draft.dns_domain.unwrap_or_else(|| DNS_DOMAIN.to_owned()),
+        domain: draft.dns_domain.clone().unwrap_or_else(|| DNS_DOMAIN.to_owned()),
         ttl: draft.dns_ttl.unwrap_or(Duration::ZERO),
         udp_answers: draft.dns_udp_answers.unwrap_or(DNS_UDP_ANSWERS),
         only_passing: draft.dns_only_passing.unwrap_or(false),
     };
-    check_dns(&dns, [listen_client, listen_peer], &mut found);
-
-    if !found.0.is_empty() {
-        return Err(ConfigError::Invalid { problems: found.0 });
-    }
-    Ok(Config {
-        node: NodeConfig { id, name },
-        data_dir: draft.data_dir.unwrap_or_else(|| "headwater-data".into()),
-        listen_client,
-        listen_peer,
-        advertise_client,
-        advertise_peer,
-        join: draft.join.map(|endpoints| JoinConfig { endpoints, learner: draft.learner.unwrap_or(false) }),
-        cluster: ClusterConfig { token: draft.cluster_token.unwrap_or_else(|| "headwater".to_owned()), initial },
-        raft,
-        storage,
-        runtime: RuntimeConfig { worker_threads: usize::try_from(worker_threads).expect("bounded above") },
-        watch,
-        quota: QuotaConfig {
-            bytes_max: draft.quota_bytes.unwrap_or(Some(QUOTA_BYTES_DEFAULT)),
-            auto_disarm: draft.quota_auto_disarm.unwrap_or(false),
-        },
-        history: HistoryConfig { retention },
-        consul: ConsulConfig { datacenter, remote_datacenters },
-        dns,
-        limits: LimitsConfig { request_timeout },
-        log: LogConfig { level, format: draft.log_format.unwrap_or_default() },
-    })
+    check_dns(&dns, others, found);
+    dns
 }
 
 fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
