@@ -334,6 +334,26 @@ mod tests {
     }
 
     #[test]
+    fn a_load_takes_no_option_that_does_nothing_for_it() {
+        for (line, is_good) in [
+            ("headwater bench put --clients 64 --val-size 16", true),
+            ("headwater bench put --limit 5", false),
+            ("headwater bench get --txn-ops 2", false),
+            ("headwater bench get --rw-ratio 2", false),
+            ("headwater bench range --limit 5 --fill", true),
+            ("headwater bench range --txn-ops 2", false),
+            ("headwater bench txn --txn-ops 2 --total 10", true),
+            ("headwater bench txn --limit 5", false),
+            ("headwater bench mixed --rw-ratio 2 --sequential", true),
+            ("headwater bench mixed --limit 5", false),
+            ("headwater bench resource --rw-ratio 2", true),
+            ("headwater bench resource --txn-ops 2", false),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
+        }
+    }
+
+    #[test]
     fn client_options_go_before_or_after_the_command() {
         for line in
             ["headwater --endpoints a:1,b:2 get k -w json", "headwater get k --endpoints a:1,b:2 --write-out json"]

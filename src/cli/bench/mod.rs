@@ -53,13 +53,13 @@ enum WorkloadArgs {
     /// Read single keys
     Get(LoadArgs),
     /// Read ranges of --limit keys
-    Range(LoadArgs),
+    Range(RangeArgs),
     /// Write --txn-ops keys in one transaction
-    Txn(LoadArgs),
+    Txn(TxnArgs),
     /// Read and write single keys, --rw-ratio reads for each write
-    Mixed(LoadArgs),
+    Mixed(MixedArgs),
     /// Read and write typed resources, --rw-ratio reads for each write; registers the type bench.v1.Item
-    Resource(LoadArgs),
+    Resource(MixedArgs),
     /// List many resources as one view, and let many connections begin to watch them at once
     ResourceList(ResourceListArgs),
     /// Grant leases and keep leases alive, --keep-alives for each grant
@@ -77,6 +77,34 @@ enum WorkloadArgs {
     Flush(FlushArgs),
 }
 
+#[derive(Clone, Debug, Args)]
+struct RangeArgs {
+    /// Keys in a range
+    #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
+    limit: u64,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct TxnArgs {
+    /// Puts in a transaction
+    #[arg(long, default_value_t = 8, value_name = "NUMBER")]
+    txn_ops: usize,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct MixedArgs {
+    /// Reads for each write
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    rw_ratio: f64,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+// What every load of single operations takes. Not for help: each command says for itself what it does.
 #[derive(Clone, Debug, Args)]
 struct LoadArgs {
     /// Operations under way at once
@@ -112,15 +140,6 @@ struct LoadArgs {
     /// Operations a second at most; 0 is no limit
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     rate: u64,
-    /// Keys in a range
-    #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
-    limit: u64,
-    /// Puts in a transaction
-    #[arg(long, default_value_t = 8, value_name = "NUMBER")]
-    txn_ops: usize,
-    /// Reads for each write
-    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
-    rw_ratio: f64,
     /// Threads of the generator
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     threads: usize,
@@ -156,10 +175,10 @@ pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> 
         WorkloadArgs::Subscribe(args) => return subscribe::run(args, endpoints, client),
         WorkloadArgs::Put(load) => (Kind::Put, load),
         WorkloadArgs::Get(load) => (Kind::Get, load),
-        WorkloadArgs::Range(load) => (Kind::Range { limit: load.limit }, load),
-        WorkloadArgs::Txn(load) => (Kind::Txn { puts: load.txn_ops }, load),
-        WorkloadArgs::Mixed(load) => (Kind::Mixed { reads_per_write: load.rw_ratio }, load),
-        WorkloadArgs::Resource(load) => (Kind::Resource { reads_per_write: load.rw_ratio }, load),
+        WorkloadArgs::Range(args) => (Kind::Range { limit: args.limit }, args.load),
+        WorkloadArgs::Txn(args) => (Kind::Txn { puts: args.txn_ops }, args.load),
+        WorkloadArgs::Mixed(args) => (Kind::Mixed { reads_per_write: args.rw_ratio }, args.load),
+        WorkloadArgs::Resource(args) => (Kind::Resource { reads_per_write: args.rw_ratio }, args.load),
     };
     check(kind, &load)?;
     let is_resource = matches!(kind, Kind::Resource { .. });
