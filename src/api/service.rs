@@ -35,9 +35,9 @@ use super::etcd::{
     WatchService,
 };
 use super::gateway::Gateway;
+use super::grpc_metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::health::HealthService;
 use super::http::{self as plain, cors};
-use super::metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
