@@ -1,4 +1,6 @@
-//! Every limit of the store, with its unit in the name. Tested at the limit and one past it where it is enforced.
+//! Every limit of the store, with its unit in the name or the type. Tested at the limit and one past it where it is enforced.
+
+use std::time::Duration;
 
 /// Largest encoded command, bytes (etcd's `--max-request-bytes`; spec: etcd §1.8).
 pub const REQUEST_BYTES_MAX: usize = 1_572_864;
@@ -22,7 +24,8 @@ pub const TXN_TREE_OPS_MAX: usize = 4 * TXN_OPS_MAX;
 pub const TXN_READ_KEYS_MAX: usize = 1 << 20;
 /// Values that one transaction reads to compare them, and as many again with keys in its answer, bytes.
 pub const TXN_READ_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// What a key counts beside its name and value where lists and answers are bounded in bytes: about what it takes in memory.
+/// What a key counts beside its name and value where lists and answers are bounded in bytes: about what it takes in memory. Apply
+/// refuses by it, so it is the same on all members for ever; [`STATE_ENTRY_BYTES`] is each member's own and may change.
 pub const ENTRY_BYTES: usize = 128;
 /// Transactions inside each other, the outermost included, count. Every encoding of a transaction, and of its outcome, must
 /// stay below protobuf's limit of 100 nested messages, two of which a level takes: deeper ones could be replicated and
@@ -139,11 +142,10 @@ pub const RESOURCE_TYPES_MAX: u64 = 1000;
 pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Resources in one page of a list, count.
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
-/// Changes since a kept snapshot that are merged into it for one watch, count: beyond that they are sent one by one.
-pub const RESOURCE_MERGED_CHANGES_MAX: usize = 1024;
-/// Changes since a kept snapshot of the catalog that are merged into it for one stream, count: beyond that they are sent one
-/// by one.
-pub const CATALOG_MERGED_CHANGES_MAX: usize = 1024;
+/// How long a snapshot with which streams begin is kept for those who come a little later (spec: consul §1.9).
+pub const SNAPSHOT_KEPT: Duration = Duration::from_secs(10);
+/// Changes since a kept snapshot that are merged into it for one stream, count: beyond that they are sent one by one.
+pub const LISTING_MERGED_CHANGES_MAX: usize = 1024;
 /// From this size on a list of names of services is sent as several messages, bytes of events: clients of gRPC take 4 MiB in one
 /// if they are not told otherwise.
 pub const SUBSCRIBE_LIST_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -206,7 +208,8 @@ pub const ENTITY_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// a while, and that readers hold who stand still; one more is refused. Four of the largest, as they are sent: what keeping
 /// small elements takes beside that fits for one of them.
 pub const STATES_BYTES_MAX: usize = 4 * ENTITY_STATE_BYTES_MAX;
-/// What an entry of a state counts in it beside its bytes: about what keeping it takes.
+/// What an entry of a state counts in it beside its bytes: about what keeping it takes. Unlike on
+/// [`ENTRY_BYTES`], nothing replicated depends on it.
 pub const STATE_ENTRY_BYTES: usize = 128;
 /// Commits that a follower is told one by one, count; if as many wait, it is behind, and is told what they come to together.
 pub const ENTITY_BACKLOG_MAX: usize = 512;

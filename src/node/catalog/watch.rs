@@ -5,7 +5,7 @@
 //! index tells every later change of its subject; if that cannot be said, it begins with the state.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -17,11 +17,8 @@ use crate::stream::{
     StateShare,
 };
 use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
-use crate::types::limits::CATALOG_MERGED_CHANGES_MAX;
+use crate::types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
 use crate::types::{LogIndex, StoreEpoch};
-
-/// How long a snapshot is kept for those who come a little later (spec: consul §1.9).
-const SNAPSHOT_TTL: Duration = Duration::from_secs(10);
 
 /// What tells entries of a list apart: node and id of an instance, or a name.
 pub type EntryKey = (String, String);
@@ -58,7 +55,7 @@ pub(in crate::node) struct Catalog {
 
 impl Catalog {
     pub(in crate::node) fn new(events: &EventPublisher) -> Self {
-        Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_TTL) }
+        Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT) }
     }
 
     /// Lets go of every snapshot that is only kept.
@@ -70,7 +67,7 @@ impl Catalog {
 /// Lets go of old snapshots, for as long as the node is there.
 pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
     loop {
-        tokio::time::sleep(SNAPSHOT_TTL).await;
+        tokio::time::sleep(SNAPSHOT_KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
         inner.catalog.snapshots.sweep(Instant::now());
     }
@@ -148,7 +145,7 @@ impl Node {
             let is_there = event.op == CatalogOp::Register;
             (key_of(event), is_there.then(|| encode(event)))
         };
-        let listing = Listing::begin(snapshot, applied, session, ctx.deadline, CATALOG_MERGED_CHANGES_MAX, effect);
+        let listing = Listing::begin(snapshot, applied, session, ctx.deadline, LISTING_MERGED_CHANGES_MAX, effect);
         Ok(listing.await?)
     }
 

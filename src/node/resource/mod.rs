@@ -14,7 +14,7 @@ mod watch;
 mod writes;
 
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use error::ResourceError;
 pub use prepare::Prepared;
@@ -26,11 +26,9 @@ pub use watch::{ResourceWatch, WatchStart};
 
 use super::Inner;
 use crate::stream::{self, EventPublisher, SnapshotCache};
+use crate::types::limits::SNAPSHOT_KEPT;
 use registry::TypeRegistry;
 use watch::Contents;
-
-/// How long a snapshot of a watch is kept for those who come a little later.
-const SNAPSHOT_TTL: Duration = Duration::from_secs(10);
 
 /// The resources' part of a node.
 pub(super) struct Resources {
@@ -40,7 +38,7 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn new(events: &EventPublisher) -> Self {
-        let snapshots = SnapshotCache::new(events.resources().clone(), SNAPSHOT_TTL);
+        let snapshots = SnapshotCache::new(events.resources().clone(), SNAPSHOT_KEPT);
         Self { types: TypeRegistry::default(), snapshots }
     }
 
@@ -53,7 +51,7 @@ impl Resources {
 /// Lets go of old snapshots, for as long as the node is there.
 pub(super) async fn sweep(inner: Weak<Inner>) {
     loop {
-        tokio::time::sleep(SNAPSHOT_TTL).await;
+        tokio::time::sleep(SNAPSHOT_KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
         inner.resources.snapshots.sweep(Instant::now());
     }

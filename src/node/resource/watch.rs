@@ -16,7 +16,7 @@ use crate::node::{Consistency, Node, NodeError, RequestContext};
 use crate::storage::ReadView;
 use crate::storage::state::NEWEST;
 use crate::stream::{self, Entries, Listing, Session, Start, StateShare};
-use crate::types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_MERGED_CHANGES_MAX};
+use crate::types::limits::{LISTING_MERGED_CHANGES_MAX, RESOURCE_LIST_BYTES_MAX};
 use crate::types::resource::{Resource, Selector, resource_key};
 use crate::types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
 
@@ -155,7 +155,7 @@ impl Node {
             };
             (resource_key(&event.resource.id), encoded)
         };
-        let watch = Listing::begin(snapshot, applied, session, ctx.deadline, RESOURCE_MERGED_CHANGES_MAX, effect);
+        let watch = Listing::begin(snapshot, applied, session, ctx.deadline, LISTING_MERGED_CHANGES_MAX, effect);
         Ok(watch.await.map_err(NodeError::from)?)
     }
 }

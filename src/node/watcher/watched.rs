@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -18,11 +18,8 @@ use crate::node::{EntityError, Inner, NodeError};
 use crate::storage::{ReadView, StateStore, StorageError};
 use crate::stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
 use crate::types::entity::{parent, relative};
-use crate::types::limits::ENTITY_STATE_BYTES_MAX;
+use crate::types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
 use crate::types::{LogIndex, StoreEpoch};
-
-/// How long a state is kept for those who come a little later.
-const STATE_TTL: Duration = Duration::from_secs(10);
 
 /// Where a stream about an entity goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,7 +241,7 @@ impl<S: Space> Registry<S> {
                 space: Arc::clone(&self.space),
                 scope: scope.clone(),
                 encoder,
-                states: SnapshotCache::new(Arc::clone(S::feed(events)), STATE_TTL),
+                states: SnapshotCache::new(Arc::clone(S::feed(events)), SNAPSHOT_KEPT),
                 store: Arc::clone(store),
             })
         };
@@ -284,7 +281,7 @@ impl<S: Space> Registry<S> {
 /// Lets go of old states, for as long as the node is there.
 pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
     loop {
-        tokio::time::sleep(STATE_TTL).await;
+        tokio::time::sleep(SNAPSHOT_KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
         inner.watchers.sweep(Instant::now());
     }

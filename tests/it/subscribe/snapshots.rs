@@ -6,14 +6,14 @@ use headwater::pb::subscribe::Topic;
 use headwater::types::catalog::{Deregistered, Service};
 use headwater::types::consul::{CatalogVerb, TxnOp, TxnRow};
 use headwater::types::limits::{
-    CATALOG_MERGED_CHANGES_MAX, CATALOG_NAME_BYTES_MAX, SUBSCRIBE_LIST_BYTES_MAX, TXN_OPS_MAX,
+    CATALOG_NAME_BYTES_MAX, LISTING_MERGED_CHANGES_MAX, SUBSCRIBE_LIST_BYTES_MAX, TXN_OPS_MAX,
 };
 
 use super::client::{Subscriber, Told, ctx, deregister, health, reg, register, wildcard};
 use crate::cluster::{Cluster, Settings};
 
 /// As many commits of as many changes as do not fit the list, and two more.
-const COMMITS: usize = CATALOG_MERGED_CHANGES_MAX / TXN_OPS_MAX + 2;
+const COMMITS: usize = LISTING_MERGED_CHANGES_MAX / TXN_OPS_MAX + 2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_is_of_one_index_however_much_has_changed_since_it_was_kept() {
