@@ -301,10 +301,10 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Song {
-        #[allow(dead_code)]
+        #[allow(dead_code, reason = "only reading it counts")]
         title: String,
         #[serde(default)]
-        #[allow(dead_code)]
+        #[allow(dead_code, reason = "only reading it counts")]
         seconds: Vec<u32>,
     }
 
