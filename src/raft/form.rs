@@ -2,8 +2,9 @@
 //!
 //! Every first member may form the cluster, because all write the same first entry. A member without data first asks the
 //! others: if the cluster has ever had a leader, this one has lost its disk, and forming again would be a second cluster
-//! under the same name. The others may all have been replaced meanwhile: then a leader that calls it is the answer. Until such a member has caught up it grants no vote: it no longer knows what it promised or acknowledged
-//! (spec: reliability §3.2, 5 and 7).
+//! under the same name. The others may all have been replaced meanwhile: then a leader that calls it is the answer. Until
+//! such a member has caught up it grants no vote: it no longer knows what it promised or acknowledged (spec: reliability
+//! §3.2, 5 and 7).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -124,6 +124,11 @@ fn every_rule_finds_what_it_forbids() {
     assert!(check(&long)[0].to_string().contains("lines"), "a long file is found");
     let bearable = Source::new(Path::new("src/node/x.rs"), "//! Head.\n".repeat(rules::LINES_MAX));
     assert!(check(&bearable).is_empty());
+    let comment = |chars: usize| format!("//! Head.\nfn f() {{\n    // {}\n}}\n", "ä".repeat(chars - "    // ".len()));
+    let wide = Source::new(Path::new("src/node/x.rs"), comment(rules::COMMENT_CHARS_MAX + 1));
+    assert!(check(&wide)[0].to_string().starts_with("src/node/x.rs:3: is a comment of"), "a wide comment is found");
+    let bearable = Source::new(Path::new("src/node/x.rs"), comment(rules::COMMENT_CHARS_MAX));
+    assert!(check(&bearable).is_empty());
 }
 
 #[test]

@@ -7,6 +7,8 @@ use crate::source::Source;
 
 /// Most lines of a Rust file.
 pub(crate) const LINES_MAX: usize = 700;
+/// Longest line of a comment of a Rust file, characters: rustfmt keeps code to a width, and leaves comments as they are.
+pub(crate) const COMMENT_CHARS_MAX: usize = 140;
 
 /// A module of `src` and the ones that it may import besides itself (ARCHITECTURE.md, "Layers").
 pub(crate) struct Layer {
@@ -81,6 +83,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         determinism(source, &mut add);
         head(source, &mut add);
         length(source, &mut add);
+        comments(source, &mut add);
     }
     machine_paths(source, &mut add);
     findings
@@ -177,6 +180,15 @@ fn length(source: &Source, add: &mut impl FnMut(usize, String)) {
     let lines = source.text.lines().count();
     if lines > LINES_MAX {
         add(lines, format!("has {lines} lines, at most {LINES_MAX}: it owns too much"));
+    }
+}
+
+fn comments(source: &Source, add: &mut impl FnMut(usize, String)) {
+    for (number, line) in source.text.lines().enumerate() {
+        let length = line.chars().count();
+        if line.trim_start().starts_with("//") && length > COMMENT_CHARS_MAX {
+            add(number + 1, format!("is a comment of {length} characters, at most {COMMENT_CHARS_MAX}: wrap it"));
+        }
     }
 }
 

@@ -97,7 +97,8 @@ impl LogDb {
     /// # Errors
     ///
     /// [`StorageError::Corrupt`] if anything that was acknowledged is missing or damaged: then this member may come back
-    /// only without data, because it no longer knows what it promised. [`StorageError::WrongDirectory`] if the log belongs to another store.
+    /// only without data, because it no longer knows what it promised. [`StorageError::WrongDirectory`] if the log belongs to
+    /// another store.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, StorageError> {
         if options.unsafe_no_fsync {
             tracing::warn!("fsync of the log is off: acknowledged writes are lost when the power fails");

@@ -1,9 +1,9 @@
 //! A bounded cache of the newest version of hot keys, so that a put to one finds its predecessor without a seek.
 //!
-//! Owns which versions are remembered; with a resource's, what its next write has to know of it. Invariant: an entry is the newest version of its key among all that is committed
-//! or about to be committed. The writer puts entries in *before* its commit becomes visible; a reader only what is newest
-//! while no commit is under way. So a reader may use an entry exactly if the entry is not newer than the reader's view:
-//! nothing newer that the view could see exists.
+//! Owns which versions are remembered; with a resource's, what its next write has to know of it. Invariant: an entry is the
+//! newest version of its key among all that is committed or about to be committed. The writer puts entries in *before* its
+//! commit becomes visible; a reader only what is newest while no commit is under way. So a reader may use an entry exactly
+//! if the entry is not newer than the reader's view: nothing newer that the view could see exists.
 
 use std::sync::Arc;
 
