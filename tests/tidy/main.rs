@@ -13,7 +13,8 @@ use rules::{Finding, check};
 use source::Source;
 
 /// Folders whose files belong to the project, and what is looked at in them.
-const FOLDERS: &[&str] = &["src", "tests", "benches", "proto", "scripts", "cluster", ".ci", ".cargo"];
+const FOLDERS: &[&str] =
+    &["src", "tests", "benches", "examples", "docs", "proto", "scripts", "cluster", ".ci", ".cargo"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
