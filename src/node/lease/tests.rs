@@ -62,6 +62,8 @@ struct World {
     /// The next proposals fail, without anybody knowing what became of them.
     fails: AtomicUsize,
     unconfirmed: AtomicBool,
+    /// How often each member has asked whether it leads.
+    asked: [AtomicUsize; 2],
 }
 
 impl World {
@@ -96,6 +98,10 @@ impl World {
     fn proposed(&self) -> usize {
         self.proposed.load(Ordering::Relaxed)
     }
+
+    fn asked(&self, member: NodeId) -> &AtomicUsize {
+        &self.asked[member.get() as usize - 1]
+    }
 }
 
 struct MemberQuorum {
@@ -105,6 +111,7 @@ struct MemberQuorum {
 
 impl Quorum for MemberQuorum {
     async fn confirm(&self) -> Option<Term> {
+        self.world.asked(self.me).fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
         let leading = *self.world.leading.lock();
         let confirms = leading.leader == Some(self.me) && !self.world.unconfirmed.load(Ordering::Relaxed);
@@ -208,6 +215,7 @@ impl Bed {
             loading: watch::Sender::new(false),
             fails: AtomicUsize::new(0),
             unconfirmed: AtomicBool::new(false),
+            asked: Default::default(),
         });
         let members = [1, 2].map(|id| {
             let (clock, hand) = LeaseClock::by_hand();
@@ -347,9 +355,11 @@ async fn a_leader_that_was_stopped_ends_nothing_before_it_knows_that_it_leads() 
     assert_eq!(bed.members[1].keep_alive(1).await, alive(10));
     // It wakes up a long time later, and believes that it leads.
     let old = &bed.members[0];
+    let asked = bed.world.asked(old.me);
+    let before = asked.load(Ordering::Relaxed);
     old.clock.advance(seconds(1000));
+    until("it has asked, was told nothing, and asks again", || asked.load(Ordering::Relaxed) >= before + 2).await;
     settle().await;
-    tokio::time::sleep(Duration::from_millis(120)).await;
     assert_eq!((bed.expired(), bed.world.proposed()), (vec![], 0));
     let mut asking = Box::pin(old.keeper.answer(LeaseQuestion::KeepAlive(LeaseId(1))));
     assert!(futures::poll!(&mut asking).is_pending(), "the lease looks as if it had run out: nothing is promised");
