@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, DnsOptions};
-use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
+use headwater::node::{HandClock, LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
@@ -137,6 +137,14 @@ pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
     while !condition().await {
         assert!(Instant::now() < give_up, "waited in vain: {why}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Lets time pass in steps, so that what happens now and then happens.
+pub async fn pass(clock: &HandClock, seconds: u64) {
+    for _ in 0..2 * seconds {
+        clock.advance(Duration::from_millis(500));
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

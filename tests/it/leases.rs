@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 
-use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
+use crate::cluster::{Cluster, Settings, get, get_local, pass, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
 /// What an election may add to a lease with the clocks of these tests: a grace of twice the longest election timeout, and
@@ -52,21 +52,6 @@ async fn standing(cluster: &Cluster, member: usize, id: i64) -> pb::LeaseTimeToL
 
 async fn is_there(cluster: &Cluster, member: usize, key: &str) -> bool {
     !cluster.kv(member).range(get_local(key)).await.unwrap().into_inner().kvs.is_empty()
-}
-
-/// Lets time pass in steps, so that what happens now and then happens.
-async fn pass(clock: &HandClock, time: Duration) {
-    let step = Duration::from_millis(500);
-    let mut left = time;
-    while left > Duration::ZERO {
-        clock.advance(step.min(left));
-        left = left.saturating_sub(step);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
 }
 
 struct KeepAlive {
@@ -110,10 +95,10 @@ async fn a_lease_ends_on_every_member_with_its_keys_in_one_revision() {
     }
     let stands = standing(&cluster, follower, granted.id).await;
     assert_eq!((stands.granted_ttl, stands.keys.clone()), (10, vec!["session/a".into(), "session/b".into()]));
-    pass(&clock, seconds(9)).await;
+    pass(&clock, 9).await;
     assert!(is_there(&cluster, follower, "session/a").await);
     // On a loaded machine the leader may change at any time.
-    pass(&clock, seconds(1 + LATE_MAX)).await;
+    pass(&clock, 1 + LATE_MAX).await;
     let at = last + 1;
     for (member, stream) in streams.iter_mut().enumerate() {
         let events = show(&stream.events(2).await);
@@ -165,18 +150,18 @@ async fn a_lease_is_kept_alive_through_a_follower() {
     cluster.kv(follower).put(attached("k", 1)).await.unwrap();
     let mut stream = KeepAlive::open(&cluster, follower).await;
     for _ in 0..10 {
-        pass(&clock, seconds(2)).await;
+        pass(&clock, 2).await;
         assert_eq!(stream.once(1).await, 4);
     }
     // One that the log was told about, because it was quiet for long.
     grant(&cluster, follower, 2, 60).await;
     for _ in 0..8 {
-        pass(&clock, seconds(2)).await;
+        pass(&clock, 2).await;
         assert_eq!(stream.once(1).await, 4);
     }
     assert_eq!(stream.once(2).await, 60);
     assert!((60..=60 + LATE_MAX as i64).contains(&standing(&cluster, follower, 2).await.ttl));
-    pass(&clock, seconds(4 + LATE_MAX)).await;
+    pass(&clock, 4 + LATE_MAX).await;
     wait_until("it ends when nobody keeps it alive", async || !is_there(&cluster, follower, "k").await).await;
     assert_eq!((stream.once(1).await, stream.once(2).await), (0, 60));
 }
@@ -190,20 +175,20 @@ async fn when_the_leader_dies_no_lease_ends_early_and_none_much_late() {
     for lease in [1, 2] {
         cluster.kv(leader).put(attached(&format!("k{lease}"), lease)).await.unwrap();
     }
-    pass(&clock, seconds(40)).await;
+    pass(&clock, 40).await;
     assert_eq!(KeepAlive::open(&cluster, leader).await.once(2).await, 60);
     cluster.crash(leader).await;
     let other = cluster.leader().await;
     let stands = standing(&cluster, other, 1).await;
     assert!((20..=20 + LATE_MAX as i64).contains(&stands.ttl), "{stands:?}");
-    pass(&clock, seconds(19)).await;
+    pass(&clock, 19).await;
     assert!(is_there(&cluster, other, "k1").await, "not early");
-    pass(&clock, seconds(1 + LATE_MAX)).await;
+    pass(&clock, 1 + LATE_MAX).await;
     wait_until("not much late", async || !is_there(&cluster, other, "k1").await).await;
     // The other one was kept alive at the old leader: it has its whole time.
-    pass(&clock, seconds(60 - 20 - LATE_MAX - 1)).await;
+    pass(&clock, 60 - 20 - LATE_MAX - 1).await;
     assert!(is_there(&cluster, other, "k2").await, "not early");
-    pass(&clock, seconds(1 + LATE_MAX)).await;
+    pass(&clock, 1 + LATE_MAX).await;
     wait_until("not much late", async || !is_there(&cluster, other, "k2").await).await;
     cluster.restart(leader).await;
     cluster.wait_healthy().await;
@@ -216,12 +201,12 @@ async fn leases_outlive_a_restart_of_all_members() {
     let (mut cluster, clock) = cluster().await;
     grant(&cluster, 0, 1, 60).await;
     cluster.kv(0).put(attached("k", 1)).await.unwrap();
-    pass(&clock, seconds(30)).await;
+    pass(&clock, 30).await;
     for member in 0..3 {
         cluster.crash(member).await;
     }
     // No time counts while nobody leads.
-    pass(&clock, seconds(500)).await;
+    pass(&clock, 500).await;
     for member in 0..3 {
         cluster.restart(member).await;
     }
@@ -229,7 +214,7 @@ async fn leases_outlive_a_restart_of_all_members() {
     let stands = standing(&cluster, 0, 1).await;
     assert!((30..=30 + LATE_MAX as i64).contains(&stands.ttl), "{stands:?}");
     assert_eq!((stands.granted_ttl, stands.keys), (60, vec!["k".into()]));
-    pass(&clock, seconds(30 + LATE_MAX)).await;
+    pass(&clock, 30 + LATE_MAX).await;
     wait_until("it ends", async || !is_there(&cluster, 0, "k").await).await;
 }
 
@@ -296,7 +281,7 @@ async fn the_early_api_attaches_apart_from_puts_and_tells_expiry_from_removal() 
 
     let mut live = early_watch(&cluster, member, header.revision).await;
     assert_eq!(next_early(&mut live).await, format!("put k/b=3 of {0} at {0}", header.revision));
-    pass(&clock, seconds(10 + LATE_MAX)).await;
+    pass(&clock, 10 + LATE_MAX).await;
     let (at, a, b) = (header.revision + 1, first + 1, header.revision);
     let wanted = [format!("expire k/a=2 of {a} at {at}"), format!("expire k/b=3 of {b} at {at}")];
     assert_eq!([next_early(&mut live).await, next_early(&mut live).await], wanted);
@@ -339,7 +324,7 @@ async fn many_leases_end_while_writes_go_on() {
     }
     within("leases are granted", granting.join_all()).await;
     let before = cluster.kv(leader).range(get("x")).await.unwrap().into_inner().header.unwrap().revision;
-    clock.advance(seconds(10));
+    clock.advance(Duration::from_secs(10));
     for number in 0..50 {
         within("a write", cluster.kv(leader).put(put("x", number.to_string()))).await.unwrap();
     }

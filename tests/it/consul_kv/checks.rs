@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::locks::{cluster, is_alive, pass};
+use super::locks::{cluster, is_alive};
 use super::{call, get, put, session};
-use crate::cluster::{Cluster, wait_until};
+use crate::cluster::{Cluster, pass, wait_until};
 
 /// How the check of the service stands: its status and output; `None` if it is gone.
 async fn standing(cluster: &Cluster, member: usize) -> Option<(String, String)> {

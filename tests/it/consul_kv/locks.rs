@@ -1,14 +1,12 @@
 //! Sessions and the locks that they hold, through time and through leaders. A clock that the tests move drives them.
 
-use std::time::Duration;
-
 use headwater::node::{HandClock, LeaseClock};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use serde_json::json;
 
 use super::{call, call_url, get, put, session};
-use crate::cluster::{Cluster, Settings, wait_until, within};
+use crate::cluster::{Cluster, Settings, pass, wait_until, within};
 
 pub(super) async fn cluster() -> (Cluster, HandClock) {
     let (clock, hand) = LeaseClock::by_hand();
@@ -17,14 +15,6 @@ pub(super) async fn cluster() -> (Cluster, HandClock) {
 
 pub(super) async fn is_alive(cluster: &Cluster, member: usize, id: &str) -> bool {
     !get(cluster, member, &format!("session/info/{id}")).await.json().as_array().unwrap().is_empty()
-}
-
-/// Lets time pass in steps, so that what happens now and then happens.
-pub(super) async fn pass(clock: &HandClock, seconds: u64) {
-    for _ in 0..2 * seconds {
-        clock.advance(Duration::from_millis(500));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
