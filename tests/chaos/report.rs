@@ -103,16 +103,25 @@ impl Evidence<'_> {
             _ => lease::check(records, &log, &heard, &self.leases),
         };
         let lock = lock::check(&log);
+        let raft = raft::check(&self.raft_logs, records, &log);
+        let (registers, transactions) = (linear::check(records, &log), elle::check(records));
+        let judged = stats::Judged {
+            locked: lock.judged,
+            ran_out: (self.until > 0).then_some(leases.judged),
+            registers: registers.judged,
+            transactions: transactions.judged,
+            replayed: self.plan.whole_log.then_some(raft.judged),
+        };
         let all: Vec<Findings> = vec![
             self.findings.clone().scope(format!("{} struck", self.windows.len())),
             self.rate_check(),
-            self.stats_check(&lock, &leases),
+            self.stats_check(judged),
             agree,
             durable::check(records, &self.pasts, self.until, self.compacted),
             replay::check(records, &log).scope(format!("{} requests, {} revisions", records.len(), log.len())),
-            raft::check(&self.raft_logs, records, &log),
-            linear::check(records, &log),
-            elle::check(records),
+            raft,
+            registers,
+            transactions,
             set::check(records, &self.sets),
             watch::check(
                 &self.watchers.iter().chain(&self.pasts).collect::<Vec<_>>(),
@@ -167,7 +176,7 @@ impl Evidence<'_> {
     }
 
     /// A run in which a workload hardly did anything proves nothing of what that workload is for.
-    fn stats_check(&self, lock: &Findings, leases: &Findings) -> Findings {
+    fn stats_check(&self, judged: stats::Judged) -> Findings {
         let Some(views) = &self.views else {
             return Findings::new("stats").scope("not judged: the cluster did not come back");
         };
@@ -180,8 +189,7 @@ impl Evidence<'_> {
             shown: (self.shown_before, views.judged),
             first_fault: self.windows.first().map_or(self.ends, |window| window.begin),
             last_fault: self.windows.last().map_or(0, |window| window.begin),
-            locked: lock.judged,
-            ran_out: (self.until > 0).then_some(leases.judged),
+            judged,
         })
     }
 

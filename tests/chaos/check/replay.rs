@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::model::Model;
 use super::{Finding, Findings};
-use crate::history::{Answer, Body, Event, Freshness, Micros, Outcome, Record, Request};
+use crate::history::{Answer, Event, Freshness, Micros, Outcome, Record, Request};
 
 /// What the store changed at each revision, the changes of one revision in the order of keys.
 pub(crate) type Log = BTreeMap<i64, Vec<Event>>;

@@ -1,7 +1,7 @@
 //! The checker passes a legal history and fails each planted lie.
 
 use super::*;
-use crate::history::Pair;
+use crate::history::{Body, Pair};
 
 fn record(id: u64, call: Micros, done: Micros, request: Request, outcome: Outcome) -> Record {
     Record { id, workload: "test".into(), process: id, node: 0, call, done, request, outcome }

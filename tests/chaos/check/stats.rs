@@ -41,9 +41,21 @@ pub(crate) struct Done<'a> {
     pub first_fault: Micros,
     /// When the last fault began.
     pub last_fault: Micros,
-    /// How many writes under the lock were judged, and how many leases that ran out; none if leases could not be judged.
+    pub judged: Judged,
+}
+
+/// How much those checkers had to judge to which nothing may have come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged {
+    /// Writes under the lock.
     pub locked: usize,
+    /// Leases that ran out; none if leases could not be judged.
     pub ran_out: Option<usize>,
+    /// Operations of registers.
+    pub registers: usize,
+    pub transactions: usize,
+    /// Entries of the Raft logs, if they should be replayed.
+    pub replayed: Option<usize>,
 }
 
 /// How often something was carried out.
@@ -89,14 +101,22 @@ pub(crate) fn check(done: &Done<'_>) -> Findings {
             findings.add(Finding::new("no watch began close to the newest revision", *name));
         }
         let (what, count) = match *name {
-            "lock" => ("no write under the lock was judged", Some(done.locked)),
-            "lease" => ("no lease ran out", done.ran_out),
+            "lock" => ("no write under the lock was judged", Some(done.judged.locked)),
+            "lease" => ("no lease ran out", done.judged.ran_out),
+            "register" => ("no operation of a register was judged", Some(done.judged.registers)),
+            "append" => ("no transaction was judged", Some(done.judged.transactions)),
             "watch" => ("no watcher resumed", Some(resumed(done.watchers))),
             _ => continue,
         };
         if count == Some(0) {
             findings.add(Finding::new(what, *name));
         }
+    }
+    if done.judged.replayed == Some(0) {
+        findings.add(Finding::new(
+            "the Raft logs were not replayed",
+            "--whole-log was asked for, and what is left is not whole",
+        ));
     }
     findings.scope(scope.join(", "))
 }
@@ -186,31 +206,21 @@ mod tests {
         watchers: Vec<WatchLog>,
         short: usize,
         shown: (usize, usize),
-        locked: usize,
-        ran_out: Option<usize>,
+        judged: Judged,
     }
 
     fn judge(workload: &str, change: impl FnOnce(&mut Given)) -> Vec<String> {
         let watchers = vec![watcher("", 9), watcher("watch/", 2)];
         // What is done to the catalog is not recorded.
         let records = if workload == "catalog" { Vec::new() } else { puts(workload, 10, 20) };
-        let mut given = Given { records, watchers, short: 1, shown: (10, 20), locked: 1, ran_out: Some(1) };
+        let judged = Judged { locked: 1, ran_out: Some(1), registers: 1, transactions: 1, replayed: Some(1) };
+        let mut given = Given { records, watchers, short: 1, shown: (10, 20), judged };
         change(&mut given);
-        let Given { records, watchers, short, shown, locked, ran_out } = &given;
-        let (short, shown, locked, ran_out) = (*short, *shown, *locked, *ran_out);
-        let workloads = &[workload];
-        let findings = check(&Done {
-            workloads,
-            records,
-            deeds: &[],
-            watchers,
-            short,
-            shown,
-            first_fault: 50,
-            last_fault: 90,
-            locked,
-            ran_out,
-        });
+        let Given { records, watchers, short, shown, judged } = &given;
+        let (short, shown, judged, workloads) = (*short, *shown, *judged, &[workload]);
+        let (first_fault, last_fault) = (50, 90);
+        let findings =
+            check(&Done { workloads, records, deeds: &[], watchers, short, shown, first_fault, last_fault, judged });
         findings.whats().into_iter().map(str::to_owned).collect()
     }
 
@@ -259,15 +269,17 @@ mod tests {
 
     #[test]
     fn judges_without_anything_to_judge_are_found() {
-        assert_eq!(judge("lock", |done| done.locked = 0), ["no write under the lock was judged"]);
-        assert_eq!(judge("lease", |done| done.ran_out = Some(0)), ["no lease ran out"]);
-        assert_eq!(judge("lease", |done| done.ran_out = None).len(), 0, "nobody can tell");
+        assert_eq!(judge("lock", |done| done.judged.locked = 0), ["no write under the lock was judged"]);
+        assert_eq!(judge("lease", |done| done.judged.ran_out = Some(0)), ["no lease ran out"]);
+        assert_eq!(judge("lease", |done| done.judged.ran_out = None).len(), 0, "nobody can tell");
+        assert_eq!(judge("register", |done| done.judged.registers = 0), ["no operation of a register was judged"]);
+        assert_eq!(judge("append", |done| done.judged.transactions = 0), ["no transaction was judged"]);
+        assert_eq!(judge("set", |done| done.judged.replayed = Some(0)), ["the Raft logs were not replayed"]);
+        assert_eq!(judge("set", |done| done.judged.replayed = None).len(), 0, "nobody asked for it");
         let once = || vec![watcher("", 9), watcher("watch/", 1)];
         assert_eq!(judge("watch", |done| done.watchers = once()), ["no watcher resumed"]);
         assert_eq!(judge("watch", |done| done.short = 0), ["no watch began close to the newest revision"]);
-        assert_eq!(
-            judge("set", |done| (done.short, done.locked, done.ran_out, done.watchers) = (0, 0, Some(0), once())).len(),
-            0
-        );
+        let nothing = Judged { locked: 0, ran_out: Some(0), registers: 0, transactions: 0, replayed: None };
+        assert_eq!(judge("set", |done| (done.short, done.judged, done.watchers) = (0, nothing, once())).len(), 0);
     }
 }
