@@ -105,15 +105,15 @@ impl<T: Recorded> History<T> for StateHistory<T> {
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>> {
         let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
         let scan = off_thread(move || {
-            let db = store.current();
-            let view = db.view()?;
-            // A state of another lineage is installed before the feed hears of it and ends its readers; those that come
-            // after that read the new one.
-            let read = feed.upgrade().and_then(|feed| feed.published().epoch);
-            if differ(read, view.head().epoch) {
-                return Ok(Err(CloseReason::EpochChanged));
-            }
-            scan(&view, after, limits)
+            store.read(|view| {
+                // A state of another lineage is installed before the feed hears of it and ends its readers; those that
+                // come after that read the new one.
+                let read = feed.upgrade().and_then(|feed| feed.published().epoch);
+                if differ(read, view.head().epoch) {
+                    return Ok(Err(CloseReason::EpochChanged));
+                }
+                scan(view, after, limits)
+            })
         });
         scan.map(|scanned| match scanned {
             Ok(Ok(chunk)) => chunk,

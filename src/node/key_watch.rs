@@ -185,19 +185,20 @@ impl Node {
 
 /// Where in the log a watch from `revision` begins.
 fn start_of(store: &StateStore, revision: Revision) -> Result<Start, NodeError> {
-    let db = store.current();
-    let view = db.view()?;
-    if let Some(point) = view.head().compaction
-        && revision < point.revision
-    {
-        return Err(Refusal::Compacted { compact_revision: point.revision }.into());
-    }
-    if revision > view.revision() {
-        // All that this view has is too early.
-        return Ok(Start::After(view.applied()));
-    }
-    let first = view.command_of(revision)?;
-    Ok(Start::After(LogIndex(first.get().saturating_sub(1))))
+    let start = store.read(|view| {
+        if let Some(point) = view.head().compaction
+            && revision < point.revision
+        {
+            return Ok(Err(Refusal::Compacted { compact_revision: point.revision }));
+        }
+        if revision > view.revision() {
+            // All that this view has is too early.
+            return Ok(Ok(Start::After(view.applied())));
+        }
+        let first = view.command_of(revision)?;
+        Ok(Ok(Start::After(LogIndex(first.get().saturating_sub(1)))))
+    });
+    Ok(start??)
 }
 
 impl From<CloseReason> for NodeError {
@@ -237,9 +238,7 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
 }
 
 pub(crate) fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
-    let db = store.current();
-    let view = db.view()?;
-    resolve(items, bytes_max, |piece| look_up(&view, piece))
+    store.read(|view| resolve(items, bytes_max, |piece| look_up(view, piece)))
 }
 
 /// As [`resolve_from`], and what was found stays within the bound of the feed that keeps the items.

@@ -112,6 +112,8 @@ struct Inner {
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
+    /// Why the state cannot be read, once that is so.
+    storage_failed: watch::Receiver<Option<String>>,
     stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
     // Holds the lock on the directory for as long as anything of the node is alive.
@@ -310,6 +312,17 @@ impl Node {
             // Never handed to anybody: say why.
             Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
             result => result,
+        }
+    }
+
+    /// Resolves with the reason once the state of this node could not be read: the node must not go on.
+    pub async fn storage_failed(&self) -> String {
+        let mut failed = self.inner.storage_failed.clone();
+        let why = failed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // Nobody reads any more.
+            None => std::future::pending().await,
         }
     }
 

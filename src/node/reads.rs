@@ -185,10 +185,11 @@ fn read_now<T>(
     inner: &Arc<Inner>,
     work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError>,
 ) -> Result<Read<T>, NodeError> {
-    let db = inner.store.current();
-    let view = db.view()?;
-    let value = work(&view)??;
-    Ok(Read { index: view.head().applied_index(), revision: view.head().revision, value })
+    let read = inner.store.read(|view| {
+        let head = view.head();
+        Ok(work(view)?.map(|value| Read { index: head.applied_index(), revision: head.revision, value }))
+    });
+    Ok(read??)
 }
 
 type Opened = Result<(crate::types::LogIndex, crate::types::Revision), NodeError>;
@@ -200,14 +201,15 @@ fn stream_pieces(
     pieces: &mpsc::Sender<Result<RangePiece, NodeError>>,
 ) {
     let db = inner.store.current();
+    let failed = |error| NodeError::from(inner.store.failed(error));
     let view = match db.view() {
         Ok(view) => view,
-        Err(error) => return drop(opened.send(Err(error.into()))),
+        Err(error) => return drop(opened.send(Err(failed(error)))),
     };
     let mut cursor = match fsm::RangeCursor::new(&view, query.clone()) {
         Ok(Ok(cursor)) => cursor,
         Ok(Err(refusal)) => return drop(opened.send(Err(refusal.into()))),
-        Err(error) => return drop(opened.send(Err(error.into()))),
+        Err(error) => return drop(opened.send(Err(failed(error)))),
     };
     if opened.send(Ok((view.head().applied_index(), view.head().revision))).is_err() {
         return;
@@ -217,7 +219,7 @@ fn stream_pieces(
         let piece = match cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX) {
             Ok(Some(piece)) => Ok(piece),
             Ok(None) => return,
-            Err(error) => Err(NodeError::from(error)),
+            Err(error) => Err(failed(error)),
         };
         let is_last = !matches!(piece, Ok(RangePiece::Kvs(_)));
         // A reader that went away or stands still ends the scan: it holds a thread and a snapshot.

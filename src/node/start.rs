@@ -208,6 +208,14 @@ impl Node {
         let Parts { consensus, proposer, leases, members, store, events, reaper, log, backups, data_dir } = parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
+        let (failed, storage_failed) = watch::channel(None);
+        store.on_failed_read(move |error| {
+            failed.send_if_modified(|why| {
+                let is_first = why.is_none();
+                why.get_or_insert_with(|| error.to_string());
+                is_first
+            });
+        });
         let node = Self {
             inner: Arc::new_cyclic(|inner| Inner {
                 identity,
@@ -236,6 +244,7 @@ impl Node {
                 defragmenting: Arc::default(),
                 serving,
                 reclaimed,
+                storage_failed,
                 stopping: watch::Sender::new(false),
                 hand_over_timeout: options.hand_over_timeout,
                 _data_dir: data_dir,

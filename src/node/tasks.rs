@@ -85,6 +85,7 @@ pub(super) async fn reclaim(consensus: Consensus, store: Arc<StateStore>, reclai
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::error!(%error, "reclaiming space failed");
+                    store.failed(error);
                     return;
                 }
                 Err(error) => {

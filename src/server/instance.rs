@@ -118,9 +118,12 @@ impl Instance {
         self.dns_address
     }
 
-    /// Resolves with the reason when consensus ends by itself: the process must exit then.
+    /// Resolves with the reason when consensus ends by itself, or the state cannot be read: the process must exit then.
     pub async fn ended(&self) -> String {
-        self.node.consensus().ended().await
+        tokio::select! {
+            why = self.node.consensus().ended() => format!("consensus ended: {why}"),
+            why = self.node.storage_failed() => format!("the state cannot be read: {why}"),
+        }
     }
 
     /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests finish, end consensus, flush.

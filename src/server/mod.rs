@@ -115,7 +115,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::select! {
         _ = terminate.recv() => tracing::info!("told to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted, stopping; once more ends at once"),
-        why = instance.ended() => anyhow::bail!("consensus ended: {why}"),
+        why = instance.ended() => anyhow::bail!("{why}"),
         () = instance.node().removed() => tracing::warn!(
             "stopping: to come back under a new id, remove the data directory {} and start with --join",
             config.data_dir.display()

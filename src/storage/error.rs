@@ -1,4 +1,5 @@
-//! Why storage failed. Every variant means that the node must stop: nothing here is retried or papered over.
+//! Why storage failed. Every variant means that the node must stop: nothing here is retried or papered over. What a read
+//! meets is told to whoever stops it ([`StateStore::failed`](super::StateStore::failed)).
 
 use std::io;
 use std::path::PathBuf;

@@ -415,6 +415,11 @@ impl Cluster {
         self.instances[index].as_ref().expect("the member runs").node()
     }
 
+    /// Why a running member has ended by itself, once it has.
+    pub async fn ended(&self, index: usize) -> String {
+        self.instances[index].as_ref().expect("the member runs").ended().await
+    }
+
     /// The members that run.
     pub fn running(&self) -> impl Iterator<Item = usize> {
         (0..self.instances.len()).filter(|index| self.instances[*index].is_some())

@@ -1,5 +1,13 @@
 //! A crash loses nothing that was acknowledged, and a restart never shows an older state.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use headwater::pb::etcdserverpb as pb;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,4 +145,47 @@ async fn a_graceful_stop_hands_leadership_over_first() {
     let leads = cluster.node(other).leadership().leader.expect("somebody leads");
     assert_ne!(leads.get(), id);
     within("a write", cluster.kv(other).put(put("k", "v"))).await.unwrap();
+}
+
+/// The largest file of a state, which holds what was written.
+fn largest_table(data_dir: &Path) -> PathBuf {
+    let generations = std::fs::read_dir(data_dir.join("state")).unwrap().flatten().map(|entry| entry.path());
+    let files = generations.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap().flatten());
+    let tables = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "sst"));
+    tables.max_by_key(|path| path.metadata().unwrap().len()).expect("a file of the state")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
+    let mut cluster = Cluster::three().await;
+    let follower = cluster.follower().await;
+    let mut rng = StdRng::seed_from_u64(1);
+    for key in 0..100 {
+        // Cannot be compressed: the largest file is that of the values.
+        let value: String = (0..1000).map(|_| rng.random_range('a'..='z')).collect();
+        cluster.kv(follower).put(put(key.to_string(), value)).await.unwrap();
+    }
+    cluster.stop(follower).await;
+    cluster.restart(follower).await;
+    cluster.wait_healthy().await;
+    let file = largest_table(&cluster.data_dir(follower));
+    let file = File::options().read(true).write(true).open(file).unwrap();
+    let middle = file.metadata().unwrap().len() / 2;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, middle).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+    // Applying does not read it, and nobody who only reads may be told that the node stops while it goes on.
+    let refused = cluster.maintenance(follower).hash(pb::HashRequest {}).await.unwrap_err();
+    assert!(refused.message().contains("this member's storage failed and it is stopping"), "{refused}");
+    let why = within("the node must stop", cluster.ended(follower)).await;
+    for part in ["the state cannot be read", "move this node's data directory away"] {
+        assert!(why.contains(part), "{why}");
+    }
+    // What it says helps.
+    cluster.crash(follower).await;
+    cluster.wipe(follower);
+    cluster.restart(follower).await;
+    cluster.wait_healthy().await;
+    let hashes = cluster.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }

@@ -90,9 +90,9 @@ impl Quorum for ClusterQuorum {
 }
 
 fn load(store: &StateStore) -> Result<Loaded, crate::storage::StorageError> {
-    let db = store.current();
-    let view = db.view()?;
-    let mut leases = Vec::new();
-    view.leases(|id, lease| leases.push((id, lease)))?;
-    Ok(Loaded { clock_ms: view.lease_clock()?, leases })
+    store.read(|view| {
+        let mut leases = Vec::new();
+        view.leases(|id, lease| leases.push((id, lease)))?;
+        Ok(Loaded { clock_ms: view.lease_clock()?, leases })
+    })
 }

@@ -97,11 +97,7 @@ impl TypeRegistry {
             return Ok(known);
         }
         let store = Arc::clone(store);
-        let read = tokio::task::spawn_blocking(move || {
-            let db = store.current();
-            let view = db.view()?;
-            read_types(&view, &known)
-        });
+        let read = tokio::task::spawn_blocking(move || store.read(|view| read_types(view, &known)));
         let map = Arc::new(read.await.map_err(|_| NodeError::Stopped)??);
         *self.current.write() = Arc::clone(&map);
         Ok(map)

@@ -112,16 +112,16 @@ impl<S: Space> Watched<S> {
         items: &[Item<S::Topic>],
         through: LogIndex,
     ) -> Result<Derived<(Vec<ElementChange>, EntityPosition)>, StorageError> {
-        let db = self.store.current();
-        let view = db.view()?;
-        let compacted = view.head().compacted_index();
-        if through < compacted {
-            return Ok(Derived::Behind(compacted));
-        }
-        let first = items.first().map_or(through, Item::index);
-        let before = LogIndex(first.get().saturating_sub(1));
-        let changes = self.sum(&view, items, (before >= compacted).then_some(before), through)?;
-        Ok(Derived::Done((changes, position(&view, through))))
+        self.store.read(|view| {
+            let compacted = view.head().compacted_index();
+            if through < compacted {
+                return Ok(Derived::Behind(compacted));
+            }
+            let first = items.first().map_or(through, Item::index);
+            let before = LogIndex(first.get().saturating_sub(1));
+            let changes = self.sum(view, items, (before >= compacted).then_some(before), through)?;
+            Ok(Derived::Done((changes, position(view, through))))
+        })
     }
 
     /// What commits come to that are all there is between two indexes; the later one can still be read.

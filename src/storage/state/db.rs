@@ -24,6 +24,7 @@ use super::txn::WriteTxn;
 use super::view::ReadView;
 use super::{files, keys};
 use crate::storage::StorageError;
+use crate::storage::error::DAMAGED;
 use crate::types::{LogIndex, Term};
 
 /// What the consensus layer keeps about the last entry that was applied.
@@ -376,7 +377,10 @@ fn make_filter(db: &DB) -> Result<Option<KeyFilter>, StorageError> {
 }
 
 pub(super) fn corrupt(family: &str, key: &[u8], detail: &str) -> StorageError {
-    StorageError::Corrupt { place: format!("state {family} {}", key.escape_ascii()), detail: detail.to_owned() }
+    StorageError::Corrupt {
+        place: format!("state {family} {}", key.escape_ascii()),
+        detail: format!("{detail}; {DAMAGED}"),
+    }
 }
 
 fn read_head(db: &DB) -> Result<StateHead, StorageError> {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -24,12 +24,15 @@ use super::files;
 use super::options::{StateOptions, Tuning};
 use super::record::StateHead;
 use super::txn::WriteTxn;
+use super::view::ReadView;
 use crate::storage::StorageError;
 use crate::types::LogIndex;
 
 pub(super) const CURRENT: &str = "CURRENT";
 const PREFIX: &str = "gen-";
 const DRAFT: &str = "draft";
+
+type Listener = Box<dyn Fn(&StorageError) + Send + Sync>;
 
 /// The state of one node.
 pub struct StateStore {
@@ -39,6 +42,8 @@ pub struct StateStore {
     current: RwLock<Arc<StateDb>>,
     /// Number of the newest generation ever made; held while one is being made.
     newest: Mutex<u64>,
+    /// Who is told of reads that fail.
+    on_failed_read: OnceLock<Listener>,
 }
 
 /// A snapshot that was verified and lies beside the current generation, ready to replace it. Dropped without
@@ -121,7 +126,8 @@ impl StateStore {
             remove(&dir.join(other))?;
         }
         let newest = generations.iter().map(|(number, _)| *number).max().unwrap_or(1);
-        Ok(Self { dir: dir.to_owned(), tuning, health, current: RwLock::new(Arc::new(db)), newest: Mutex::new(newest) })
+        let (dir, current, newest) = (dir.to_owned(), RwLock::new(Arc::new(db)), Mutex::new(newest));
+        Ok(Self { dir, tuning, health, current, newest, on_failed_read: OnceLock::new() })
     }
 
     /// Makes an empty state beside its final name, so that what has that name is always complete.
@@ -140,6 +146,33 @@ impl StateStore {
     /// The current generation. Whoever holds it reads on in it, even after an installation.
     pub fn current(&self) -> Arc<StateDb> {
         Arc::clone(&self.current.read())
+    }
+
+    /// Reads the newest state. Whatever reads outside of apply comes through here, or tells [`failed`](Self::failed) itself.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or what is there is damaged.
+    pub fn read<T>(&self, work: impl FnOnce(&ReadView<'_>) -> Result<T, StorageError>) -> Result<T, StorageError> {
+        let db = self.current();
+        let read = db.view().and_then(|view| work(&view));
+        read.map_err(|error| self.failed(error))
+    }
+
+    /// A read has failed with this error, which is given back. Who applies commands hears of failures by itself; of those
+    /// who only read, nobody would.
+    pub fn failed(&self, error: StorageError) -> StorageError {
+        let is_of_the_disk = matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. });
+        if let Some(listener) = self.on_failed_read.get().filter(|_| is_of_the_disk) {
+            listener(&error);
+        }
+        error
+    }
+
+    /// Has `listener` told, on any thread, of every read that fails because of the disk or what is on it: what cannot be
+    /// read cannot be served, and the node must stop. The first listener stays.
+    pub fn on_failed_read(&self, listener: impl Fn(&StorageError) + Send + Sync + 'static) {
+        let _there_is_one = self.on_failed_read.set(Box::new(listener)).is_err();
     }
 
     /// Tells whether files of this store may still be open: once nothing can be upgraded from it, every generation is
