@@ -24,7 +24,14 @@ pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     let node = scene.any();
     let other = (node + 1) % rig.nodes.len();
-    let id = rig.member_id(other, node).await?;
+    let mut patience = Patience::new(PATIENCE);
+    // Who is asked may be cut off just now, if the network is broken, too.
+    let id = loop {
+        match rig.member_id(other, node).await {
+            Ok(id) => break id,
+            Err(error) => again(&mut patience, error).await?,
+        }
+    };
     let mark = rig.begin(Some(node), "removed");
     // A removed node must end.
     rig.nodes[node].excuse();
