@@ -161,10 +161,9 @@ impl Node {
         self.inner.events.close(CloseReason::Stopping);
     }
 
-    /// Looks up the pairs before the changes in `items`, for all who will ask; exact while a change is in history, but for
-    /// those of a command at the compaction point that made many ([`ReadView::keeps_before`]). What was compacted is
-    /// remembered as absent. Ends with the first item by which they take `bytes_max` together with what was found, because a
-    /// small change may stand for a large pair; how many items are done.
+    /// Looks up the pairs before the changes in `items`, for all who will ask; exact while a change is in history. What
+    /// was compacted is remembered as absent. Ends with the first item by which they take `bytes_max` together with what was
+    /// found, because a small change may stand for a large pair; how many items are done.
     ///
     /// # Errors
     ///
@@ -276,16 +275,13 @@ fn resolve(
 }
 
 fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> {
-    let (mut wanted, mut found) = (Vec::new(), Vec::new());
-    for item in items {
-        let commit = item.commit();
+    let wanted: Vec<_> =
+        items.iter().flat_map(|item| unresolved(item).map(move |position| (item.commit(), position))).collect();
+    let mut found = Vec::with_capacity(wanted.len());
+    for (place, (commit, position)) in wanted.iter().enumerate() {
         let before = LogIndex(commit.index().get().saturating_sub(1));
-        let is_kept = view.keeps_before(commit.index())?;
-        for position in unresolved(item) {
-            if is_kept && let Some(version) = view.lookup(Table::Kv, &commit.events()[position].kv.key, before)? {
-                found.push((wanted.len(), version));
-            }
-            wanted.push((commit, position));
+        if let Some(version) = view.lookup(Table::Kv, &commit.events()[*position].kv.key, before)? {
+            found.push((place, version));
         }
     }
     let versions: Vec<_> = found.iter().map(|(_, version)| *version).collect();
@@ -444,36 +440,6 @@ mod tests {
         // Whoever comes to it later finds all of it, in history.
         let wanted: Vec<_> = items.iter().map(|item| item.commit().revision().unwrap().get()).collect();
         assert_eq!(read(&mut watches[1], &session, &bed).await, Ok(wanted));
-    }
-
-    #[tokio::test]
-    async fn predecessors_of_changes_at_the_compaction_point_do_not_depend_on_reclamation() {
-        for (changes, is_there) in [(1, true), (128, true), (129, false)] {
-            for reclaimed in [false, true] {
-                let mut bed = Bed::new();
-                for number in 0..changes {
-                    bed.put(&format!("k{number}"), "v".into());
-                }
-                bed.apply(Command::DeleteRange(DeleteRange { range: KeyRange::all(), prev_kv: false }));
-                let point = bed.store.current().head().revision;
-                bed.apply(Command::Compact(Compact { revision: point }));
-                while reclaimed && !bed.store.current().reclaim_step(50).unwrap().done {}
-                let session = Session::new();
-                let query = WatchQuery { range: KeyRange::all(), start: Some(point) };
-                let mut watch = KeyWatch::open(&bed.store, &bed.events, query, &session, 0).unwrap();
-                let item = loop {
-                    match watch.try_next().unwrap() {
-                        Some(item) => break item,
-                        None => drop(session.raised().await),
-                    }
-                };
-                assert_eq!((item.commit().revision(), item.len()), (Some(point), changes));
-                resolve_from(&bed.store, std::slice::from_ref(&item), usize::MAX).unwrap();
-                let found = item.positions().filter(|position| item.commit().prev(*position).flatten().is_some());
-                let wanted = if is_there { changes } else { 0 };
-                assert_eq!(found.count(), wanted, "{changes} changes, reclaimed: {reclaimed}");
-            }
-        }
     }
 
     #[tokio::test]

@@ -1,14 +1,13 @@
 //! Gives back the space of what lies below the compaction point, in small steps beside everything else.
 //!
-//! Owns the progress of this one node. Invariant: it removes only what no read or watch at or above the *committed* compaction
+//! Owns the progress of this one node. Invariant: it removes only what no read at or above the *committed* compaction
 //! point can see, so no result and no hash depends on how far it has come, and it needs no lock against the writer, which
 //! only ever adds versions above that point.
 //!
 //! It walks `history` up to where it begins. At each record, everything older of the same key is superseded; since older
 //! records were met before, at most one such version is left. A tombstone below goes itself; one exactly at the beginning
 //! stays, because a watch may start there (spec: etcd §1.7). For keys that is the compaction point, which may lie further
-//! back than the beginning of the rest: what its command did to keys stays with it, and so do the pairs before its changes,
-//! which such a watch may want, unless they are many: who removes a million keys and compacts there wants the space.
+//! back than the beginning of the rest: what its command did to keys stays with it.
 
 use rocksdb::{ReadOptions, WriteBatch};
 
@@ -16,12 +15,8 @@ use super::db::{StateDb, corrupt};
 use super::keys::{self, Table};
 use super::options::{HISTORY, META, VERSIONS, write_options};
 use super::record::{Cursor, FORMAT, FORMAT_FLOOR, HistoryHead, Version, decode_history, put_varint};
-use super::view::ReadView;
 use crate::storage::StorageError;
 use crate::types::{ChangeKind, LogIndex};
-
-/// Up to so many changes of one command keep the pairs before them while it is at the compaction point, count.
-const PAIRS_BEFORE_MAX: u32 = 128;
 
 /// What one step of reclamation did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +81,6 @@ impl StateDb {
                 ReclaimState::decode(&bytes).ok_or_else(|| corrupt(META, keys::META_RECLAIM, "cannot be decoded"))?
             }
         };
-        let keeps_before = view.keeps_before(keys_from)?;
         drop(view);
         if state.target == target && state.next.0 > target {
             return Ok(ReclaimProgress { target, visited: 0, removed: 0, done: true });
@@ -98,7 +92,7 @@ impl StateDb {
             (state.target, state.keys) = (target, keys_from);
         }
         let mut batch = WriteBatch::default();
-        let mut walk = Walk { db: self, target, keys_from, keeps_before, batch: &mut batch, visited: 0, removed: 0 };
+        let mut walk = Walk { db: self, target, keys_from, batch: &mut batch, visited: 0, removed: 0 };
         state.next = walk.run(state.next, limit.max(1))?;
         let (visited, removed) = (walk.visited, walk.removed);
         batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
@@ -109,32 +103,11 @@ impl StateDb {
     }
 }
 
-impl ReadView<'_> {
-    /// Whether the pairs before the changes of the command at `index`, which does not lie below the compaction point, can be
-    /// looked up as of the command before it. Of a command at the point that made many changes they cannot, however far this
-    /// node has reclaimed.
-    ///
-    /// # Errors
-    ///
-    /// If the disk failed.
-    pub fn keeps_before(&self, index: LogIndex) -> Result<bool, StorageError> {
-        if index != self.head().key_floor() {
-            return Ok(true);
-        }
-        let key = keys::history(index, 0);
-        let Some(bytes) = self.snapshot.get_pinned_cf(self.families.history, key)? else { return Ok(true) };
-        let head = HistoryHead::decode(&bytes).ok_or_else(|| corrupt(HISTORY, &key, "cannot be decoded"))?;
-        Ok(head.count <= PAIRS_BEFORE_MAX)
-    }
-}
-
 struct Walk<'a> {
     db: &'a StateDb,
     target: LogIndex,
     /// Where history begins for keys.
     keys_from: LogIndex,
-    /// Whether the pairs before what the command there did to keys stay.
-    keeps_before: bool,
     batch: &'a mut WriteBatch,
     visited: usize,
     removed: usize,
@@ -180,10 +153,9 @@ impl Walk<'_> {
             keys::push_version_prefix(&mut target_key, record.table, &record.kv.key);
             let prefix = target_key.len();
             keys::push_inverted(&mut target_key, index);
-            let is_kept = self.keeps_before && index == self.keys_from && record.table == Table::Kv;
             // A creation replaces nothing, and a tombstone before it was removed when it was met: no need to look, which
             // keeps a key that comes and goes a million times cheap.
-            if (tombstone || record.kv.version > 1) && !is_kept {
+            if tombstone || record.kv.version > 1 {
                 versions.seek(&target_key);
                 if versions.key() == Some(&target_key[..]) {
                     versions.next();

@@ -106,3 +106,15 @@ fn a_compaction_that_nobody_asked_for_excuses_nothing() {
     let needless = "reliable: ended over a compaction of what was not asked for";
     assert_eq!(check(&[&told_as_compacted(2)], &log(), 5, COMPACTED).whats(), [needless, missed]);
 }
+
+#[test]
+fn what_was_before_a_change_may_be_gone_at_the_compaction_point_alone() {
+    let mut watcher = faithful();
+    watcher.deliveries.drain(..3);
+    watcher.deliveries[1].events[0].before = None;
+    let whats = |compacted| check(&[&watcher], &log(), 5, compacted).whats().len();
+    assert_eq!((whats(4), whats(3)), (0, 1));
+    let mut later = watcher.clone();
+    later.deliveries[2].events[0].before = None;
+    assert_eq!(check(&[&later], &log(), 5, 4).whats(), ["previous pair: told wrongly"]);
+}

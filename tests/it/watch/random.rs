@@ -238,13 +238,19 @@ async fn every_watcher_sees_the_filtered_log() {
         // Whoever was late may have been told what came after the end, too.
         events.retain(|event| event.kv.as_ref().unwrap().mod_revision <= last);
         let request = interval(seed);
+        // Of the pair before a change at the compaction point nothing is left, if it was not read in time.
+        let at_point = |event: &Event| gaps.iter().any(|gap| gap.end == event.kv.as_ref().unwrap().mod_revision);
         let with_prev = seed.is_multiple_of(2);
-        let as_asked = |event: Event| Event { prev_kv: event.prev_kv.clone().filter(|_| with_prev), ..event };
+        let plain = |event: Event| {
+            let keeps_prev = with_prev && !at_point(&event);
+            Event { prev_kv: event.prev_kv.clone().filter(|_| keeps_prev), ..event }
+        };
         let wanted = log.iter().filter(|event| {
             let kv = event.kv.as_ref().unwrap();
             wants(&request, &kv.key) && !gaps.iter().any(|gap| gap.contains(&kv.mod_revision))
         });
-        let wanted: Vec<_> = wanted.cloned().map(as_asked).collect();
-        assert_eq!(events, wanted, "watcher {seed}: {request:?}, without {gaps:?}");
+        let (wanted, seen): (Vec<_>, Vec<_>) =
+            (wanted.cloned().map(plain).collect(), events.into_iter().map(plain).collect());
+        assert_eq!(seen, wanted, "watcher {seed}: {request:?}, without {gaps:?}");
     }
 }
