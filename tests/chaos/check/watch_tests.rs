@@ -73,7 +73,7 @@ fn every_broken_promise_is_found() {
             w.deliveries.remove(4);
         }),
         ("bookmarkable", |w| w.deliveries[2].revision = 4),
-        ("previous pair", |w| w.deliveries[4].events[0].before = None),
+        ("previous pair", |w| w.deliveries[5].events[0].before = None),
         ("creation", |w| w.deliveries[4].events[0].pair.created = 4),
     ];
     for (promise, lie) in lies {
