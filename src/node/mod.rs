@@ -277,7 +277,7 @@ impl Node {
             live_bytes: head.live_bytes,
             live_keys: head.live_keys,
             quota_bytes: self.quota_bytes(),
-            alarms: if head.alarms.is_empty() { Vec::new() } else { db.view()?.alarms()? },
+            alarms: if head.alarms.is_empty() { Vec::new() } else { self.inner.store.read(|view| view.alarms())? },
             is_learner,
             serving: *self.inner.serving.borrow(),
         })

@@ -197,17 +197,18 @@ impl<S: Space> Follower<S> {
 
     /// The end of the group of what was missed; if that was nothing, the entity itself, because a first group there must be.
     fn close_missed(&mut self, through: LogIndex) -> Result<Arc<[Bytes]>, CloseReason> {
-        let db = self.watched.store.current();
-        let view = db.view()?;
-        let at = position(&view, through);
         let Phase::Missed { held, .. } = &mut self.phase else { return Ok(Vec::new().into()) };
-        let last = match held.take() {
-            Some(held) => self.watched.encoder.close(held, at),
-            None => {
-                let itself = self.watched.itself(&view, through.max(view.head().compacted_index()))?;
-                self.watched.encoder.encode(&itself, Some(at))
-            }
-        };
+        let held = held.take();
+        let last = self.watched.store.read(|view| {
+            let at = position(view, through);
+            Ok(match held {
+                Some(held) => self.watched.encoder.close(held, at),
+                None => {
+                    let itself = self.watched.itself(view, through.max(view.head().compacted_index()))?;
+                    self.watched.encoder.encode(&itself, Some(at))
+                }
+            })
+        })?;
         self.phase = Phase::Live;
         Ok(vec![last].into())
     }
