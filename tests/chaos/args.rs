@@ -7,6 +7,7 @@ use clap::Parser;
 use rand::Rng;
 
 use crate::fault::{self, FAULTS, Fault, GROUPS, Need};
+use crate::history::HISTORY;
 use crate::rig::tool;
 use crate::work::{Control, WORKLOADS};
 
@@ -15,15 +16,15 @@ use crate::work::{Control, WORKLOADS};
 /// Starts a cluster of real processes, lets clients work, breaks things by a schedule that follows from the seed, heals
 /// them, and judges everything that the clients were told. The last line is the verdict; the evidence stays in --dir.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "scripts/chaos", max_term_width = 110)]
+#[command(name = "scripts/chaos", max_term_width = 110, after_help = RUNS)]
 pub(crate) struct Args {
     /// `list` prints every fault and workload
     #[arg(value_parser = ["list"])]
     command: Option<String>,
-    /// Faults or groups of them; see list
+    /// Faults or groups of them; see list [default: kills,pauses,partition; with --control the one that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     fault: Vec<String>,
-    /// Workloads; see list [default: all]
+    /// Workloads; see list [default: all; with --control the one that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     workload: Vec<String>,
     /// Every fault that this machine allows, and every workload
@@ -41,7 +42,8 @@ pub(crate) struct Args {
     /// Makes something worse on purpose: the verdict must then be FAIL
     #[arg(long, value_enum)]
     control: Option<Control>,
-    /// Where evidence and data go [default: a new folder below the one for temporary files]
+    /// Where evidence and data go, not where another run left its own [default: a new folder below the one for temporary
+    /// files]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// The program under test [default: the one that was built beside this one]
@@ -63,6 +65,12 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_data: bool,
 }
+
+/// What the script makes of this program.
+const RUNS: &str = "\
+Runs that are put together, part of scripts/check:
+  scripts/chaos --smoke     eight faults, once each, in a minute or two
+  scripts/chaos --controls  every control must be found out by its checker";
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -150,6 +158,9 @@ impl Args {
             .dir
             .clone()
             .unwrap_or_else(|| std::env::temp_dir().join(format!("headwater-chaos-{seed}-{}", std::process::id())));
+        if dir.join(HISTORY).exists() {
+            return Err(format!("{} holds what another run left; name another --dir, or remove it", dir.display()));
+        }
         let binary = self.binary.clone().or_else(beside).ok_or("no program to test; name it with --binary")?;
         if !binary.is_file() {
             return Err(format!(
@@ -247,6 +258,15 @@ mod tests {
             "scripts/chaos --fault kill-leader,partition --workload append --nodes 5 --minutes 5 --seed 7"
         );
         assert_eq!(plan(made.again.strip_prefix("scripts/chaos").unwrap()).unwrap().faults, made.faults);
+    }
+
+    #[test]
+    fn what_another_run_left_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = format!("--fault kill --dir {}", dir.path().display());
+        plan(&line).unwrap();
+        std::fs::write(dir.path().join(HISTORY), "").unwrap();
+        assert!(plan(&line).unwrap_err().contains("holds what another run left"));
     }
 
     #[test]

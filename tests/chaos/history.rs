@@ -13,6 +13,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+/// The file of the records in a run's folder.
+pub(crate) const HISTORY: &str = "history.jsonl";
+
 /// Microseconds since the run began.
 pub(crate) type Micros = u64;
 
@@ -297,7 +300,7 @@ mod tests {
     #[test]
     fn a_request_counts_as_answered_only_if_it_was_carried_out() {
         let dir = tempfile::tempdir().unwrap();
-        let recorder = Recorder::create(Clock::start(), &dir.path().join("history.jsonl")).unwrap();
+        let recorder = Recorder::create(Clock::start(), &dir.path().join(HISTORY)).unwrap();
         let answer = Answer { revision: 2, index: 2, body: Body::Put };
         for outcome in [Outcome::Ok(answer), Outcome::Failed("no".into()), Outcome::Unknown("?".into())] {
             let request = Request::Put { key: "k".into(), value: "v".into(), lease: 0 };

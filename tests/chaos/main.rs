@@ -62,7 +62,12 @@ fn main() -> ExitCode {
         for (name, why) in &plan.skipped {
             println!("{name}: {why}");
         }
-        return if plan.faults.is_empty() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        if plan.faults.is_empty() {
+            println!("none of the faults can run here");
+            return ExitCode::from(2);
+        }
+        println!("{} faults can run here", plan.faults.len());
+        return ExitCode::SUCCESS;
     }
     match runtime.block_on(run::run(&plan, signals)) {
         Ok(verdict) => {

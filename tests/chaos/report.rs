@@ -99,7 +99,7 @@ impl Evidence<'_> {
         let (log, heard, agree) = std::mem::replace(&mut self.ground, (Log::new(), BTreeMap::new(), Findings::new("")));
         let records = &self.records;
         let leases = match self.until {
-            0 => Findings::new("leases").scope("not judged: the cluster did not come back"),
+            0 => not_judged("leases"),
             _ => lease::check(records, &log, &heard, &self.leases),
         };
         let lock = lock::check(&log);
@@ -130,9 +130,7 @@ impl Evidence<'_> {
                 self.compacted,
             ),
             watch::check(&self.short_watches.iter().collect::<Vec<_>>(), &log, 0, self.compacted).by("short watches"),
-            self.views
-                .clone()
-                .unwrap_or_else(|| Findings::new("views").scope("not judged: the cluster did not come back")),
+            self.views.clone().unwrap_or_else(|| not_judged("views")),
             leases,
             lock,
             owners::check(&self.deeds, &self.resources),
@@ -144,17 +142,13 @@ impl Evidence<'_> {
         let mut outages = outage::measure(records, &self.windows);
         outages.extend(outage::measure(records, &self.moments));
         print!("{}", self.text(&all, &outages, SHORT));
-        let text = self.text(&all, &outages, usize::MAX);
+        let verdict = verdict(&all);
+        let text = format!("{}verdict: {verdict}\n", self.text(&all, &outages, usize::MAX));
         self.keep(&all, &text)?;
-        let bad: Vec<&Findings> = all.iter().filter(|findings| findings.count > 0).collect();
-        match bad.first().and_then(|findings| findings.kept.first().map(|first| (findings, first))) {
-            None => Ok(Verdict::Pass),
-            Some((findings, first)) => {
-                println!("again: {}", self.plan.again);
-                let checkers: Vec<&str> = bad.iter().map(|findings| findings.checker).collect();
-                Ok(Verdict::Fail(format!("{}: {} ({})", findings.checker, first.what, checkers.join(", "))))
-            }
+        if !verdict.passed() {
+            println!("again: {}", self.plan.again);
         }
+        Ok(verdict)
     }
 
     /// A run that hardly did anything proves nothing.
@@ -178,7 +172,7 @@ impl Evidence<'_> {
     /// A run in which a workload hardly did anything proves nothing of what that workload is for.
     fn stats_check(&self, judged: stats::Judged) -> Findings {
         let Some(views) = &self.views else {
-            return Findings::new("stats").scope("not judged: the cluster did not come back");
+            return not_judged("stats");
         };
         stats::check(&stats::Done {
             workloads: &self.plan.workloads,
@@ -223,8 +217,7 @@ impl Evidence<'_> {
             line(format!("skipped: {name}: {why}"));
         }
         for findings in all {
-            let word = if findings.count == 0 { "ok" } else { "BAD" };
-            line(format!("{word:<4} {:<14} {}", findings.checker, findings.scope));
+            line(format!("{:<4} {:<14} {}", findings.word(), findings.checker, findings.scope));
             for finding in &findings.kept {
                 let detail: String = finding.detail.chars().take(detail_max).collect();
                 line(format!("       {}: {detail}", finding.what));
@@ -251,6 +244,21 @@ impl Evidence<'_> {
         println!("timeline {}", dir.join("timeline.html").display());
         Ok(())
     }
+}
+
+/// What the first finding of all says, and which checkers have any.
+fn verdict(all: &[Findings]) -> Verdict {
+    let bad: Vec<&Findings> = all.iter().filter(|findings| findings.count > 0).collect();
+    let Some((findings, first)) = bad.iter().find_map(|findings| findings.kept.first().map(|first| (findings, first)))
+    else {
+        return Verdict::Pass;
+    };
+    let checkers: Vec<&str> = bad.iter().map(|findings| findings.checker).collect();
+    Verdict::Fail(format!("{}: {} ({})", findings.checker, first.what, checkers.join(", ")))
+}
+
+fn not_judged(checker: &'static str) -> Findings {
+    Findings::new(checker).scope("not judged: the cluster did not come back").nothing_if(true)
 }
 
 fn json_lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> anyhow::Result<Vec<u8>> {

@@ -28,7 +28,7 @@ use crate::client::Target;
 use crate::fault::{self, Fault, Need, Scene, Skipped};
 use crate::finish::finish;
 use crate::hashes;
-use crate::history::{Answer, Body, Clock, Freshness, Outcome, Recorder, Request, WatchLog};
+use crate::history::{Answer, Body, Clock, Freshness, HISTORY, Outcome, Recorder, Request, WatchLog};
 use crate::patience::{Patience, insist, within};
 use crate::raft_log::{self, Entry};
 use crate::report::{Evidence, Verdict};
@@ -85,6 +85,9 @@ pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Ver
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
     println!("again: {}", plan.again);
+    if plan.control.is_some() {
+        println!("made worse on purpose: the verdict must be FAIL");
+    }
     for (name, why) in &plan.skipped {
         println!("skipped: {name}: {why}");
     }
@@ -95,7 +98,7 @@ pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Ver
     let rig = Rig::make(options(plan, clock)).await?;
     let judged = tokio::select! {
         biased;
-        why = signals.told() => Err(anyhow::anyhow!(why)),
+        why = signals.told() => Ok(Verdict::Fail(format!("{why}, nothing was judged"))),
         // A defect of this program must not leave mounts and networks behind either.
         judged = AssertUnwindSafe(with_rig(plan, &rig, clock)).catch_unwind() => {
             judged.unwrap_or_else(|_| Err(anyhow::anyhow!("this program has a defect; it is told above")))
@@ -161,7 +164,7 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
 
 async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdict> {
     rig.start().await?;
-    let recorder = Arc::new(Recorder::create(clock, &plan.dir.join("history.jsonl"))?);
+    let recorder = Arc::new(Recorder::create(clock, &plan.dir.join(HISTORY))?);
     let lab = Lab {
         targets: rig.nodes.iter().map(|node| node.target.clone()).collect(),
         recorder: recorder.clone(),

@@ -45,7 +45,7 @@ pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
         0 => String::new(),
         count => format!("; in {count} more the clients stood still, or no node told its term"),
     };
-    findings.scope(format!("{judged} times with less than {PERCENT_MIN} % lost{note}"))
+    findings.scope(format!("{judged} times with less than {PERCENT_MIN} % lost{note}")).nothing_if(judged == 0)
 }
 
 #[cfg(test)]

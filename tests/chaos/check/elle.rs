@@ -45,7 +45,7 @@ pub(crate) fn check(records: &[Record]) -> Findings {
         }
         Err(why) => findings.add(Finding::new("the transactions could not be judged", why)),
     }
-    findings.scope(format!("{count} transactions")).judged(count)
+    findings.scope(format!("{count} transactions")).judged(count).nothing_if(count == 0)
 }
 
 fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {

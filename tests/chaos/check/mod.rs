@@ -64,11 +64,13 @@ pub(crate) struct Findings {
     pub scope: String,
     /// The same as a number, of those checkers to which nothing may have come.
     pub judged: usize,
+    /// Nothing of what this checker is for was in the run: it says so, not that all is well.
+    nothing: bool,
 }
 
 impl Findings {
     pub(crate) fn new(checker: &'static str) -> Self {
-        Self { checker, kept: Vec::new(), count: 0, scope: String::new(), judged: 0 }
+        Self { checker, kept: Vec::new(), count: 0, scope: String::new(), judged: 0, nothing: false }
     }
 
     pub(crate) fn add(&mut self, finding: Finding) {
@@ -86,6 +88,20 @@ impl Findings {
     pub(crate) fn judged(mut self, judged: usize) -> Self {
         self.judged = judged;
         self
+    }
+
+    pub(crate) fn nothing_if(mut self, nothing: bool) -> Self {
+        self.nothing = nothing;
+        self
+    }
+
+    /// What the report says first.
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.count, self.nothing) {
+            (0, false) => "ok",
+            (0, true) => "-",
+            _ => "BAD",
+        }
     }
 
     /// The same under another name, where a checker judges two things of a kind.

@@ -42,7 +42,9 @@ pub(crate) fn check(deeds: &[Deed], members: &[(usize, Vec<Found>)]) -> Findings
     }
     check_versions(deeds, &mut findings);
     let left = members.first().map_or(0, |(_, found)| found.len());
-    findings.scope(format!("{} requests, {} names, {left} resources at the end", deeds.len(), known.len()))
+    findings
+        .scope(format!("{} requests, {} names, {left} resources at the end", deeds.len(), known.len()))
+        .nothing_if(deeds.is_empty())
 }
 
 fn check_member(member: usize, found: &[Found], known: &BTreeMap<&str, Known<'_>>, findings: &mut Findings) {

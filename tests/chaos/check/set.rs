@@ -58,7 +58,9 @@ pub(crate) fn check(records: &[Record], last_reads: &[(usize, BTreeSet<String>)]
         }
     }
     let members = last_reads.len();
-    findings.scope(format!("{} elements, {} reads, {members} members at the end", asked.len(), reads.len()))
+    let nothing = asked.is_empty() && reads.is_empty();
+    let scope = format!("{} elements, {} reads, {members} members at the end", asked.len(), reads.len());
+    findings.scope(scope).nothing_if(nothing)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i6
         events += watcher.deliveries.iter().map(|delivery| delivery.events.len()).sum::<usize>();
         Judge { watcher, log, befores: &befores, findings: &mut findings, compacted }.run(until);
     }
-    findings.scope(format!("{} watchers, {events} events", watchers.len()))
+    findings.scope(format!("{} watchers, {events} events", watchers.len())).nothing_if(watchers.is_empty())
 }
 
 /// The pair before each change.
@@ -132,7 +132,7 @@ impl Judge<'_> {
         }
         let missing = self.log.range(from..to).find(|(_, events)| events.iter().any(|event| self.wants(event)));
         if let Some((revision, _)) = missing {
-            self.found(what, format!("revision {revision}, between {from} and {to}"));
+            self.found(what, format!("revision {revision}, where all before {from} had come and {to} was next"));
         }
     }
 

@@ -171,6 +171,7 @@ impl Views {
         findings
             .scope(format!("{} views, {changes} changes, {instances} instances at the end", all.len()))
             .judged(self.changes())
+            .nothing_if(changes == 0)
     }
 }
 
