@@ -73,6 +73,8 @@ struct Progress {
     printed: (u64, usize),
     /// How many of those come again before there is anything new.
     again: usize,
+    /// Whether the stream began with a list. One that goes on marks where, which is news to nobody.
+    lists: bool,
 }
 
 impl Progress {
@@ -83,6 +85,7 @@ impl Progress {
     /// A stream was opened.
     fn opened<T>(&mut self, answer: &tonic::Response<T>) {
         self.position.opened(answer);
+        self.lists = self.position.index().is_none();
         self.again = self.printed.1;
     }
 
@@ -91,7 +94,10 @@ impl Progress {
         self.is_given = false;
         self.position.saw(event);
         let index = event.headwater_index;
-        if index == 0 || matches!(event.event, Some(Event::EndOfSnapshot(_))) {
+        if matches!(event.event, Some(Event::EndOfSnapshot(_))) {
+            return self.lists;
+        }
+        if index == 0 {
             return true;
         }
         if self.printed.0 != index {
@@ -215,17 +221,26 @@ mod tests {
         let mut progress = Progress::after(Some(3));
         assert!(progress.is_given);
         progress.opened(&opened);
-        assert_eq!(take(&mut progress, &[end(3), change(5), change(7), change(7)]), [3, 5, 7, 7]);
+        assert_eq!(take(&mut progress, &[end(3), change(5), change(7), change(7)]), [5, 7, 7]);
         assert!(!progress.is_given, "from here on it is this watch's own");
         // The commit 7 had four changes. The next stream breaks before it comes to the third.
         assert_eq!(progress.position.index(), Some(6));
         progress.opened(&opened);
-        assert_eq!(take(&mut progress, &[end(6), change(7)]), [6]);
+        assert_eq!(take(&mut progress, &[end(6), change(7)]), [0; 0]);
         assert_eq!(progress.position.index(), Some(6));
         progress.opened(&opened);
         let rest = [end(6), change(7), change(7), change(7), change(7), change(8), change(9)];
-        assert_eq!(take(&mut progress, &rest), [6, 7, 7, 8, 9]);
+        assert_eq!(take(&mut progress, &rest), [7, 7, 8, 9]);
         progress.opened(&opened);
-        assert_eq!(take(&mut progress, &[end(8), change(9), change(10)]), [8, 10]);
+        assert_eq!(take(&mut progress, &[end(8), change(9), change(10)]), [10]);
+
+        // One that breaks within the list has it again, and its end once.
+        let mut progress = Progress::default();
+        progress.opened(&opened);
+        assert_eq!(take(&mut progress, &[change(0)]), [0]);
+        progress.opened(&opened);
+        assert_eq!(take(&mut progress, &[change(0), end(4), change(5)]), [0, 4, 5]);
+        progress.opened(&opened);
+        assert_eq!(take(&mut progress, &[end(5), change(6)]), [6]);
     }
 }
