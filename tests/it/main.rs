@@ -12,6 +12,7 @@ mod consul_http;
 mod consul_kv;
 mod contests;
 mod dns;
+mod etcd_kv;
 mod forwarding;
 mod gateway;
 mod lease_oracle;

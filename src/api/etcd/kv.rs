@@ -1,6 +1,5 @@
 //! `etcdserverpb.KV`: hands each call to its command.
 
-use futures::StreamExt;
 use futures::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
@@ -40,7 +39,7 @@ impl Kv for KvService {
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let (index, responses) = range_stream::run(&self.node, &ctx, request).await?;
-        Ok(reply(index, responses.boxed()))
+        Ok(reply(index, responses))
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {

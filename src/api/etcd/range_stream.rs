@@ -1,7 +1,9 @@
-//! RangeStream (spec: etcd §1.3): a range in pieces, never whole in memory.
+//! RangeStream (spec: etcd §1.3): a range in pieces.
+//!
+//! Owns which ranges may be streamed and how pieces become responses. Invariant: the pairs of all responses, with the
+//! header, `more` and `count` of the last one, are what Range answers. In key order a range is never whole in memory.
 
-use std::vec;
-
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use tonic::Status;
 
@@ -12,11 +14,13 @@ use crate::pb::etcdserverpb as pb;
 use crate::types::limits::REQUEST_BYTES_MAX;
 use crate::types::{KeyValue, LogIndex, SortOrder, SortTarget};
 
+type Responses = BoxStream<'static, Result<pb::RangeStreamResponse, Status>>;
+
 pub(super) async fn run(
     node: &Node,
     ctx: &RequestContext,
     request: pb::RangeRequest,
-) -> Result<(LogIndex, impl Stream<Item = Result<pb::RangeStreamResponse, Status>> + Send + use<>), Failure> {
+) -> Result<(LogIndex, Responses), Failure> {
     let consistency = range::consistency(&request);
     let at = range::unary_revision(request.revision);
     let mut query = range::decode(request, at)?;
@@ -24,15 +28,22 @@ pub(super) async fn run(
     if query.filter.is_active() {
         return Err(Invalid::StreamFilter.into());
     }
+    if query.target != SortTarget::Key && !query.count_only {
+        // Sorted by something else, nothing can be sent before everything was read: this takes as much memory as Range.
+        let read = node.range(ctx, consistency, query).await?;
+        let pieces = [
+            Ok(RangePiece::Kvs(read.value.kvs)),
+            Ok(RangePiece::End { more: read.value.more, count: read.value.count }),
+        ];
+        return Ok((read.index, encode_all(header::full(node, read.revision), stream::iter(pieces))));
+    }
     (query.order, query.target) = (SortOrder::None, SortTarget::Key);
-
     let read = node.range_stream(ctx, consistency, query).await?;
-    let header = header::full(node, read.revision);
-    let responses = read.value.flat_map(move |piece| stream::iter(encode(&header, piece)));
-    Ok((read.index, responses))
+    Ok((read.index, encode_all(header::full(node, read.revision), read.value)))
 }
 
-/// Only key order can be streamed. A target without an order is let through and ignored, as etcd does.
+/// An explicit order other than that of the keys is refused, as etcd does. A target without an order sorts ascending, as in
+/// Range.
 fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
     match (order, target) {
         (SortOrder::None, _) | (SortOrder::Ascend, SortTarget::Key) => Ok(()),
@@ -40,23 +51,42 @@ fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
     }
 }
 
-/// Only the last response has a header, `more` and the count.
-fn encode(
-    header: &pb::ResponseHeader,
-    piece: Result<RangePiece, NodeError>,
-) -> vec::IntoIter<Result<pb::RangeStreamResponse, Status>> {
-    let responses = match piece {
-        Ok(RangePiece::Kvs(kvs)) => split(kvs, REQUEST_BYTES_MAX)
-            .into_iter()
-            .map(|kvs| Ok(pb::RangeResponse { kvs: convert::key_values(kvs), ..Default::default() }))
-            .collect(),
-        Ok(RangePiece::End { more, count }) => {
-            vec![Ok(pb::RangeResponse { header: Some(*header), kvs: vec![], more, count: convert::count(count) })]
+/// The responses to the pieces of one range.
+fn encode_all(
+    header: pb::ResponseHeader,
+    pieces: impl Stream<Item = Result<RangePiece, NodeError>> + Send + 'static,
+) -> Responses {
+    let mut encoder = Encoder { header, held: Vec::new() };
+    pieces.flat_map(move |piece| stream::iter(encoder.encode(piece))).boxed()
+}
+
+/// Makes responses of pieces. Only the last response has a header, `more` and the count; it has the last pairs, too, because
+/// clients stop reading at their limit of pairs.
+struct Encoder {
+    header: pb::ResponseHeader,
+    /// Pairs that are not sent yet, because they may be the last ones.
+    held: Vec<KeyValue>,
+}
+
+impl Encoder {
+    fn encode(&mut self, piece: Result<RangePiece, NodeError>) -> Vec<Result<pb::RangeStreamResponse, Status>> {
+        let pairs = |kvs| pb::RangeResponse { kvs: convert::key_values(kvs), ..Default::default() };
+        let wrap = |range_response| Ok(pb::RangeStreamResponse { range_response: Some(range_response) });
+        match piece {
+            Ok(RangePiece::Kvs(kvs)) => {
+                let held = std::mem::take(&mut self.held);
+                let mut runs: Vec<_> = Some(held).into_iter().chain(split(kvs, REQUEST_BYTES_MAX)).collect();
+                self.held = runs.pop().unwrap_or_default();
+                runs.into_iter().filter(|run| !run.is_empty()).map(|run| wrap(pairs(run))).collect()
+            }
+            Ok(RangePiece::End { more, count }) => {
+                let last = pairs(std::mem::take(&mut self.held));
+                vec![wrap(pb::RangeResponse { header: Some(self.header), more, count: convert::count(count), ..last })]
+            }
+            // What is held would look like the end of the range to whoever counts pairs.
+            Err(error) => vec![Err(Status::from(Failure::from(error)))],
         }
-        Err(error) => vec![Err(Status::from(Failure::from(error)))],
-    };
-    let wrap = |range_response| pb::RangeStreamResponse { range_response: Some(range_response) };
-    responses.into_iter().map(|response| response.map(wrap)).collect::<Vec<_>>().into_iter()
+    }
 }
 
 /// Cuts pairs into runs of about `bytes_max` of keys and values, at least one pair each, so that a response stays near
@@ -97,23 +127,38 @@ mod tests {
         }
     }
 
+    /// Pairs, header, `more` and count of every response.
+    type Told = Vec<Result<(usize, Option<pb::ResponseHeader>, bool, i64), tonic::Code>>;
+
+    fn told(header: pb::ResponseHeader, pieces: Vec<Result<RangePiece, NodeError>>) -> Told {
+        let responses = encode_all(header, stream::iter(pieces)).collect::<Vec<_>>();
+        let responses = futures::executor::block_on(responses);
+        let tell = |response: pb::RangeStreamResponse| {
+            let response = response.range_response.unwrap();
+            (response.kvs.len(), response.header, response.more, response.count)
+        };
+        responses.into_iter().map(|response| response.map(tell).map_err(|status| status.code())).collect()
+    }
+
     #[test]
-    fn only_the_end_has_header_and_count() {
+    fn the_last_pairs_come_with_header_and_count() {
         let header = pb::ResponseHeader { revision: 5, ..Default::default() };
-        let pairs: Vec<_> = encode(&header, Ok(RangePiece::Kvs(vec![kv("a", 1), kv("b", 1)]))).collect();
-        let [Ok(response)] = pairs.as_slice() else { panic!("{pairs:?}") };
-        let response = response.range_response.as_ref().unwrap();
-        assert_eq!((response.kvs.len(), response.header, response.more, response.count), (2, None, false, 0));
+        let kvs = |count| Ok(RangePiece::Kvs(vec![kv("a", 1); count]));
+        let large = || Ok(RangePiece::Kvs(vec![kv("a", REQUEST_BYTES_MAX); 2]));
+        let end = || Ok(RangePiece::End { more: true, count: 9 });
+        let last = |pairs| Ok((pairs, Some(header), true, 9));
+        let pairs = |pairs| Ok((pairs, None, false, 0));
+        assert_eq!(told(header, vec![kvs(2), end()]), [last(2)]);
+        assert_eq!(told(header, vec![kvs(2), kvs(3), kvs(1), end()]), [pairs(2), pairs(3), last(1)]);
+        assert_eq!(told(header, vec![large(), end()]), [pairs(1), last(1)]);
+        assert_eq!(told(header, vec![large(), large(), end()]), [pairs(1), pairs(1), pairs(1), last(1)]);
+        assert_eq!(told(header, vec![end()]), [last(0)], "empty, or only counted");
+        assert_eq!(told(header, vec![kvs(0), end()]), [last(0)]);
 
-        let end: Vec<_> = encode(&header, Ok(RangePiece::End { more: true, count: 9 })).collect();
-        let [Ok(response)] = end.as_slice() else { panic!("{end:?}") };
-        let response = response.range_response.as_ref().unwrap();
-        assert_eq!((response.kvs.len(), response.header, response.more, response.count), (0, Some(header), true, 9));
-
-        let compacted = NodeError::Refused(Refusal::Compacted { compact_revision: 3.into() });
-        let failed: Vec<_> = encode(&header, Err(compacted)).collect();
-        let [Err(status)] = failed.as_slice() else { panic!("{failed:?}") };
-        assert_eq!(status.code(), tonic::Code::OutOfRange);
+        let compacted = || Err(NodeError::Refused(Refusal::Compacted { compact_revision: 3.into() }));
+        assert_eq!(told(header, vec![compacted()]), [Err(tonic::Code::OutOfRange)]);
+        let cut_off = told(header, vec![kvs(2), kvs(3), compacted()]);
+        assert_eq!(cut_off, [pairs(2), Err(tonic::Code::OutOfRange)]);
     }
 
     #[test]

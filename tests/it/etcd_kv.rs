@@ -1,0 +1,108 @@
+//! What clients of etcd's API and of its early draft may expect of ranges, hashes, sizes and leases, over the wire.
+
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::kv_client::KvClient;
+use pb::range_request::{SortOrder, SortTarget};
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+use crate::cluster::{Cluster, Settings, put, within};
+
+async fn one() -> Cluster {
+    Cluster::start(Settings { members: 1, ..Settings::calm() }).await
+}
+
+fn all() -> pb::RangeRequest {
+    pb::RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() }
+}
+
+async fn drain(mut stream: Streaming<pb::RangeStreamResponse>) -> Result<Vec<pb::RangeResponse>, Status> {
+    let mut messages = Vec::new();
+    while let Some(message) = within("a piece of the range", stream.message()).await? {
+        messages.push(message.range_response.expect("every message has one"));
+    }
+    Ok(messages)
+}
+
+async fn streamed(kv: &mut KvClient<Channel>, request: pb::RangeRequest) -> Vec<pb::RangeResponse> {
+    drain(kv.range_stream(request).await.unwrap().into_inner()).await.unwrap()
+}
+
+/// What a client that concatenates the messages ends up with.
+fn joined(messages: &[pb::RangeResponse]) -> pb::RangeResponse {
+    let last = messages.last().expect("there is at least one message");
+    let kvs = messages.iter().flat_map(|message| message.kvs.clone()).collect();
+    pb::RangeResponse { kvs, ..last.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_message_of_a_streamed_range_has_pairs_and_what_holds_for_all() {
+    let cluster = one().await;
+    let mut kv = cluster.kv(0);
+    for number in 0..25 {
+        kv.put(put(format!("k{number:02}"), "v")).await.unwrap();
+    }
+    for number in 0..3 {
+        kv.put(put(format!("large/{number}"), "v".repeat(700_000))).await.unwrap();
+    }
+    let few = pb::RangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
+    let requests = [
+        ("a limit", pb::RangeRequest { limit: 10, ..few.clone() }, true),
+        ("a limit that cuts nothing", pb::RangeRequest { limit: 25, ..few.clone() }, true),
+        ("a limit of one", pb::RangeRequest { limit: 1, ..few.clone() }, true),
+        ("no limit", few.clone(), true),
+        ("keys only", pb::RangeRequest { keys_only: true, limit: 7, ..few.clone() }, true),
+        ("several messages", all(), true),
+        ("several messages and a limit", pb::RangeRequest { limit: 27, ..all() }, true),
+        ("one key", pb::RangeRequest { key: "k07".into(), ..Default::default() }, true),
+        ("an absent key", pb::RangeRequest { key: "q".into(), ..Default::default() }, false),
+        ("an empty interval", pb::RangeRequest { key: "x".into(), range_end: "y".into(), ..Default::default() }, false),
+        ("only the count", pb::RangeRequest { count_only: true, limit: 3, ..few }, false),
+    ];
+    for (name, request, has_pairs) in requests {
+        let messages = streamed(&mut kv, request.clone()).await;
+        let (last, others) = messages.split_last().unwrap();
+        assert_eq!(!last.kvs.is_empty(), has_pairs, "{name}: {} messages", messages.len());
+        assert!(last.header.is_some(), "{name}");
+        for other in others {
+            assert!(!other.kvs.is_empty(), "{name}");
+            assert_eq!((other.header, other.more, other.count), (None, false, 0), "{name}");
+        }
+        assert_eq!(others.is_empty(), !name.starts_with("several"), "{name}: {} messages", messages.len());
+        assert_eq!(joined(&messages), kv.range(request).await.unwrap().into_inner(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streamed_range_sorts_as_the_range_does() {
+    let cluster = one().await;
+    let mut kv = cluster.kv(0);
+    for (key, value) in [("a", "3"), ("b", "1"), ("c", "2"), ("b", "1")] {
+        kv.put(put(key, value)).await.unwrap();
+    }
+    for target in [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value] {
+        for limit in [0, 1, 2, 3] {
+            for (keys_only, count_only) in [(false, false), (true, false), (false, true)] {
+                let request = pb::RangeRequest { sort_target: target.into(), limit, keys_only, count_only, ..all() };
+                let found = kv.range(request.clone()).await.unwrap().into_inner();
+                let messages = streamed(&mut kv, request).await;
+                assert_eq!(joined(&messages), found, "{target:?} {limit}");
+                assert!(messages.last().unwrap().header.is_some());
+            }
+        }
+        for order in [SortOrder::Ascend, SortOrder::Descend] {
+            if (target, order) != (SortTarget::Key, SortOrder::Ascend) {
+                let request = pb::RangeRequest { sort_target: target.into(), sort_order: order.into(), ..all() };
+                let refused = kv.range_stream(request).await.unwrap_err();
+                assert_eq!(refused.message(), "RangeStream does not support custom sort orders");
+            }
+        }
+    }
+    let request = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..all() };
+    assert_eq!(keys(&joined(&streamed(&mut kv, request).await)), "b c a");
+    // What cannot be read is refused whatever the target.
+    for sort_target in [SortTarget::Key, SortTarget::Value] {
+        let request = pb::RangeRequest { sort_target: sort_target.into(), revision: 100, ..all() };
+        assert_eq!(kv.range_stream(request).await.unwrap_err().code(), Code::OutOfRange);
+    }
+}
