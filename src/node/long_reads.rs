@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::error::NodeError;
@@ -18,11 +18,29 @@ pub(super) struct LongReads {
     turns: Arc<Semaphore>,
 }
 
+/// Room among those that run and those that run or wait; given back when it is dropped.
+pub(super) struct Turn {
+    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+}
+
 impl LongReads {
     /// At most `reads_max` run or wait, and `running_max` run.
     pub(super) fn new(reads_max: usize, running_max: usize) -> Self {
         let semaphore = |count| Arc::new(Semaphore::new(count));
         Self { permits: semaphore(reads_max), turns: semaphore(running_max) }
+    }
+
+    /// Waits for a turn, in order of coming.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after `deadline`.
+    pub(super) async fn turn(&self, deadline: Instant) -> Result<Turn, NodeError> {
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        match tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await {
+            Ok(turn) => Ok(Turn { _permits: (permit, turn.map_err(|_| NodeError::Stopped)?) }),
+            Err(_) => Err(NodeError::Timeout),
+        }
     }
 
     /// Runs `work` on a thread that may block. If it has not begun when the caller gives up or `deadline` passes, it never
@@ -36,13 +54,9 @@ impl LongReads {
         deadline: Instant,
         work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
     ) -> Result<T, NodeError> {
-        let permit = self.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
-        let turn = match tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await {
-            Ok(turn) => turn.map_err(|_| NodeError::Stopped)?,
-            Err(_) => return Err(NodeError::Timeout),
-        };
+        let turn = self.turn(deadline).await?;
         let mut reading = Reading(tokio::task::spawn_blocking(move || {
-            let _permits = (permit, turn);
+            let _turn = turn;
             work()
         }));
         match tokio::time::timeout_at(deadline.into(), &mut reading.0).await {

@@ -98,7 +98,7 @@ struct Inner {
     events: Arc<EventPublisher>,
     long_reads: LongReads,
     own_reads: LongReads,
-    range_streams: Arc<Semaphore>,
+    range_streams: LongReads,
     contenders: Arc<Semaphore>,
     /// For what streams about resources, the catalog and entities begin with.
     states: Arc<StateMemory>,

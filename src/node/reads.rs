@@ -77,7 +77,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::range`]; the stream ends with an error if the storage fails on the way, or if its reader stands still for long.
+    /// As [`Node::range`]; [`NodeError::Timeout`] if others take all turns until the deadline; the stream ends with an error
+    /// if the storage fails on the way, or if its reader stands still for long.
     pub async fn range_stream(
         &self,
         ctx: &RequestContext,
@@ -85,13 +86,13 @@ impl Node {
         query: RangeQuery,
     ) -> Result<Read<impl Stream<Item = Result<RangePiece, NodeError>> + Send + use<>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        let permit = self.inner.range_streams.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let turn = self.inner.range_streams.turn(ctx.deadline).await?;
         let inner = self.inner.clone();
         let (opened_tx, opened) = tokio::sync::oneshot::channel();
         // The view lives on the stack of this thread for as long as the reader takes; it pins one snapshot, nothing else.
         let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
         tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _turn = turn;
             stream_pieces(&inner, &query, opened_tx, &pieces_tx);
         });
         let (index, revision) = opened.await.map_err(|_| NodeError::Stopped)??;

@@ -232,7 +232,7 @@ impl Node {
                 log,
                 long_reads: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
                 own_reads: LongReads::new(LONG_READS_MAX, OWN_READS_RUNNING_MAX),
-                range_streams: Arc::new(Semaphore::new(RANGE_STREAMS_MAX)),
+                range_streams: LongReads::new(LONG_READS_MAX, RANGE_STREAMS_MAX),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
                 states: StateMemory::new(STATES_BYTES_MAX, let_go_of_states(inner.clone())),
                 backups,

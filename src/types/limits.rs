@@ -44,7 +44,7 @@ pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
 pub const LONG_READS_RUNNING_MAX: usize = 32;
 /// The same of what the node does by itself, count.
 pub const OWN_READS_RUNNING_MAX: usize = 4;
-/// Streamed ranges that may be open at once, count; one more is refused.
+/// Streamed ranges that may be open at once, count; more wait for their turn, at most [`LONG_READS_MAX`] with those.
 pub const RANGE_STREAMS_MAX: usize = 32;
 /// Contenders for locks and elections, and their observers, that one member may have waiting, count; one more is refused.
 pub const CONTENDERS_MAX: usize = 20_000;

@@ -1,8 +1,12 @@
 //! What clients of etcd's API and of its early draft may expect of ranges, hashes, sizes and leases, over the wire.
 
+use std::time::Duration;
+
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::types::limits::RANGE_STREAMS_MAX;
 use pb::range_request::{SortOrder, SortTarget};
+use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
@@ -70,6 +74,40 @@ async fn the_last_message_of_a_streamed_range_has_pairs_and_what_holds_for_all()
         }
         assert_eq!(others.is_empty(), !name.starts_with("several"), "{name}: {} messages", messages.len());
         assert_eq!(joined(&messages), kv.range(request).await.unwrap().into_inner(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_streamed_ranges_than_run_at_once_wait_for_their_turn() {
+    let cluster = one().await;
+    let mut kv = cluster.kv(0);
+    for number in 0..20 {
+        kv.put(put(format!("{number:02}"), "v".repeat(500_000))).await.unwrap();
+    }
+    // Readers that stand still: each has a connection of its own, so that its window is no one else's.
+    let mut held = Vec::new();
+    for _ in 0..RANGE_STREAMS_MAX {
+        let mut stream = cluster.kv(0).range_stream(all()).await.unwrap().into_inner();
+        assert!(within("the first piece", stream.message()).await.unwrap().is_some());
+        held.push(stream);
+    }
+    // Whose deadline passes meanwhile is told so.
+    let mut hasty = tonic::Request::new(all());
+    hasty.set_timeout(Duration::from_millis(200));
+    let refused = async { drain(cluster.kv(0).range_stream(hasty).await?.into_inner()).await }.await;
+    let code = refused.unwrap_err().code();
+    assert!(matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled), "{code:?}");
+
+    let mut waiting = JoinSet::new();
+    for _ in 0..100 - RANGE_STREAMS_MAX {
+        let mut kv = cluster.kv(0);
+        waiting.spawn(async move { drain(kv.range_stream(all()).await?.into_inner()).await });
+    }
+    for stream in held {
+        drain(stream).await.unwrap();
+    }
+    for messages in waiting.join_all().await {
+        assert_eq!(joined(&messages.unwrap()).count, 20);
     }
 }
 
