@@ -181,8 +181,9 @@ pub struct Status {
     pub log_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
-    /// Bytes that the state takes on disk.
-    pub disk_bytes: u64,
+    /// Bytes that the state takes in files and write buffers. At least [`live_bytes`](Self::live_bytes): what compression
+    /// saves below that is not counted, so that the size can be compared with the quota, which is one of live bytes.
+    pub stored_bytes: u64,
     /// Bytes of live keys and values.
     pub live_bytes: u64,
     /// Number of live keys.
@@ -273,7 +274,7 @@ impl Node {
             history_from: head.compacted_index(),
             log_from: points.purged.next(),
             epoch: head.epoch,
-            disk_bytes: db.disk_bytes()?,
+            stored_bytes: db.stored_bytes()?.max(head.live_bytes),
             live_bytes: head.live_bytes,
             live_keys: head.live_keys,
             quota_bytes: self.quota_bytes(),

@@ -111,6 +111,40 @@ async fn more_streamed_ranges_than_run_at_once_wait_for_their_turn() {
     }
 }
 
+async fn sizes(cluster: &Cluster, member: usize) -> (i64, i64) {
+    let status = cluster.maintenance(member).status(pb::StatusRequest {}).await.unwrap().into_inner();
+    (status.db_size, status.db_size_in_use)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_of_a_member_is_never_less_than_what_is_in_use() {
+    let mut cluster = Cluster::start(Settings::calm()).await;
+    let mut kv = cluster.kv(0);
+    // Compresses to next to nothing.
+    for number in 0..10 {
+        kv.put(put(format!("{number}"), "v".repeat(500_000))).await.unwrap();
+    }
+    cluster.hashes().await;
+    let check = async |cluster: &Cluster, when: &str| {
+        let mut found = Vec::new();
+        for member in 0..3 {
+            let (size, in_use) = sizes(cluster, member).await;
+            assert!(in_use > 5_000_000, "{when}: member {member} uses {in_use}");
+            assert!(size >= in_use, "{when}: member {member} has {size} bytes, and uses {in_use}");
+            found.push(size);
+        }
+        let (least, most) = (*found.iter().min().unwrap(), *found.iter().max().unwrap());
+        assert!(most < 10 * least, "{when}: {found:?}");
+    };
+    check(&cluster, "in write buffers").await;
+    cluster.stop(2).await;
+    cluster.restart(2).await;
+    cluster.wait_healthy().await;
+    check(&cluster, "after a restart").await;
+    cluster.maintenance(1).defragment(pb::DefragmentRequest {}).await.unwrap();
+    check(&cluster, "compressed").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_streamed_range_sorts_as_the_range_does() {
     let cluster = one().await;

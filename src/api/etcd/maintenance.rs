@@ -133,7 +133,7 @@ fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::Status
     pb::StatusResponse {
         header: Some(header),
         version: ETCD_COMPATIBLE_VERSION.to_owned(),
-        db_size: convert::count(status.disk_bytes),
+        db_size: convert::count(status.stored_bytes),
         leader: leader.map_or(0, |id| id.get()),
         raft_index: status.committed.get(),
         raft_term: status.leadership.term.get(),
@@ -168,7 +168,7 @@ mod tests {
             history_from: 2.into(),
             log_from: 1.into(),
             epoch: None,
-            disk_bytes: 1000,
+            stored_bytes: 1000,
             live_bytes: 400,
             live_keys: 7,
             quota_bytes: Some(5000),

@@ -105,7 +105,7 @@ gauges! {
     term: "headwater_raft_term", "Raft term of this member.";
     committed: "etcd_server_proposals_committed_total", "Highest log index known to be committed.";
     applied: "etcd_server_proposals_applied_total", "Highest log index applied.";
-    db_size: "etcd_mvcc_db_total_size_in_bytes", "Bytes that the state takes on disk.";
+    db_size: "etcd_mvcc_db_total_size_in_bytes", "Bytes that the state takes in files and write buffers; never less than what is in use.";
     db_size_in_use: "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of live keys and values.";
     quota: "etcd_server_quota_backend_bytes", "Bytes that live keys and values may take; 0 if there is no bound.";
     alarms: "headwater_alarms", "Number of active alarms.";
@@ -127,7 +127,7 @@ impl Gauges {
         self.term.set(signed(leadership.term.get()));
         self.committed.set(signed(status.committed.get()));
         self.applied.set(signed(status.applied.get()));
-        self.db_size.set(signed(status.disk_bytes));
+        self.db_size.set(signed(status.stored_bytes));
         self.db_size_in_use.set(signed(status.live_bytes));
         self.quota.set(status.quota_bytes.map_or(0, signed));
         self.alarms.set(signed(status.alarms.len() as u64));
@@ -207,7 +207,7 @@ mod tests {
             history_from: 6.into(),
             log_from: 8.into(),
             epoch: None,
-            disk_bytes: 1000,
+            stored_bytes: 1000,
             live_bytes: 400,
             live_keys: 7,
             quota_bytes: Some(5000),
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(told(1, &status)[..2], [1, 0]);
         status.leadership.leader = None;
         (status.quota_bytes, status.alarms) = (None, vec![]);
-        (status.is_learner, status.serving, status.disk_bytes) = (true, false, u64::MAX);
+        (status.is_learner, status.serving, status.stored_bytes) = (true, false, u64::MAX);
         assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 0, 0, 7, 5, 2, 6, 8, 0]);
     }
 

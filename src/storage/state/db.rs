@@ -318,16 +318,18 @@ impl StateDb {
         self.filter.as_ref().is_some_and(|filter| !filter.may_hold(table, key))
     }
 
-    /// Bytes that the state takes on disk.
+    /// Bytes that the state takes in files and in write buffers, which become files at the next flush.
     ///
     /// # Errors
     ///
     /// If RocksDB does not answer.
-    pub fn disk_bytes(&self) -> Result<u64, StorageError> {
+    pub fn stored_bytes(&self) -> Result<u64, StorageError> {
+        use rocksdb::properties::{CUR_SIZE_ALL_MEM_TABLES, TOTAL_SST_FILES_SIZE};
         let mut total = 0;
         for name in FAMILIES {
-            let property = rocksdb::properties::TOTAL_SST_FILES_SIZE;
-            total += self.db.property_int_value_cf(handle(&self.db, name), property)?.unwrap_or(0);
+            for property in [TOTAL_SST_FILES_SIZE, CUR_SIZE_ALL_MEM_TABLES] {
+                total += self.db.property_int_value_cf(handle(&self.db, name), property)?.unwrap_or(0);
+            }
         }
         Ok(total)
     }
