@@ -198,14 +198,12 @@ impl Collecting {
     }
 }
 
+/// Rows that compare equal stay in key order, whichever the order is.
 fn sort<T>(rows: &mut [T], order: SortOrder, compare: impl Fn(&T, &T) -> Ordering) {
     match order {
         SortOrder::None => {}
         SortOrder::Ascend => rows.sort_by(compare),
-        SortOrder::Descend => {
-            rows.sort_by(compare);
-            rows.reverse();
-        }
+        SortOrder::Descend => rows.sort_by(|a, b| compare(b, a)),
     }
 }
 

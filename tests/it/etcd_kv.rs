@@ -39,6 +39,10 @@ fn joined(messages: &[pb::RangeResponse]) -> pb::RangeResponse {
     pb::RangeResponse { kvs, ..last.clone() }
 }
 
+fn keys(response: &pb::RangeResponse) -> String {
+    response.kvs.iter().map(|kv| String::from_utf8_lossy(&kv.key).into_owned()).collect::<Vec<_>>().join(" ")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_message_of_a_streamed_range_has_pairs_and_what_holds_for_all() {
     let cluster = one().await;
@@ -143,6 +147,45 @@ async fn the_size_of_a_member_is_never_less_than_what_is_in_use() {
     check(&cluster, "after a restart").await;
     cluster.maintenance(1).defragment(pb::DefragmentRequest {}).await.unwrap();
     check(&cluster, "compressed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_sort_alike_stay_in_key_order() {
+    let cluster = one().await;
+    let mut kv = cluster.kv(0);
+    for key in ["b", "a", "d", "c", "e"] {
+        kv.put(put(key, if key == "c" { "z" } else { "v" })).await.unwrap();
+    }
+    kv.put(put("d", "v")).await.unwrap();
+    for (target, order, limit, wanted) in [
+        (SortTarget::Version, SortOrder::Descend, 0, "d a b c e"),
+        (SortTarget::Version, SortOrder::Descend, 3, "d a b"),
+        (SortTarget::Version, SortOrder::Ascend, 0, "a b c e d"),
+        (SortTarget::Value, SortOrder::Descend, 0, "c a b d e"),
+        (SortTarget::Value, SortOrder::Ascend, 0, "a b d e c"),
+        (SortTarget::Key, SortOrder::Descend, 0, "e d c b a"),
+        (SortTarget::Version, SortOrder::None, 0, "a b c e d"),
+    ] {
+        for keys_only in [false, true] {
+            let request =
+                pb::RangeRequest { sort_order: order.into(), sort_target: target.into(), limit, keys_only, ..all() };
+            let found = kv.range(request.clone()).await.unwrap().into_inner();
+            assert_eq!(keys(&found), wanted, "{target:?} {order:?} {limit}");
+            // Read by every member in turn, and by one.
+            for writes in [false, true] {
+                let range = pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(request.clone())) };
+                let touch = pb::DeleteRangeRequest { key: "absent".into(), ..Default::default() };
+                let touch = pb::RequestOp { request: Some(pb::request_op::Request::RequestDeleteRange(touch)) };
+                let success = if writes { vec![range, touch] } else { vec![range] };
+                let txn = pb::TxnRequest { success, ..Default::default() };
+                let done = kv.txn(txn).await.unwrap().into_inner();
+                let Some(pb::response_op::Response::ResponseRange(inside)) = &done.responses[0].response else {
+                    panic!("{done:?}")
+                };
+                assert_eq!(keys(inside), wanted, "in a transaction: {target:?} {order:?} {limit}");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

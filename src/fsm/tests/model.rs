@@ -287,9 +287,10 @@ impl Model {
             SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
             SortTarget::Value => a.value.cmp(&b.value),
         };
-        kvs.sort_by(compare);
-        if query.order == SortOrder::Descend {
-            kvs.reverse();
+        // By key until now; what compares equal stays so.
+        match query.order {
+            SortOrder::None | SortOrder::Ascend => kvs.sort_by(compare),
+            SortOrder::Descend => kvs.sort_by(|a, b| compare(b, a)),
         }
         let more = kvs.len() > limit;
         kvs.truncate(limit);
@@ -488,8 +489,13 @@ fn delete_strategy() -> impl Strategy<Value = DeleteRange> {
 
 pub(super) fn query() -> impl Strategy<Value = RangeQuery> {
     let order = prop::sample::select(vec![SortOrder::None, SortOrder::Ascend, SortOrder::Descend]);
-    // Ties have no order, so only fields that differ between keys decide between answers.
-    let target = prop::sample::select(vec![SortTarget::Key, SortTarget::Key]);
+    let target = prop::sample::select(vec![
+        SortTarget::Key,
+        SortTarget::Version,
+        SortTarget::Create,
+        SortTarget::Mod,
+        SortTarget::Value,
+    ]);
     let filter = prop_oneof![
         3 => Just(RevisionFilter::default()),
         1 => (0..9i64, 0..20i64, 0..9i64, 0..20i64)

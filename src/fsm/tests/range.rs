@@ -151,6 +151,27 @@ fn sorting() {
 }
 
 #[test]
+fn pairs_that_compare_equal_stay_in_key_order() {
+    use SortOrder::{Ascend, Descend, None};
+    use SortTarget::{Value, Version};
+    let bed = Bed::with([put("b", "v"), put("a", "v"), put("d", "v"), put("c", "w"), put("d", "v")]);
+    let cases = [
+        (Descend, Version, 0, "dabc", false),
+        (Descend, Version, 3, "dab", true),
+        (Ascend, Version, 0, "abcd", false),
+        (None, Version, 0, "abcd", false),
+        (Descend, Value, 0, "cabd", false),
+        (Ascend, Value, 2, "ab", true),
+    ];
+    for (order, target, limit, want, more) in cases {
+        let query = RangeQuery { order, target, limit, ..get("a", "\0") };
+        assert_eq!(keys(&bed, &query), (want.to_owned(), more, 4), "{order:?} {target:?} {limit}");
+        let bare = RangeQuery { keys_only: true, ..query };
+        assert_eq!(keys(&bed, &bare), (want.to_owned(), more, 4), "keys only: {order:?} {target:?} {limit}");
+    }
+}
+
+#[test]
 fn filters() {
     let bed = bed();
     let none = RevisionFilter::default();
