@@ -34,8 +34,8 @@ pub struct KvHash {
     pub hash: u64,
     /// The last revision in it.
     pub revision: Revision,
-    /// The compaction point, below which nothing is in it; 0 if never compacted.
-    pub compacted: Revision,
+    /// The compaction point, if there ever was one. The hash does not depend on it.
+    pub compacted: Option<Revision>,
 }
 
 impl Node {
@@ -110,8 +110,19 @@ impl Node {
         self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
     }
 
-    /// The hash of the keys up to `revision`, or up to the current one: equal on all members that have the same compaction
-    /// point, whatever else they have applied. With the revision that was hashed and the compaction point.
+    /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else, also
+    /// across restarts and changes of leadership; equal on all members once they have applied the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::range`] with serializable consistency.
+    pub async fn content_hash(&self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.read(false, ctx.deadline, |view| view.content_hash().map(Ok)).await
+    }
+
+    /// The hash of the keys and values that can be read at `revision`, or at the current one: equal on all members, whatever
+    /// else they have applied and wherever history was compacted. With the revision that was hashed and the compaction point.
     ///
     /// # Errors
     ///
@@ -120,13 +131,14 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         self.read(false, ctx.deadline, move |view| {
             let current = view.revision();
-            let compacted = view.head().compaction.map_or(Revision(0), |point| point.revision);
+            let compacted = view.head().compaction.map(|point| point.revision);
+            let compact_revision = compacted.unwrap_or(Revision(0));
             let revision = revision.unwrap_or(current);
             if revision > current {
                 return Ok(Err(Refusal::FutureRevision { current }));
             }
-            if revision < compacted || revision < Revision(0) {
-                return Ok(Err(Refusal::Compacted { compact_revision: compacted }));
+            if revision < compact_revision || revision < Revision(0) {
+                return Ok(Err(Refusal::Compacted { compact_revision }));
             }
             Ok(Ok(KvHash { hash: view.kv_hash(revision)?, revision, compacted }))
         })

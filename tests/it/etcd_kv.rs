@@ -1,9 +1,11 @@
 //! What clients of etcd's API and of its early draft may expect of ranges, hashes, sizes and leases, over the wire.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::types::limits::RANGE_STREAMS_MAX;
 use pb::range_request::{SortOrder, SortTarget};
 use tokio::task::JoinSet;
@@ -220,4 +222,67 @@ async fn a_streamed_range_sorts_as_the_range_does() {
         let request = pb::RangeRequest { sort_target: sort_target.into(), revision: 100, ..all() };
         assert_eq!(kv.range_stream(request).await.unwrap_err().code(), Code::OutOfRange);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hash_of_a_revision_outlives_compaction_at_it() {
+    let cluster = Cluster::start(Settings::calm()).await;
+    let mut kv = cluster.kv(0);
+    let ask = async |revision: i64| {
+        cluster.hashes().await;
+        let mut answers = BTreeSet::new();
+        for member in 0..3 {
+            let answer = cluster.maintenance(member).hash_kv(pb::HashKvRequest { revision }).await?.into_inner();
+            answers.insert((answer.hash, answer.compact_revision, answer.hash_revision));
+        }
+        assert_eq!(answers.len(), 1, "members tell different hashes: {answers:?}");
+        Ok::<_, Status>(answers.pop_first().unwrap())
+    };
+    let mut revision = 1;
+    for number in 0..20 {
+        let request = put(format!("k{}", number % 3), number.to_string());
+        revision = kv.put(request).await.unwrap().into_inner().header.unwrap().revision;
+    }
+    let delete = pb::DeleteRangeRequest { key: "k1".into(), ..Default::default() };
+    revision = kv.delete_range(delete).await.unwrap().into_inner().header.unwrap().revision.max(revision);
+    let (before, compacted, hashed) = ask(revision).await.unwrap();
+    assert_eq!((compacted, hashed), (-1, revision), "never compacted");
+    assert_eq!(ask(0).await.unwrap(), (before, -1, revision));
+
+    kv.put(put("k0", "later")).await.unwrap();
+    let earlier = ask(revision - 4).await.unwrap().0;
+    for (point, text) in [(revision - 5, "below"), (revision - 4, "at an earlier one"), (revision, "at it")] {
+        kv.compact(pb::CompactionRequest { revision: point, physical: true }).await.unwrap();
+        assert_eq!(ask(revision).await.unwrap(), (before, point, revision), "compacted {text}");
+        if point <= revision - 4 {
+            assert_eq!(ask(revision - 4).await.unwrap().0, earlier, "compacted {text}");
+        }
+    }
+    assert_ne!(ask(0).await.unwrap().0, before);
+    assert_eq!(ask(revision - 1).await.unwrap_err().code(), Code::OutOfRange);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hash_of_a_store_outlives_a_restart() {
+    let mut cluster = one().await;
+    let hash =
+        async |cluster: &Cluster| cluster.maintenance(0).hash(pb::HashRequest {}).await.unwrap().into_inner().hash;
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    let mut leases = LeaseClient::connect(cluster.client_url(0)).await.unwrap();
+    leases.lease_grant(pb::LeaseGrantRequest { id: 7, ttl: 6000 }).await.unwrap();
+    let (before, state) = (hash(&cluster).await, cluster.hashes().await);
+    for turn in 0..2 {
+        cluster.crash(0).await;
+        cluster.restart(0).await;
+        cluster.wait_healthy().await;
+        assert_eq!(hash(&cluster).await, before, "restart {turn}");
+        // The entry of a new term changes nothing that was stored, only how much was applied.
+        assert_ne!(cluster.hashes().await, state, "restart {turn}");
+    }
+    cluster.kv(0).put(put("k", "w")).await.unwrap();
+    let written = hash(&cluster).await;
+    assert_ne!(written, before);
+    let mut leases = LeaseClient::connect(cluster.client_url(0)).await.unwrap();
+    leases.lease_grant(pb::LeaseGrantRequest { id: 8, ttl: 6000 }).await.unwrap();
+    assert_ne!(hash(&cluster).await, written, "leases count");
 }

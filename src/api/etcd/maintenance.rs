@@ -12,6 +12,9 @@ use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::maintenance_server::Maintenance;
 use crate::types::Revision;
 
+/// The compaction point that a store tells that was never compacted (spec: etcd §1.7).
+const NEVER_COMPACTED: Revision = Revision(-1);
+
 /// Serves `etcdserverpb.Maintenance`.
 pub(crate) struct MaintenanceService {
     node: Node,
@@ -44,14 +47,15 @@ impl Maintenance for MaintenanceService {
         Ok(reply(index, encode_status(header, status)))
     }
 
+    /// Over everything that clients have stored. It changes with that alone: not with restarts, elections and the lease clock.
     async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
         let (ctx, pb::HashRequest {}) = open(request, self.options.request_timeout)?;
-        let read = self.node.state_hash(&ctx).await.map_err(Failure::Node)?;
+        let read = self.node.content_hash(&ctx).await.map_err(Failure::Node)?;
         let header = Some(header::full(&self.node, read.revision));
         Ok(reply(read.index, pb::HashResponse { header, hash: fold(read.value) }))
     }
 
-    /// The hash is over the keys up to the revision asked for, so that members can be compared while they move on.
+    /// The hash is over what can be read at the revision asked for, so that members can be compared while they move on.
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let wanted = (request.revision != 0).then_some(Revision(request.revision));
@@ -59,7 +63,7 @@ impl Maintenance for MaintenanceService {
         let response = pb::HashKvResponse {
             header: Some(header::full(&self.node, read.revision)),
             hash: fold(read.value.hash),
-            compact_revision: read.value.compacted.get(),
+            compact_revision: read.value.compacted.unwrap_or(NEVER_COMPACTED).get(),
             hash_revision: read.value.revision.get(),
         };
         Ok(reply(read.index, response))

@@ -1,5 +1,5 @@
-//! One number for everything that a state says, so that members can be compared at an equal applied index; and one for
-//! its keys at a revision, so that they can be compared while they move on.
+//! Numbers by which members are compared: one for everything that a state says, at an equal applied index; one for what
+//! clients have stored, which restarts leave alone; and one for the keys at a revision, while members move on.
 //!
 //! Owns the canonical order and the mixing. Invariant: equal for equal logical content from the compaction point on,
 //! whatever the files look like and however far this node has reclaimed; it leaves out what is not replicated.
@@ -8,10 +8,10 @@ use super::db::corrupt;
 use super::keys::{self, Table};
 use super::options::{INDEX, META, REVISIONS, VERSIONS};
 use super::reader::StateReader;
-use super::record::{HistoryRecord, Version};
-use super::view::ReadView;
+use super::record::{HistoryRecord, StateHead, Version, encode_lease};
+use super::view::{ReadView, read_lease};
 use crate::storage::StorageError;
-use crate::types::{LogIndex, Revision};
+use crate::types::{Lease, LogIndex, Revision};
 
 /// Records whose values are fetched together.
 const BATCH: usize = 4096;
@@ -26,47 +26,80 @@ impl ReadView<'_> {
     /// If the disk failed, or something is not where it must be.
     pub fn state_hash(&self) -> Result<u64, StorageError> {
         let mut hash = Mixer::default();
-        for table in Table::ALL {
-            self.hash_table(table, LogIndex(u64::MAX), &mut hash)?;
-        }
-        let point = self.head().compaction.map(|point| keys::revision(point.revision));
-        self.hash_family(REVISIONS, point.as_ref().map_or(&[][..], |key| &key[..]), &mut hash)?;
-        self.hash_family(INDEX, &[], &mut hash)?;
+        self.hash_data(&mut hash)?;
         self.hash_family(META, &[], &mut hash)?;
         Ok(hash.finish())
     }
 
-    /// The hash of the key-value table up to `revision`, which must not lie below the compaction point or in the future:
-    /// equal wherever the compaction point is the same, whatever came later. Reads everything.
+    /// The hash of what clients have stored: as [`state_hash`](Self::state_hash), without the applied position, the
+    /// membership, the lineage, the quota and how far leases have run. Members that restart or elect a leader change
+    /// those by themselves.
+    ///
+    /// # Errors
+    ///
+    /// As [`state_hash`](Self::state_hash).
+    pub fn content_hash(&self) -> Result<u64, StorageError> {
+        let mut hash = Mixer::default();
+        self.hash_data(&mut hash)?;
+        let StateHead { revision, compaction, live_keys, live_bytes, alarms, types, .. } = *self.head();
+        let content = StateHead { revision, compaction, live_keys, live_bytes, alarms, types, ..StateHead::EMPTY };
+        hash.bytes(&content.encode());
+        self.visit_family(META, &[], |key, value| {
+            if [keys::META_HEAD, keys::META_RECLAIM, keys::META_MEMBERSHIP, keys::META_LEASE_CLOCK].contains(&key) {
+                return Ok(());
+            }
+            hash.bytes(key);
+            if keys::parse_lease(key).is_some()
+                && let Some(lease) = read_lease(key, Some(value))?
+            {
+                hash.bytes(&encode_lease(&Lease { due_ms: None, ..lease }));
+            } else {
+                hash.bytes(value);
+            }
+            Ok(())
+        })?;
+        Ok(hash.finish())
+    }
+
+    /// The hash of the keys and values as they were at `revision`, which must not lie below the compaction point or in the
+    /// future: equal wherever that is so, whatever came later and wherever history begins. Reads everything.
     ///
     /// # Errors
     ///
     /// As [`state_hash`](Self::state_hash).
     pub fn kv_hash(&self, revision: Revision) -> Result<u64, StorageError> {
         let mut hash = Mixer::default();
-        self.hash_table(Table::Kv, self.index_of(revision)?, &mut hash)?;
+        let at = self.index_of(revision)?;
+        let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut hash };
+        let (mut group, mut met) = (Vec::new(), false);
+        self.visit_versions(Table::Kv, |prefix, version| {
+            if prefix != group {
+                group.clear();
+                group.extend_from_slice(prefix);
+                met = false;
+            }
+            // Newest first: the first one that is old enough counts, and is nothing if it is a tombstone.
+            if met || version.index > at {
+                return Ok(());
+            }
+            met = true;
+            if version.deleted { Ok(()) } else { batch.push(version) }
+        })?;
+        batch.flush()?;
         hash.number(revision.get() as u64);
         Ok(hash.finish())
     }
 
-    fn hash_table(&self, table: Table, through: LogIndex, hash: &mut Mixer) -> Result<(), StorageError> {
-        let compacted = self.head().floor_of(table);
-        let mut batch = Vec::with_capacity(BATCH);
-        let flush = |batch: &mut Vec<Version>, hash: &mut Mixer| {
-            for (version, record) in batch.iter().zip(self.load(batch)?) {
-                hash_version(version, &record, hash);
-            }
-            batch.clear();
-            Ok::<_, StorageError>(())
-        };
-        self.every_version(table, compacted, |version| {
-            if version.index > through {
-                return Ok(());
-            }
-            batch.push(version);
-            if batch.len() == BATCH { flush(&mut batch, hash) } else { Ok(()) }
-        })?;
-        flush(&mut batch, hash)
+    /// Hashes every family but the metadata.
+    fn hash_data(&self, hash: &mut Mixer) -> Result<(), StorageError> {
+        for table in Table::ALL {
+            let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut *hash };
+            self.every_version(table, self.head().floor_of(table), |version| batch.push(version))?;
+            batch.flush()?;
+        }
+        let point = self.head().compaction.map(|point| keys::revision(point.revision));
+        self.hash_family(REVISIONS, point.as_ref().map_or(&[][..], |key| &key[..]), hash)?;
+        self.hash_family(INDEX, &[], hash)
     }
 
     /// Visits every version that can still be read, tombstones too: all above where history begins, and of those at or
@@ -77,13 +110,32 @@ impl ReadView<'_> {
         compacted: LogIndex,
         mut visit: impl FnMut(Version) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
+        let (mut group, mut base_met) = (Vec::new(), false);
+        self.visit_versions(table, |prefix, version| {
+            if prefix != group {
+                group.clear();
+                group.extend_from_slice(prefix);
+                base_met = false;
+            }
+            if version.index > compacted {
+                return visit(version);
+            }
+            let is_base = !std::mem::replace(&mut base_met, true);
+            if is_base && (!version.deleted || version.index == compacted) { visit(version) } else { Ok(()) }
+        })
+    }
+
+    /// Visits every version there is, by key, newest first, with the prefix that the versions of one key share.
+    fn visit_versions(
+        &self,
+        table: Table,
+        mut visit: impl FnMut(&[u8], Version) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         let mut options = self.options();
         options.set_total_order_seek(true);
         options.set_iterate_lower_bound(keys::table_start(table));
         options.set_iterate_upper_bound(keys::table_end(table));
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.versions, options);
-        let mut group = Vec::new();
-        let mut base_met = false;
         iter.seek_to_first();
         while let Some((key, value)) = iter.item() {
             let decoded =
@@ -91,19 +143,7 @@ impl ReadView<'_> {
             let Some((prefix, version)) = decoded else {
                 return Err(corrupt(VERSIONS, key, "cannot be decoded"));
             };
-            if prefix != group {
-                group.clear();
-                group.extend_from_slice(prefix);
-                base_met = false;
-            }
-            if version.index > compacted {
-                visit(version)?;
-            } else if !base_met {
-                base_met = true;
-                if !version.deleted || version.index == compacted {
-                    visit(version)?;
-                }
-            }
+            visit(prefix, version)?;
             iter.next();
         }
         iter.status()?;
@@ -112,22 +152,56 @@ impl ReadView<'_> {
 
     /// Hashes a whole family from `from` on, except for what is not replicated.
     fn hash_family(&self, name: &str, from: &[u8], hash: &mut Mixer) -> Result<(), StorageError> {
+        hash.bytes(name.as_bytes());
+        self.visit_family(name, from, |key, value| {
+            if name != META || key != keys::META_RECLAIM {
+                hash.bytes(key);
+                hash.bytes(value);
+            }
+            Ok(())
+        })
+    }
+
+    fn visit_family(
+        &self,
+        name: &str,
+        from: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         let family = match name {
             REVISIONS => self.families.revisions,
             INDEX => self.families.index,
             _ => self.families.meta,
         };
-        hash.bytes(name.as_bytes());
         let mut iter = self.db.db.raw_iterator_cf_opt(family, self.options());
         iter.seek(from);
         while let Some((key, value)) = iter.item() {
-            if name != META || key != keys::META_RECLAIM {
-                hash.bytes(key);
-                hash.bytes(value);
-            }
+            visit(key, value)?;
             iter.next();
         }
         iter.status()?;
+        Ok(())
+    }
+}
+
+/// Versions whose records are fetched together, and then hashed in their order.
+struct Batch<'a, 'db> {
+    view: &'a ReadView<'db>,
+    versions: Vec<Version>,
+    hash: &'a mut Mixer,
+}
+
+impl Batch<'_, '_> {
+    fn push(&mut self, version: Version) -> Result<(), StorageError> {
+        self.versions.push(version);
+        if self.versions.len() == BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), StorageError> {
+        for (version, record) in self.versions.iter().zip(self.view.load(&self.versions)?) {
+            hash_version(version, &record, self.hash);
+        }
+        self.versions.clear();
         Ok(())
     }
 }
