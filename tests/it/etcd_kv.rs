@@ -286,3 +286,38 @@ async fn the_hash_of_a_store_outlives_a_restart() {
     leases.lease_grant(pb::LeaseGrantRequest { id: 8, ttl: 6000 }).await.unwrap();
     assert_ne!(hash(&cluster).await, written, "leases count");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_listed_in_the_order_of_their_grants() {
+    let mut cluster = one().await;
+    let mut leases = LeaseClient::connect(cluster.client_url(0)).await.unwrap();
+    let ids = [5, 3, -1, 9, i64::MAX, 1, i64::MIN / 2];
+    for id in ids {
+        leases.lease_grant(pb::LeaseGrantRequest { id, ttl: 6000 }).await.unwrap();
+    }
+    let list = async |leases: &mut LeaseClient<Channel>| -> Vec<i64> {
+        let listed = leases.lease_leases(pb::LeaseLeasesRequest {}).await.unwrap().into_inner();
+        listed.leases.into_iter().map(|lease| lease.id).collect()
+    };
+    assert_eq!(list(&mut leases).await, ids);
+    cluster.stop(0).await;
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    let mut leases = LeaseClient::connect(cluster.client_url(0)).await.unwrap();
+    assert_eq!(list(&mut leases).await, ids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_id_that_is_reserved_is_said_to_be() {
+    let cluster = one().await;
+    let mut leases = LeaseClient::connect(cluster.client_url(0)).await.unwrap();
+    for id in [i64::MIN, i64::MIN + 1, i64::MIN / 2 - 1] {
+        let refused = leases.lease_grant(pb::LeaseGrantRequest { id, ttl: 60 }).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains("reserved") && refused.message().contains("-4611686018427387904"));
+        let standing = pb::LeaseTimeToLiveRequest { id, keys: true };
+        assert_eq!(leases.lease_time_to_live(standing).await.unwrap().into_inner().ttl, -1);
+        assert_eq!(leases.lease_revoke(pb::LeaseRevokeRequest { id }).await.unwrap_err().code(), Code::NotFound);
+    }
+    leases.lease_grant(pb::LeaseGrantRequest { id: i64::MIN / 2, ttl: 60 }).await.unwrap();
+}

@@ -49,7 +49,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::DowngradeTarget
             | Invalid::DowngradeFormat
             | Invalid::NoDowngrade
-            | Invalid::AuthNotEnabled => None,
+            | Invalid::AuthNotEnabled
+            | Invalid::LeaseReserved => None,
         },
         Failure::Contest(_) | Failure::Mismatch => None,
     }

@@ -103,6 +103,8 @@ pub(crate) enum Invalid {
     NoDowngrade,
     /// A user wants a token, and nobody needs one.
     AuthNotEnabled,
+    /// The id of a lease is one of those that the store keeps for itself.
+    LeaseReserved,
 }
 
 impl From<InvalidTxn> for Invalid {
@@ -178,6 +180,10 @@ impl Invalid {
             Self::DowngradeFormat => (Code::InvalidArgument, "etcdserver: wrong downgrade target version format"),
             Self::NoDowngrade => (Code::FailedPrecondition, "etcdserver: no inflight downgrade job"),
             Self::AuthNotEnabled => (Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
+            Self::LeaseReserved => (
+                Code::InvalidArgument,
+                "headwater: lease ids below -4611686018427387904 are reserved: choose a larger one, or 0 to be given one",
+            ),
         }
     }
 }

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::super::ApiOptions;
 use super::super::context::{open, reply};
 use super::super::keep_alive;
-use super::errors::Failure;
+use super::errors::{Failure, Invalid};
 use super::header;
 use crate::node::{Consistency, LeaseStanding, Node, Read, RequestContext};
 use crate::pb::etcdserverpb as pb;
@@ -30,6 +30,9 @@ async fn grant(
     ctx: &RequestContext,
     request: pb::LeaseGrantRequest,
 ) -> Result<(LogIndex, pb::LeaseGrantResponse), Failure> {
+    if LeaseId(request.id).is_deadline() {
+        return Err(Invalid::LeaseReserved.into());
+    }
     let granted = node.lease_grant(ctx, LeaseId(request.id), request.ttl).await?;
     let header = Some(header::full(node, granted.revision));
     let response =

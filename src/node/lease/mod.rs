@@ -195,7 +195,7 @@ impl Node {
         Ok(Read { index: keys.index, revision: keys.revision, value: standing })
     }
 
-    /// Every lease there is, by id.
+    /// Every lease there is, in the order of their grants.
     ///
     /// # Errors
     ///
@@ -207,13 +207,14 @@ impl Node {
     ) -> Result<Read<Vec<LeaseId>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
         let all = |view: &crate::storage::ReadView<'_>| {
-            let mut ids = Vec::new();
-            view.leases(|id, _| {
+            let mut leases = Vec::new();
+            view.leases(|id, lease| {
                 if !id.is_deadline() {
-                    ids.push(id);
+                    leases.push((lease.granted, id));
                 }
             })?;
-            Ok(Ok(ids))
+            leases.sort_unstable();
+            Ok(Ok(leases.into_iter().map(|(_, id)| id).collect()))
         };
         self.read(false, ctx.deadline, all).await
     }
