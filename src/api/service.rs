@@ -29,7 +29,7 @@ use tower::{Service, ServiceExt};
 
 use super::ApiOptions;
 use super::consul::Consul;
-use super::early::{EarlyService, EarlyWatchService};
+use super::early::{EarlyService, EarlyWatchService, undecodable};
 use super::etcd::{
     AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService,
     WatchService,
@@ -295,7 +295,10 @@ impl Inner {
             Face::Cluster => self.cluster.clone().call(request),
             Face::Maintenance => self.maintenance.clone().call(request),
             Face::Auth => self.auth.clone().call(request),
-            Face::Early => self.early.clone().call(request),
+            Face::Early => {
+                let call = self.early.clone().call(request);
+                Box::pin(async move { call.await.map(early_undecodable) })
+            }
             Face::Lock => self.lock.clone().call(request),
             Face::Election => self.election.clone().call(request),
             Face::Resource => self.resource.call(request),
@@ -420,6 +423,18 @@ fn counted(response: Response<Body>, mut call: Call, streams_out: bool) -> Respo
 fn too_large(response: Response<Body>) -> Response<Body> {
     match too_large_status(response.headers()) {
         Some(status) => status.into_http(),
+        None => response,
+    }
+}
+
+/// A message of the early draft that cannot be decoded is the client's mistake. The modern API says that it is internal, as
+/// the Go implementation does.
+fn early_undecodable(response: Response<Body>) -> Response<Body> {
+    if grpc_code(response.headers()) != Some(Code::Internal) {
+        return response;
+    }
+    match Status::from_header_map(response.headers()) {
+        Some(status) => undecodable(status).into_http(),
         None => response,
     }
 }

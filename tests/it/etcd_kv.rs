@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use headwater::pb::early;
+use headwater::pb::early::etcd_client::EtcdClient;
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
@@ -320,4 +322,98 @@ async fn a_lease_id_that_is_reserved_is_said_to_be() {
         assert_eq!(leases.lease_revoke(pb::LeaseRevokeRequest { id }).await.unwrap_err().code(), Code::NotFound);
     }
     leases.lease_grant(pb::LeaseGrantRequest { id: i64::MIN / 2, ttl: 60 }).await.unwrap();
+}
+
+async fn early_client(cluster: &Cluster) -> EtcdClient<Channel> {
+    EtcdClient::connect(cluster.client_url(0)).await.unwrap()
+}
+
+fn early_op(request: early::request_union::Request) -> early::RequestUnion {
+    early::RequestUnion { request: Some(request) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_early_range_in_a_transaction_takes_a_negative_revision_for_the_newest() {
+    let cluster = one().await;
+    let mut client = early_client(&cluster).await;
+    client.put(early::PutRequest { key: "k".into(), value: "1".into() }).await.unwrap();
+    for revision in [-1, 0, i64::MIN] {
+        let range = early::RangeRequest { key: "k".into(), revision, ..Default::default() };
+        let alone = client.range(range.clone()).await.unwrap().into_inner();
+        assert_eq!(alone.kvs.len(), 1, "{alone:?}");
+        let range = early_op(early::request_union::Request::RequestRange(range));
+        let put = early::PutRequest { key: "other".into(), value: "1".into() };
+        let put = early_op(early::request_union::Request::RequestPut(put));
+        for success in [vec![range.clone()], vec![range.clone(), put]] {
+            let txn = early::TxnRequest { success, ..Default::default() };
+            let done = client.txn(txn.clone()).await.unwrap().into_inner();
+            assert_eq!(done.header.as_ref().unwrap().error, "", "{revision}");
+            let Some(early::response_union::Response::ResponseRange(inside)) = &done.responses[0].response else {
+                panic!("{done:?}")
+            };
+            assert_eq!(inside.kvs, alone.kvs);
+            let with_leases = early::LeaseTxnRequest { request: Some(txn), ..Default::default() };
+            let done = client.lease_txn(with_leases).await.unwrap().into_inner();
+            assert_eq!(done.header.unwrap().error, "", "{revision}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_early_transaction_that_writes_a_key_twice_is_told_so() {
+    let cluster = one().await;
+    let mut client = early_client(&cluster).await;
+    let put = |value: &'static str| {
+        early_op(early::request_union::Request::RequestPut(early::PutRequest { key: "k".into(), value: value.into() }))
+    };
+    let txn = early::TxnRequest { success: vec![put("1"), put("2")], ..Default::default() };
+    let header = client.txn(txn.clone()).await.unwrap().into_inner().header.unwrap();
+    assert!(header.error.starts_with("etcdserver: duplicate key given in txn request"), "{header:?}");
+    assert!(header.error.contains("once"), "it says what to do: {header:?}");
+    let with_leases = early::LeaseTxnRequest { request: Some(txn), ..Default::default() };
+    let header = client.lease_txn(with_leases).await.unwrap().into_inner().header.unwrap();
+    assert!(header.error.contains("once"), "{header:?}");
+    assert_eq!(header.revision, 1, "nothing was written");
+}
+
+/// Sends a message whose first field is a number where the method expects bytes, or the other way round.
+async fn undecodable(cluster: &Cluster, path: &'static str, has_number: bool) -> Status {
+    let channel = Channel::from_shared(cluster.client_url(0)).unwrap().connect_lazy();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static(path);
+    if has_number {
+        let codec = tonic_prost::ProstCodec::<_, early::PutResponse>::default();
+        let message = early::PutRequest { key: "k".into(), value: "v".into() };
+        return client.unary(tonic::Request::new(message), path, codec).await.unwrap_err();
+    }
+    let codec = tonic_prost::ProstCodec::<_, early::PutResponse>::default();
+    let message = early::LeaseRevokeRequest { lease_id: 5 };
+    client.unary(tonic::Request::new(message), path, codec).await.unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_decoded_is_an_invalid_argument_of_the_early_draft() {
+    let cluster = one().await;
+    for (path, has_number) in [
+        ("/etcd/Range", false),
+        ("/etcd/Put", false),
+        ("/etcd/DeleteRange", false),
+        ("/etcd/Txn", false),
+        ("/etcd/Compact", true),
+        ("/etcd/LeaseCreate", true),
+        ("/etcd/LeaseRevoke", true),
+        ("/etcd/LeaseAttach", true),
+        ("/etcd/LeaseTxn", false),
+        ("/etcd/LeaseKeepAlive", true),
+        ("/watch/Watch", false),
+    ] {
+        let status = undecodable(&cluster, path, has_number).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status}");
+        assert!(status.message().contains("decode"), "{path}: {status}");
+    }
+    // As etcd's own implementation has it.
+    for (path, has_number) in [("/etcdserverpb.KV/Put", false), ("/etcdserverpb.Lease/LeaseRevoke", true)] {
+        assert_eq!(undecodable(&cluster, path, has_number).await.code(), Code::Internal, "{path}");
+    }
 }

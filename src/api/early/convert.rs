@@ -8,18 +8,13 @@ use crate::types::{
     ReadAt, Revision, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// Where a range stands: what a negative revision means depends on it, as in the modern API.
-#[derive(Clone, Copy)]
-pub(super) enum Place {
-    Alone,
-    InTxn,
-}
-
-pub(super) fn range(request: pb::RangeRequest, place: Place) -> Result<RangeQuery, Invalid> {
+/// Up to 0 a revision means the current state, also inside a transaction: there the modern API takes a negative one at its
+/// word.
+pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     validate::key(&request.key)?;
-    let at = match (place, request.revision) {
-        (Place::Alone, ..=0) | (Place::InTxn, 0) => ReadAt::Current,
-        (Place::Alone | Place::InTxn, revision) => ReadAt::Revision(Revision(revision)),
+    let at = match request.revision {
+        ..=0 => ReadAt::Current,
+        revision => ReadAt::Revision(Revision(revision)),
     };
     let limit = u64::try_from(request.limit).unwrap_or(0);
     Ok(RangeQuery { at, limit, ..RangeQuery::new(KeyRange::from_etcd(request.key, request.range_end)) })
@@ -54,7 +49,7 @@ pub(super) fn txn(request: pb::TxnRequest, budget: usize) -> Result<Txn, Invalid
 fn operation(op: pb::RequestUnion) -> Result<TxnOp, Invalid> {
     use pb::request_union::Request;
     match op.request {
-        Some(Request::RequestRange(request)) => range(request, Place::InTxn).map(TxnOp::Range),
+        Some(Request::RequestRange(request)) => range(request).map(TxnOp::Range),
         Some(Request::RequestPut(request)) => put(request).map(TxnOp::Put),
         Some(Request::RequestDeleteRange(request)) => delete_range(request).map(TxnOp::DeleteRange),
         None => Err(Invalid::EmptyOperation),
@@ -154,21 +149,25 @@ mod tests {
     }
 
     #[test]
-    fn negative_revision_is_current_alone_and_compacted_inside() {
-        let ask = |revision, place| {
-            range(pb::RangeRequest { key: "k".into(), revision, ..Default::default() }, place).unwrap().at
-        };
-        assert_eq!(ask(0, Place::Alone), ReadAt::Current);
-        assert_eq!(ask(-1, Place::Alone), ReadAt::Current);
-        assert_eq!(ask(2, Place::Alone), ReadAt::Revision(Revision(2)));
-        assert_eq!(ask(0, Place::InTxn), ReadAt::Current);
-        assert_eq!(ask(-1, Place::InTxn), ReadAt::Revision(Revision(-1)));
-        assert_eq!(ask(2, Place::InTxn), ReadAt::Revision(Revision(2)));
+    fn a_revision_up_to_zero_is_current_everywhere() {
+        for (revision, wanted) in [
+            (i64::MIN, ReadAt::Current),
+            (-1, ReadAt::Current),
+            (0, ReadAt::Current),
+            (2, ReadAt::Revision(Revision(2))),
+        ] {
+            let request = pb::RangeRequest { key: "k".into(), revision, ..Default::default() };
+            assert_eq!(range(request.clone()).unwrap().at, wanted);
+            let inside = op(pb::request_union::Request::RequestRange(request));
+            let done = txn(pb::TxnRequest { failure: vec![inside], ..Default::default() }, 1).unwrap();
+            let [TxnOp::Range(query)] = done.failure.as_slice() else { panic!("{done:?}") };
+            assert_eq!(query.at, wanted);
+        }
     }
 
     #[test]
     fn malformed_requests_are_refused() {
-        assert_eq!(range(pb::RangeRequest::default(), Place::Alone), Err(Invalid::EmptyKey));
+        assert_eq!(range(pb::RangeRequest::default()), Err(Invalid::EmptyKey));
         assert_eq!(put(pb::PutRequest::default()), Err(Invalid::EmptyKey));
         assert_eq!(delete_range(pb::DeleteRangeRequest::default()), Err(Invalid::EmptyKey));
         let ops = |success: Vec<_>| txn(pb::TxnRequest { success, ..Default::default() }, 128);

@@ -2,16 +2,37 @@
 //!
 //! What the store answered is an answer: OK, with the reason in `header.error` and a revision that is valid. What kept
 //! the store from being asked (a malformed request, no leader, a deadline) is a gRPC status, as in the modern API.
-//! Texts are the modern API's in both places. No wildcard arms.
+//! Texts are the modern API's in both places; where the draft allows what is refused, the text goes on with what to do.
+//! No wildcard arms.
+
+use tonic::{Code, Status};
 
 use super::super::etcd::errors::{Failure, Invalid, refusal};
 use crate::node::NodeError;
 use crate::pb::early as pb;
+use crate::types::Refusal;
+
+/// The draft quotes a transaction with several operations on one entry. Here a key changes at most once in a revision, on
+/// which watches rely.
+const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a transaction may write a key once; leave out \
+                             its other writes, or use several transactions";
+
+/// How the transport begins to say that a message could not be decoded.
+const UNDECODABLE: &str = "failed to decode Protobuf message";
+
+/// The status of a message that could not be decoded, of which the transport says that it is internal. Others pass.
+pub(in crate::api) fn undecodable(status: Status) -> Status {
+    match status.code() == Code::Internal && status.message().starts_with(UNDECODABLE) {
+        true => Status::invalid_argument(status.message()),
+        false => status,
+    }
+}
 
 /// The text for `header.error`, or `None` if the failure is a status.
 pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::Node(error) => match error {
+            NodeError::Refused(Refusal::DuplicateKey) => Some(DUPLICATE_KEY),
             NodeError::Refused(reason) => Some(refusal(reason).1),
             NodeError::RequestTooLarge
             | NodeError::TooManyRequests
@@ -30,7 +51,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
         },
         Failure::Invalid(invalid) => match invalid {
             // Rules of the store about what one transaction may do, not about the shape of the message.
-            Invalid::TooManyOperations | Invalid::DuplicateKey => Some(invalid.wire().1),
+            Invalid::TooManyOperations => Some(invalid.wire().1),
+            Invalid::DuplicateKey => Some(DUPLICATE_KEY),
             Invalid::EmptyKey
             | Invalid::EmptyOperation
             | Invalid::ValueProvided
@@ -109,7 +131,7 @@ mod tests {
             ),
             (refused(Refusal::KeyNotFound), "etcdserver: key not found"),
             (refused(Refusal::LeaseNotFound), "etcdserver: requested lease not found"),
-            (refused(Refusal::DuplicateKey), "etcdserver: duplicate key given in txn request"),
+            (refused(Refusal::DuplicateKey), DUPLICATE_KEY),
             (
                 refused(Refusal::TooMuchRead),
                 "headwater: the transaction reads too much: compare and read smaller intervals, or in several transactions",
@@ -119,7 +141,7 @@ mod tests {
             (refused(Refusal::NoSpace), "etcdserver: mvcc: database space exceeded"),
             (refused(Refusal::Corrupt), "etcdserver: corrupt cluster"),
             (Invalid::TooManyOperations.into(), "etcdserver: too many operations in txn request"),
-            (Invalid::DuplicateKey.into(), "etcdserver: duplicate key given in txn request"),
+            (Invalid::DuplicateKey.into(), DUPLICATE_KEY),
         ];
         for (failure, text) in table {
             assert_eq!(in_header(&failure), Some(text), "{failure:?}");

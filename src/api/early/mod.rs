@@ -1,7 +1,8 @@
 //! The first draft of the etcd v3 API, the services `etcd` and `watch` without a package (spec: etcd §7).
 //!
 //! Served from the same store as `etcdserverpb`, with the same limits and validation. What differs is here: errors of
-//! the store go into the header ([`errors`]), puts keep the lease of their key, and leases are attached apart from puts.
+//! the store go into the header ([`errors`]), puts keep the lease of their key, leases are attached apart from puts, a
+//! revision up to 0 is the newest also inside a transaction, and a message that cannot be decoded is an invalid argument.
 
 mod convert;
 mod errors;
@@ -9,7 +10,7 @@ mod lease;
 mod merge;
 mod watch;
 
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::ApiOptions;
@@ -23,6 +24,7 @@ use crate::pb::early::etcd_server::Etcd;
 use crate::types::limits::TXN_OPS_MAX;
 use crate::types::{Applied, Command, Compact, LeaseId, LogIndex, Outcome, Revision};
 
+pub(in crate::api) use errors::undecodable;
 pub(crate) use watch::EarlyWatchService;
 
 /// Serves the early `etcd`.
@@ -57,7 +59,7 @@ impl EarlyService {
         ctx: &RequestContext,
         request: pb::RangeRequest,
     ) -> Result<(LogIndex, pb::RangeResponse), Failure> {
-        let query = convert::range(request, convert::Place::Alone)?;
+        let query = convert::range(request)?;
         let read = self.node.range(ctx, Consistency::Linearizable, query).await?;
         Ok((read.index, convert::ranged(self.header(read.revision), read.value)))
     }
@@ -196,6 +198,6 @@ impl Etcd for EarlyService {
         let index = self.node.watch_point().index;
         let id = |request: &pb::LeaseKeepAliveRequest| LeaseId(request.lease_id);
         let answers = keep_alive::answers(self.node.clone(), self.options, ctx, requests, id, lease::kept_alive);
-        Ok(reply(index, answers))
+        Ok(reply(index, answers.map(|answer| answer.map_err(undecodable)).boxed()))
     }
 }

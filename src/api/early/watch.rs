@@ -19,6 +19,7 @@ use super::super::leader_probe::{LeaderProbe, lost};
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::convert::key_value;
+use super::errors::undecodable;
 use super::merge::{Merge, Told};
 use crate::node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
 use crate::pb::early as pb;
@@ -132,7 +133,7 @@ impl EarlyStream {
             if !self.requests_ended
                 && let Some(request) = self.requests.message().now_or_never()
             {
-                match request? {
+                match request.map_err(undecodable)? {
                     Some(request) => self.add(request).await?,
                     None => self.requests_ended = true,
                 }
@@ -146,7 +147,7 @@ impl EarlyStream {
             }
             tokio::select! {
                 _ = self.session.raised() => self.watchers.raise(),
-                request = self.requests.message(), if !self.requests_ended => match request? {
+                request = self.requests.message(), if !self.requests_ended => match request.map_err(undecodable)? {
                     Some(request) => self.add(request).await?,
                     None => self.requests_ended = true,
                 },
