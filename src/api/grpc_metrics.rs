@@ -8,18 +8,30 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use super::grpc_messages::{ClientVersions, MessageCounter};
 use super::service::too_large_status;
 
 /// The families of counters that methods take theirs from.
 pub(super) struct GrpcMetrics {
     started: IntCounterVec,
     handled: IntCounterVec,
+    received: IntCounterVec,
+    sent: IntCounterVec,
+    stream_failures: IntCounterVec,
+    traffic: Arc<Traffic>,
+}
+
+/// What all methods together received and sent.
+struct Traffic {
+    received_bytes: IntCounter,
+    sent_bytes: IntCounter,
+    clients: ClientVersions,
 }
 
 impl GrpcMetrics {
@@ -30,7 +42,33 @@ impl GrpcMetrics {
             registry.register(Box::new(family.clone()))?;
             Ok::<_, prometheus::Error>(family)
         };
+        let labels = &["grpc_type", "grpc_service", "grpc_method"];
+        let bytes = |name, help| {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        let traffic = Traffic {
+            received_bytes: bytes(
+                "etcd_network_client_grpc_received_bytes_total",
+                "Bytes of messages from clients of gRPC.",
+            )?,
+            sent_bytes: bytes("etcd_network_client_grpc_sent_bytes_total", "Bytes of messages to clients of gRPC.")?,
+            clients: ClientVersions::new(family(
+                "etcd_server_client_requests_total",
+                "RPCs by the version that the client says it has.",
+                &["type", "client_api_version"],
+            )?),
+        };
         Ok(Self {
+            traffic: Arc::new(traffic),
+            received: family("grpc_server_msg_received_total", "Messages received by RPCs.", labels)?,
+            sent: family("grpc_server_msg_sent_total", "Messages sent by RPCs.", labels)?,
+            stream_failures: family(
+                "etcd_network_server_stream_failures_total",
+                "Streams of watches and of leases whose requests ended with a failure that is not the client's going away.",
+                &["Type", "API"],
+            )?,
             started: family(
                 "grpc_server_started_total",
                 "RPCs that were started.",
@@ -50,11 +88,26 @@ impl GrpcMetrics {
             started: self.started.with_label_values(&[kind.label(), service, method]),
             handled: self.handled.clone(),
             labels: [kind.label().to_owned(), service.to_owned(), method.to_owned()],
+            kind,
+            received: self.received.with_label_values(&[kind.label(), service, method]),
+            sent: self.sent.with_label_values(&[kind.label(), service, method]),
+            receive_failures: failing_api(service, method)
+                .map(|api| self.stream_failures.with_label_values(&["receive", api])),
+            traffic: Arc::clone(&self.traffic),
             by_code: std::array::from_fn(|_| OnceLock::new()),
         };
         // Shown as 0 from the start, so that a rate can be taken of the first call.
         metrics.handled(Code::Ok);
         Arc::new(metrics)
+    }
+}
+
+/// The name of a method by which failures of its streams are told (etcd's).
+fn failing_api(service: &str, method: &str) -> Option<&'static str> {
+    match (service, method) {
+        ("etcdserverpb.Watch", "Watch") => Some("watch"),
+        ("etcdserverpb.Lease", "LeaseKeepAlive") => Some("lease-keepalive"),
+        _ => None,
     }
 }
 
@@ -77,14 +130,6 @@ impl MethodKind {
         }
     }
 
-    /// Whether the answer is more than one message, so that its code comes only after the last.
-    pub(super) fn streams_out(self) -> bool {
-        match self {
-            Self::Unary | Self::ClientStream => false,
-            Self::ServerStream | Self::BidiStream => true,
-        }
-    }
-
     fn label(self) -> &'static str {
         match self {
             Self::Unary => "unary",
@@ -100,12 +145,41 @@ pub(super) struct MethodMetrics {
     started: IntCounter,
     handled: IntCounterVec,
     labels: [String; 3],
+    kind: MethodKind,
+    received: IntCounter,
+    sent: IntCounter,
+    receive_failures: Option<IntCounter>,
+    traffic: Arc<Traffic>,
     by_code: [OnceLock<IntCounter>; CODES],
 }
 
 const CODES: usize = 17;
 
 impl MethodMetrics {
+    /// Which sides of its calls are streams.
+    #[cfg(test)]
+    pub(super) fn kind(&self) -> MethodKind {
+        self.kind
+    }
+
+    /// Notes which version the client of a call says it has.
+    pub(super) fn client(&self, version: Option<&HeaderValue>) {
+        self.traffic.clients.count(version, self.kind == MethodKind::Unary);
+    }
+
+    /// Counts messages that came.
+    pub(super) fn received(&self, messages: u64, bytes: u64) {
+        self.received.inc_by(messages);
+        self.traffic.received_bytes.inc_by(bytes);
+    }
+
+    /// Notes that the requests of a call ended with a failure.
+    pub(super) fn receive_failed(&self) {
+        if let Some(failures) = &self.receive_failures {
+            failures.inc();
+        }
+    }
+
     fn handled(&self, code: Code) -> &IntCounter {
         self.by_code[code as usize].get_or_init(|| {
             let [kind, service, method] = self.labels.each_ref().map(String::as_str);
@@ -167,15 +241,16 @@ impl Drop for Call {
     }
 }
 
-/// The body of a streaming response: the call ends with its trailers, in words that clients know.
+/// The body of a response: the call ends with its trailers, in words that clients know.
 pub(super) struct CountedBody {
     body: Body,
     call: Call,
+    messages: MessageCounter,
 }
 
 impl CountedBody {
     pub(super) fn new(body: Body, call: Call) -> Self {
-        Self { body, call }
+        Self { body, call, messages: MessageCounter::default() }
     }
 }
 
@@ -187,6 +262,11 @@ impl http_body::Body for CountedBody {
         let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &mut frame {
             Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    let (messages, bytes) = self.messages.count(data);
+                    self.call.metrics.sent.inc_by(messages);
+                    self.call.metrics.traffic.sent_bytes.inc_by(bytes);
+                }
                 if let Some(trailers) = frame.trailers_mut() {
                     let mut reworded = HeaderMap::new();
                     if too_large_status(trailers).is_some_and(|status| status.add_header(&mut reworded).is_ok()) {

@@ -17,6 +17,7 @@ mod early;
 mod etcd;
 mod frames;
 mod gateway;
+mod grpc_messages;
 mod grpc_metrics;
 mod health;
 mod http;

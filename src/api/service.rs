@@ -17,6 +17,7 @@ use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, Version, header};
+use http_body::Body as _;
 use prometheus::Registry;
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -35,6 +36,7 @@ use super::etcd::{
     WatchService,
 };
 use super::gateway::Gateway;
+use super::grpc_messages::CountedRequest;
 use super::grpc_metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::health::HealthService;
 use super::http::{self as plain, cors};
@@ -142,9 +144,11 @@ struct Inner {
 
 struct Method {
     face: Face,
-    kind: MethodKind,
     metrics: Arc<MethodMetrics>,
 }
+
+/// What clients of etcd say of themselves.
+const CLIENT_API_VERSION: &str = "client-api-version";
 
 /// A gRPC service that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +238,7 @@ fn methods(metrics: &GrpcMetrics) -> HashMap<String, Method> {
                 for method in &service.method {
                     let kind = MethodKind::of(method.client_streaming(), method.server_streaming());
                     let metrics = metrics.method(kind, &name, method.name());
-                    methods.insert(format!("/{name}/{}", method.name()), Method { face, kind, metrics });
+                    methods.insert(format!("/{name}/{}", method.name()), Method { face, metrics });
                 }
             }
         }
@@ -271,15 +275,16 @@ type GrpcFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>
 impl Inner {
     fn grpc<B>(&self, request: Request<B>) -> Kind
     where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<StdError> + Send + 'static,
     {
         let Some(method) = self.methods.get(request.uri().path()) else {
             return Kind::Ready(Some(unknown(request.uri().path()).into_http()));
         };
         let call = Call::start(&method.metrics);
-        let future = self.call_grpc(method.face, request);
-        Kind::Grpc { future, call: Some(call), streams_out: method.kind.streams_out() }
+        method.metrics.client(request.headers().get(CLIENT_API_VERSION));
+        let future = self.call_grpc(method.face, request.map(|body| CountedRequest::new(body, &method.metrics)));
+        Kind::Grpc { future, call: Some(call) }
     }
 
     fn call_grpc<B>(&self, face: Face, request: Request<B>) -> GrpcFuture
@@ -313,7 +318,7 @@ impl Inner {
 
 impl<B> Service<Request<B>> for ClientService
 where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<StdError> + Send + 'static,
 {
     type Response = Response<Body>;
@@ -381,7 +386,6 @@ enum Kind {
     Grpc {
         future: GrpcFuture,
         call: Option<Call>,
-        streams_out: bool,
     },
     Gateway(BoxFuture<'static, Response<Body>>),
     Http(RouteFuture<Infallible>),
@@ -394,10 +398,10 @@ impl Future for ResponseFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Kind::Grpc { future, call, streams_out } => {
+            Kind::Grpc { future, call } => {
                 let Ok(response) = ready!(future.as_mut().poll(cx));
                 let call = call.take().expect("a future is not polled after it was ready");
-                Poll::Ready(Ok(counted(too_large(response), call, *streams_out)))
+                Poll::Ready(Ok(counted(too_large(response), call)))
             }
             Kind::Gateway(future) => future.as_mut().poll(cx).map(|response| Ok(cors::allow(response))),
             Kind::Http(future) => Pin::new(future).poll(cx).map_ok(|response| cors::allow(response.map(Body::new))),
@@ -409,13 +413,19 @@ impl Future for ResponseFuture {
 }
 
 /// Ends the call with the answer, or lets the answer's body end it.
-fn counted(response: Response<Body>, mut call: Call, streams_out: bool) -> Response<Body> {
+fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
     match grpc_code(response.headers()) {
-        Some(code) => call.finish(code),
-        None if streams_out => return response.map(|body| Body::new(CountedBody::new(body, call))),
-        None => call.finish(Code::Ok),
+        Some(code) => {
+            call.finish(code);
+            response
+        }
+        // There is nothing to come that could end it.
+        None if response.body().is_end_stream() => {
+            call.finish(Code::Ok);
+            response
+        }
+        None => response.map(|body| Body::new(CountedBody::new(body, call))),
     }
-    response
 }
 
 /// A message over the limit is refused below us with a code and words of its own; clients know those of the Go

@@ -35,12 +35,12 @@ fn every_served_service_has_its_methods() {
         ("watch", 1),
     ]);
     assert_eq!(counts, wanted);
-    assert_eq!(methods["/etcdserverpb.KV/Range"].kind, MethodKind::Unary);
-    assert_eq!(methods["/etcdserverpb.KV/RangeStream"].kind, MethodKind::ServerStream);
-    assert_eq!(methods["/etcd/LeaseKeepAlive"].kind, MethodKind::BidiStream);
+    assert_eq!(methods["/etcdserverpb.KV/Range"].metrics.kind(), MethodKind::Unary);
+    assert_eq!(methods["/etcdserverpb.KV/RangeStream"].metrics.kind(), MethodKind::ServerStream);
+    assert_eq!(methods["/etcd/LeaseKeepAlive"].metrics.kind(), MethodKind::BidiStream);
     assert_eq!(methods["/etcd/Range"].face, Face::Early);
     assert_eq!(methods["/watch/Watch"].face, Face::EarlyWatch);
-    assert_eq!(methods["/etcdserverpb.Watch/Watch"].kind, MethodKind::BidiStream);
+    assert_eq!(methods["/etcdserverpb.Watch/Watch"].metrics.kind(), MethodKind::BidiStream);
 }
 
 #[test]
@@ -156,8 +156,8 @@ fn an_answer_without_a_code_in_its_headers_is_good() {
     let registry = Registry::new();
     let metrics = GrpcMetrics::register(&registry).unwrap();
     let method = metrics.method(MethodKind::Unary, "s", "M");
-    counted(Response::new(Body::empty()), Call::start(&method), false);
-    counted(Status::unavailable("").into_http(), Call::start(&method), false);
+    counted(Response::new(Body::empty()), Call::start(&method));
+    counted(Status::unavailable("").into_http(), Call::start(&method));
     let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     assert!(text.contains("grpc_code=\"OK\",grpc_method=\"M\",grpc_service=\"s\",grpc_type=\"unary\"} 1"), "{text}");
     assert!(text.contains("grpc_code=\"Unavailable\",grpc_method=\"M\",grpc_service=\"s\",grpc_type=\"unary\"} 1"));

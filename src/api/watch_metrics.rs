@@ -14,6 +14,7 @@ pub(super) struct StreamMetrics {
     events: IntCounterVec,
     etcd_streams: IntGauge,
     etcd_events: IntCounter,
+    etcd_pending: IntGauge,
 }
 
 /// Counters of the streams of one face; cheap to clone.
@@ -22,7 +23,14 @@ pub(super) struct WatchMetrics {
     streams: IntGauge,
     events: IntCounter,
     /// The same with etcd's names, if it is about keys.
-    etcd: Option<(IntGauge, IntCounter)>,
+    etcd: Option<EtcdWatchMetrics>,
+}
+
+#[derive(Clone)]
+struct EtcdWatchMetrics {
+    streams: IntGauge,
+    events: IntCounter,
+    pending: IntGauge,
 }
 
 impl StreamMetrics {
@@ -35,18 +43,28 @@ impl StreamMetrics {
             events: IntCounterVec::new(sent, &["api"])?,
             etcd_streams: IntGauge::new("etcd_debugging_mvcc_watch_stream_total", "Watch streams of keys now.")?,
             etcd_events: IntCounter::new("etcd_debugging_mvcc_events_total", "Events sent to watchers of keys.")?,
+            etcd_pending: IntGauge::new(
+                "etcd_debugging_mvcc_pending_events_total",
+                "Events that were read for watchers of keys and are not sent yet.",
+            )?,
         };
         registry.register(Box::new(this.streams.clone()))?;
         registry.register(Box::new(this.events.clone()))?;
         registry.register(Box::new(this.etcd_streams.clone()))?;
         registry.register(Box::new(this.etcd_events.clone()))?;
+        registry.register(Box::new(this.etcd_pending.clone()))?;
         registry.register(Box::new(FeedCollector::new(node.clone())?))?;
         Ok(this)
     }
 
     /// Those of a face that is about keys.
     pub(super) fn of_keys(&self, api: &str) -> WatchMetrics {
-        WatchMetrics { etcd: Some((self.etcd_streams.clone(), self.etcd_events.clone())), ..self.of(api) }
+        let etcd = EtcdWatchMetrics {
+            streams: self.etcd_streams.clone(),
+            events: self.etcd_events.clone(),
+            pending: self.etcd_pending.clone(),
+        };
+        WatchMetrics { etcd: Some(etcd), ..self.of(api) }
     }
 
     /// Those of a face.
@@ -60,28 +78,54 @@ impl WatchMetrics {
     /// Counts a stream until it is dropped.
     pub(super) fn stream(&self) -> StreamGuard {
         self.streams.inc();
-        if let Some((streams, _)) = &self.etcd {
-            streams.inc();
+        if let Some(etcd) = &self.etcd {
+            etcd.streams.inc();
         }
-        StreamGuard(self.clone())
+        StreamGuard { metrics: self.clone(), pending: 0 }
     }
 
     pub(super) fn events_sent(&self, count: usize) {
         self.events.inc_by(count as u64);
-        if let Some((_, events)) = &self.etcd {
-            events.inc_by(count as u64);
+        if let Some(etcd) = &self.etcd {
+            etcd.events.inc_by(count as u64);
         }
     }
 }
 
 /// One open stream.
-pub(super) struct StreamGuard(WatchMetrics);
+pub(super) struct StreamGuard {
+    metrics: WatchMetrics,
+    /// Events that were read and are not sent yet.
+    pending: i64,
+}
+
+impl StreamGuard {
+    /// Notes that so many events were read, and wait until the client takes them.
+    pub(super) fn events_pending(&mut self, count: usize) {
+        self.set_pending(self.pending + count as i64);
+    }
+
+    /// Notes that everything that was read has been taken.
+    pub(super) fn nothing_pending(&mut self) {
+        self.set_pending(0);
+    }
+
+    fn set_pending(&mut self, pending: i64) {
+        if pending != self.pending
+            && let Some(etcd) = &self.metrics.etcd
+        {
+            etcd.pending.add(pending - self.pending);
+            self.pending = pending;
+        }
+    }
+}
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.0.streams.dec();
-        if let Some((streams, _)) = &self.0.etcd {
-            streams.dec();
+        self.nothing_pending();
+        self.metrics.streams.dec();
+        if let Some(etcd) = &self.metrics.etcd {
+            etcd.streams.dec();
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::storage::state::{NEWEST, StateReader};
 use crate::types::{ChangeKind, DeleteRange, Deleted};
 
 pub(super) fn run(writer: &mut Writer<'_, '_>, delete: &DeleteRange, want: bool) -> Result<Deleted, Stop> {
+    writer.txn.count(|done| done.deletes += 1);
     let mut doomed = Vec::new();
     range::visit(&*writer.txn, &delete.range, NEWEST, |key, version| {
         doomed.push((key.to_bytes(), version));

@@ -40,6 +40,7 @@ fn end(writer: &mut Writer<'_, '_>, id: LeaseId) -> Result<Outcome, Stop> {
         writer.delete(key, ChangeKind::Expire, &version)?;
         deleted += 1;
     }
+    writer.txn.count(|done| done.deletes += deleted);
     writer.txn.set_lease(id, None);
     writer.txn.tell_cluster(ClusterEvent::LeaseEnded(id));
     Ok(Outcome::LeaseEnded { deleted })

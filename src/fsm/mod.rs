@@ -67,6 +67,9 @@ pub fn apply(
         Err(refusal) => Err(refusal.into()),
     };
     let outcome = settle(done)?.unwrap_or_else(Outcome::Refused);
+    if matches!(outcome, Outcome::Refused(_)) {
+        txn.count(|done| done.refused += 1);
+    }
     if outcome == Outcome::Refused(Refusal::NoSpace) {
         alarm::raise_no_space(txn)?;
     }

@@ -73,6 +73,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Resul
     check_puts(writer, txn, &path)?;
     check_ranges(&*writer.txn, txn, &path)?;
     check_told(&*writer.txn, txn, &path)?;
+    writer.txn.count(|done| done.txns += 1);
     match execute(writer, txn, &path, want) {
         Err(Stop::Refused(refusal)) => unreachable!("invariant: checked before anything was written: {refusal}"),
         result => result,
@@ -179,6 +180,8 @@ fn check_told(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), St
 
 fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> Result<TxnDone, Stop> {
     let ops = path.ops(txn);
+    let ranges = ops.iter().filter(|op| matches!(op, TxnOp::Range(_))).count() as u64;
+    writer.txn.count(|done| done.ranges += ranges);
     let mut nested = path.nested.iter();
     let mut responses = Vec::with_capacity(if want { ops.len() } else { 0 });
     for op in ops {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::error::NodeError;
+use super::metrics::NodeMetrics;
 use crate::raft::{Consensus, ReadIndexError};
 use crate::types::LogIndex;
 use crate::types::limits::WAITING_READS_MAX;
@@ -31,10 +32,10 @@ struct Shared {
 }
 
 impl ReadBarrier {
-    pub(super) fn start(consensus: Consensus) -> Self {
+    pub(super) fn start(consensus: Consensus, metrics: Arc<NodeMetrics>) -> Self {
         let shared = Arc::new(Shared::default());
         let applied = consensus.applied();
-        tokio::spawn(serve(consensus, Arc::downgrade(&shared)));
+        tokio::spawn(serve(consensus, Arc::downgrade(&shared), metrics));
         Self { shared, applied }
     }
 
@@ -71,7 +72,7 @@ impl ReadBarrier {
     }
 }
 
-async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>) {
+async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: Arc<NodeMetrics>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
         // The handle must not be held while waiting, or the barrier would keep itself alive; a short wait bounds that.
@@ -88,8 +89,14 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>) {
             }
             let confirmed = match tokio::time::timeout(ROUND_TIMEOUT, consensus.read_index()).await {
                 Ok(confirmed) => confirmed,
-                Err(_) => Err(ReadIndexError::NoQuorum),
+                Err(_) => {
+                    metrics.slow_read_indexes.inc();
+                    Err(ReadIndexError::NoQuorum)
+                }
             };
+            if confirmed.is_err() {
+                metrics.read_indexes_failed.inc();
+            }
             match confirmed {
                 Ok(index) => {
                     for reader in round.drain(..) {

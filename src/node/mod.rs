@@ -17,6 +17,7 @@ mod key_watch;
 mod lease;
 mod long_reads;
 mod members;
+mod metrics;
 mod pieces;
 mod proposer;
 mod reads;
@@ -95,6 +96,7 @@ struct Inner {
     barrier: ReadBarrier,
     leases: lease::Leases,
     members: members::Members,
+    metrics: Arc<metrics::NodeMetrics>,
     events: Arc<EventPublisher>,
     long_reads: LongReads,
     own_reads: LongReads,
@@ -184,6 +186,8 @@ pub struct Status {
     /// Bytes that the state takes in files and write buffers. At least [`live_bytes`](Self::live_bytes): what compression
     /// saves below that is not counted, so that the size can be compared with the quota, which is one of live bytes.
     pub stored_bytes: u64,
+    /// Views of the state that are open now, count.
+    pub open_views: u64,
     /// Bytes of live keys and values.
     pub live_bytes: u64,
     /// Number of live keys.
@@ -240,6 +244,12 @@ impl Node {
         self.inner.consensus.leader_contact()
     }
 
+    /// The other members.
+    pub fn peers(&self) -> Vec<NodeId> {
+        let members = self.inner.consensus.roster().members.into_iter().map(|member| member.id);
+        members.filter(|id| *id != self.inner.identity.node_id).collect()
+    }
+
     /// Turns true once this node has recovered what it had acknowledged before it was restarted, and serves.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.inner.serving.clone()
@@ -275,6 +285,7 @@ impl Node {
             log_from: points.purged.next(),
             epoch: head.epoch,
             stored_bytes: db.stored_bytes()?.max(head.live_bytes),
+            open_views: db.open_views()?,
             live_bytes: head.live_bytes,
             live_keys: head.live_keys,
             quota_bytes: self.quota_bytes(),
@@ -356,9 +367,10 @@ impl Node {
         self.admit(ctx).await?;
         let turn = self.inner.defragmenting.clone().lock_owned().await;
         let store = self.inner.store.clone();
+        let metrics = self.inner.metrics.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            store.current().compact_files()
+            metrics.defragment(|| store.current().compact_files())
         });
         Ok(done.await.map_err(|_| NodeError::Stopped)??)
     }

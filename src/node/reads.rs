@@ -54,7 +54,14 @@ impl Node {
         self.ready_to_read(ctx, consistency).await?;
         // One key is read on the spot. An interval may hold any number of keys, and its count looks at all of them.
         let is_small = matches!(query.range, KeyRange::One(_));
-        self.read(is_small, ctx.deadline, move |view| fsm::range(view, &query)).await
+        let metrics = self.inner.metrics.clone();
+        self.read(is_small, ctx.deadline, move |view| {
+            let began = Instant::now();
+            let result = fsm::range(view, &query);
+            metrics.ranged(1, began, matches!(result, Ok(Ok(_))));
+            result
+        })
+        .await
     }
 
     /// Evaluates a transaction that changes nothing ([`Txn::is_read_only`]) without replicating it.
@@ -69,7 +76,16 @@ impl Node {
         txn: Txn,
     ) -> Result<Read<TxnDone>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        self.read(false, ctx.deadline, move |view| fsm::read_txn(view, &txn)).await
+        let metrics = self.inner.metrics.clone();
+        self.read(false, ctx.deadline, move |view| {
+            let began = Instant::now();
+            let result = fsm::read_txn(view, &txn);
+            let ranges = result.as_ref().map_or(0, |done| done.as_ref().map_or(0, |done| done.responses.len()));
+            metrics.ranged(ranges, began, matches!(result, Ok(Ok(_))));
+            metrics.read_txn();
+            result
+        })
+        .await
     }
 
     /// Reads keys piece by piece from one view, without holding the result in memory. Every piece but the last holds
@@ -107,7 +123,12 @@ impl Node {
     /// As [`Node::range`] with serializable consistency.
     pub async fn state_hash(&self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
+        let metrics = self.inner.metrics.clone();
+        self.read(false, ctx.deadline, move |view| {
+            let _timer = metrics.hash_seconds.start_timer();
+            view.state_hash().map(Ok)
+        })
+        .await
     }
 
     /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else, also
@@ -129,7 +150,9 @@ impl Node {
     /// As [`Node::range`] with serializable consistency; [`Refusal::FutureRevision`] and [`Refusal::Compacted`].
     pub async fn kv_hash(&self, ctx: &RequestContext, revision: Option<Revision>) -> Result<Read<KvHash>, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
+        let metrics = self.inner.metrics.clone();
         self.read(false, ctx.deadline, move |view| {
+            let _timer = metrics.hash_rev_seconds.start_timer();
             let current = view.revision();
             let compacted = view.head().compaction.map(|point| point.revision);
             let compact_revision = compacted.unwrap_or(Revision(0));
@@ -227,6 +250,7 @@ fn stream_pieces(
     if opened.send(Ok((view.head().applied_index(), view.head().revision))).is_err() {
         return;
     }
+    let began = Instant::now();
     let runtime = tokio::runtime::Handle::current();
     loop {
         let piece = match cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX) {
@@ -235,6 +259,9 @@ fn stream_pieces(
             Err(error) => Err(failed(error)),
         };
         let is_last = !matches!(piece, Ok(RangePiece::Kvs(_)));
+        if is_last {
+            inner.metrics.ranged(1, began, piece.is_ok());
+        }
         // A reader that went away or stands still ends the scan: it holds a thread and a snapshot.
         let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
         if !matches!(sent, Ok(Ok(()))) || is_last {

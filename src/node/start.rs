@@ -15,6 +15,7 @@ use super::history::StateHistory;
 use super::lease::{self, LeaseClock, Leases, Outlet};
 use super::long_reads::LongReads;
 use super::members::{Members, OwnMember};
+use super::metrics::NodeMetrics;
 use super::proposer::Proposer;
 use super::resource;
 use super::retention;
@@ -105,6 +106,7 @@ struct Parts {
     events: Arc<EventPublisher>,
     reaper: Arc<resource::ReaperBell>,
     log: WeakLog,
+    metrics: Arc<NodeMetrics>,
     backups: Backups,
     data_dir: DataDir,
 }
@@ -198,14 +200,18 @@ impl Node {
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
+        let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
+        metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let members = Members::start(&consensus, options.hand_over_timeout, own);
         let log = weak_log;
-        let parts = Parts { consensus, proposer, leases, members, store, events, reaper, log, backups, data_dir };
+        let parts =
+            Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir };
         Ok(Self::assemble(identity, &options, parts))
     }
 
     fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
-        let Parts { consensus, proposer, leases, members, store, events, reaper, log, backups, data_dir } = parts;
+        let Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir } =
+            parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
         let (failed, storage_failed) = watch::channel(None);
@@ -225,7 +231,7 @@ impl Node {
                 proposer,
                 leases,
                 members,
-                barrier: ReadBarrier::start(consensus.clone()),
+                barrier: ReadBarrier::start(consensus.clone(), metrics.clone()),
                 events: events.clone(),
                 consensus: consensus.clone(),
                 store: store.clone(),
@@ -234,6 +240,7 @@ impl Node {
                 own_reads: LongReads::new(LONG_READS_MAX, OWN_READS_RUNNING_MAX),
                 range_streams: LongReads::new(LONG_READS_MAX, RANGE_STREAMS_MAX),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
+                metrics: metrics.clone(),
                 states: StateMemory::new(STATES_BYTES_MAX, let_go_of_states(inner.clone())),
                 backups,
                 quota: options.quota,
@@ -267,7 +274,7 @@ impl Node {
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));
         tokio::spawn(retention::keep_history(Arc::downgrade(&node.inner)));
-        tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx));
+        tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx, metrics));
         node
     }
 }

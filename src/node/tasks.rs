@@ -1,10 +1,11 @@
 //! What a node does without being asked: recover, name the store's lineage, reclaim space.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::metrics::NodeMetrics;
 use super::{Inner, Node, RequestContext};
 use crate::raft::Consensus;
 use crate::storage::StateStore;
@@ -61,7 +62,13 @@ pub(super) async fn name_epoch(inner: Weak<Inner>) {
 
 /// Gives back the space below the compaction point, batch by batch, whenever the point has moved; resumes what a
 /// restart interrupted.
-pub(super) async fn reclaim(consensus: Consensus, store: Arc<StateStore>, reclaimed: watch::Sender<LogIndex>) {
+pub(super) async fn reclaim(
+    consensus: Consensus,
+    store: Arc<StateStore>,
+    reclaimed: watch::Sender<LogIndex>,
+    metrics: Arc<NodeMetrics>,
+) {
+    let mut working_since = None;
     let mut generation = std::sync::Weak::new();
     loop {
         let current = store.current();
@@ -73,12 +80,19 @@ pub(super) async fn reclaim(consensus: Consensus, store: Arc<StateStore>, reclai
         let target = current.head().compacted_index();
         drop(current);
         if target > *reclaimed.borrow() {
+            let began = Instant::now();
+            let working_since_when = *working_since.get_or_insert(began);
             let done = {
                 let store = store.clone();
                 tokio::task::spawn_blocking(move || store.current().reclaim_step(RECLAIM_BATCH_ENTRIES)).await
             };
+            if let Ok(Ok(progress)) = &done {
+                metrics.reclaimed_batch(progress.removed, began);
+            }
             match done {
                 Ok(Ok(progress)) if progress.done => {
+                    metrics.reclaimed(working_since_when);
+                    working_since = None;
                     tracing::debug!(%target, "space below the compaction point is reclaimed");
                     reclaimed.send_replace(progress.target);
                 }

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use super::desk::Desk;
 use super::gather::{Batch, Gatherer, Queue};
 use super::member_desk::MemberDesk;
+use super::metrics::RaftMetrics;
 use super::network::{Lineage, Peers};
 use super::propose_lane::ProposeLanes;
 use super::roster::AppliedMembers;
@@ -117,6 +118,7 @@ pub(super) struct Inner {
     pub(super) rejoining: PathBuf,
     pub(super) member_desk: OnceLock<Arc<dyn MemberDesk>>,
     pub(super) members: Arc<AppliedMembers>,
+    pub(super) metrics: Arc<RaftMetrics>,
     pub(super) removed_note: PathBuf,
     pub(super) removed: watch::Sender<bool>,
     /// Another member has called this one since the process started.
@@ -208,6 +210,11 @@ impl Consensus {
     /// Notes that a leader spoke to this member.
     pub(crate) fn mark_leader_contact(&self) {
         self.inner.contact.mark();
+    }
+
+    /// What consensus counts.
+    pub fn metrics(&self) -> &Arc<RaftMetrics> {
+        &self.inner.metrics
     }
 
     pub(super) fn inner(&self) -> &Inner {

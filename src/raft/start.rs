@@ -112,8 +112,8 @@ pub async fn start(
         options.snapshot_dir.clone(),
         told.clone(),
     )?;
-    let Told { bytes: applied_bytes, members, lineage } = told;
-    let peers = Peers::new(cluster_id, node_id, lineage);
+    let Told { bytes: applied_bytes, members, lineage, metrics } = told;
+    let peers = Peers::new(cluster_id, node_id, lineage, metrics.clone());
     let raft = Raft::new(node_id.get(), config, peers.clone(), log_store, state_machine)
         .await
         .map_err(|error| StartError::Raft(error.to_string()))?;
@@ -149,6 +149,7 @@ pub async fn start(
         rejoining: options.rejoining,
         member_desk: OnceLock::new(),
         members,
+        metrics,
         removed_note: options.removed,
         removed: watch::Sender::new(false),
         called: watch::Sender::new(false),

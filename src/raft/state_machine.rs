@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use futures::{Stream, TryStreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 use super::log_store::io_error;
 use super::membership;
+use super::metrics::RaftMetrics;
 use super::network::Lineage;
 use super::off_thread::off_thread;
 use super::roster::{AppliedMembers, member_events};
@@ -54,6 +56,8 @@ pub(crate) struct Told {
     pub(super) members: Arc<AppliedMembers>,
     /// Where the store comes from.
     pub(super) lineage: Lineage,
+    /// What is counted.
+    pub(super) metrics: Arc<RaftMetrics>,
 }
 
 /// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
@@ -67,6 +71,7 @@ struct SnapshotDirs {
     latest: Latest,
     /// Highest index that was built or installed.
     floor: Arc<AtomicU64>,
+    metrics: Arc<RaftMetrics>,
 }
 
 impl SnapshotDirs {
@@ -103,6 +108,7 @@ impl StateMachine {
             next: Arc::new(AtomicU64::new(1)),
             latest: Latest::default(),
             floor: Arc::default(),
+            metrics: told.metrics.clone(),
         };
         read_members(&store, &told.members)?;
         told.lineage.learn(store.current().head().epoch);
@@ -129,7 +135,11 @@ impl StateMachine {
                 match proposal {
                     Some(proposal) => {
                         let term = Term(term_of(&id));
-                        fsm::apply(txn, term, index, &proposal, responder.is_some()).map_err(io_error)?
+                        let (began, refused) = (Instant::now(), txn.operations().refused);
+                        let outcome = fsm::apply(txn, term, index, &proposal, responder.is_some()).map_err(io_error)?;
+                        let success = txn.operations().refused == refused;
+                        self.told.metrics.applied(proposal.command.kind(), success, began.elapsed());
+                        outcome
                     }
                     // A newer version marked it as safe to skip.
                     None => Outcome::Nothing,
@@ -161,7 +171,9 @@ impl StateMachine {
     fn finish(&self, txn: WriteTxn<'_>, pending: &mut Vec<Pending>) -> Result<(), io::Error> {
         let Some(last) = pending.last().map(|entry| LogIndex(entry.index)) else { return Ok(()) };
         let epoch = txn.head().epoch;
+        let began = Instant::now();
         let committed = txn.commit().map_err(io_error)?;
+        self.told.metrics.committed(began.elapsed(), &committed.operations);
         fail_point!(StateCommitted);
         if !self.told.lineage.has_epoch() {
             self.told.lineage.learn(epoch);
@@ -242,6 +254,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFiles) -> Result<(), io::Error> {
+        let _installing = self.told.metrics.installing();
         let store = self.store.clone();
         let installed = off_thread(move || {
             snapshot.install(&store)?;
@@ -315,8 +328,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let store = self.store.clone();
         let dir = self.dirs.take();
+        let metrics = self.dirs.metrics.clone();
         let built = off_thread(move || {
+            let began = Instant::now();
             let applied = store.current().checkpoint(&dir).map_err(io_error)?;
+            metrics.checkpointed(began.elapsed());
             let (last_log_id, last_membership) = decode_applied(applied)?;
             let meta = SnapshotMeta { last_log_id, last_membership };
             Ok::<_, io::Error>(Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) })

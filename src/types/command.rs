@@ -60,6 +60,52 @@ pub enum Command {
     Catalog(CatalogCommand),
 }
 
+impl Command {
+    /// The names of the kinds of commands, by [`kind`](Self::kind): etcd's where etcd has the kind.
+    pub const KINDS: [&'static str; 17] = [
+        "Bootstrap",
+        "Put",
+        "DeleteRange",
+        "Txn",
+        "Compaction",
+        "TrimHistory",
+        "LeaseGrant",
+        "LeaseRevoke",
+        "LeaseExpire",
+        "LeaseCheckpoint",
+        "LeaseAttach",
+        "LeaseTxn",
+        "Alarm",
+        "Quota",
+        "Resource",
+        "Consul",
+        "Catalog",
+    ];
+
+    /// Which kind of command it is, as a place in [`KINDS`](Self::KINDS).
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Bootstrap(_) => 0,
+            Self::Put(_) => 1,
+            Self::DeleteRange(_) => 2,
+            Self::Txn(_) => 3,
+            Self::Compact(_) => 4,
+            Self::TrimHistory(_) => 5,
+            Self::LeaseGrant(_) => 6,
+            Self::LeaseRevoke(_) => 7,
+            Self::LeaseExpire(_) => 8,
+            Self::LeaseCheckpoint(_) => 9,
+            Self::LeaseAttach(_) => 10,
+            Self::LeaseTxn(_) => 11,
+            Self::SetAlarm(_) => 12,
+            Self::SetQuota(_) => 13,
+            Self::Resource(_) => 14,
+            Self::Consul(_) => 15,
+            Self::Catalog(_) => 16,
+        }
+    }
+}
+
 /// Writes one key (spec: etcd §1.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {

@@ -105,6 +105,12 @@ pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 pub const DATACENTER_NAME_BYTES_MAX: usize = 63;
 /// Largest body of a request of Consul's HTTP API that registers something, bytes.
 pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Versions of clients that metrics tell apart, count: clients say what they like, and those beyond share one label.
+pub const CLIENT_VERSIONS_SHOWN_MAX: usize = 32;
+/// Longest version of a client that metrics show, bytes.
+pub const CLIENT_VERSION_BYTES_MAX: usize = 64;
+/// Peers that metrics tell apart, count: ids are never used twice, and those beyond share one label.
+pub const PEERS_SHOWN_MAX: usize = 256;
 /// Requests of Consul's HTTP API that wait for a change at once, count; one more is refused.
 pub const CONSUL_WAITING_MAX: usize = 50_000;
 /// Longest time that one of them waits before its jitter, seconds (spec: consul §3.6).

@@ -18,6 +18,7 @@ mod gateway;
 mod lease_oracle;
 mod leases;
 mod membership;
+mod metrics;
 mod real_clients;
 mod recovery;
 mod resource_tools;

@@ -173,6 +173,7 @@ mod tests {
             log_from: 1.into(),
             epoch: None,
             stored_bytes: 1000,
+            open_views: 0,
             live_bytes: 400,
             live_keys: 7,
             quota_bytes: Some(5000),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use super::{HttpState, only_get, text};
 use crate::api::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
@@ -20,9 +20,49 @@ pub(super) async fn metrics(State(state): State<Arc<HttpState>>, method: Method)
     if let Some(refusal) = only_get(&method) {
         return refusal;
     }
-    match TextEncoder::new().encode_to_string(&state.registry.gather()) {
+    let _under_way = UnderWay::begin(&state.scrapes.under_way);
+    let response = match TextEncoder::new().encode_to_string(&state.registry.gather()) {
         Ok(body) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response(),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be encoded: {error}\n")),
+    };
+    state.scrapes.done.with_label_values(&[response.status().as_str()]).inc();
+    response
+}
+
+/// Requests for the metrics themselves, under the names that Go's client library gives them.
+pub(super) struct Scrapes {
+    done: IntCounterVec,
+    under_way: IntGauge,
+}
+
+impl Scrapes {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let done = Opts::new("promhttp_metric_handler_requests_total", "Scrapes by HTTP status code.");
+        let this = Self {
+            done: IntCounterVec::new(done, &["code"])?,
+            under_way: IntGauge::new("promhttp_metric_handler_requests_in_flight", "Scrapes being served now.")?,
+        };
+        // Shown from the start, as Go's does.
+        ["200", "500", "503"].into_iter().for_each(|code| this.done.with_label_values(&[code]).reset());
+        registry.register(Box::new(this.done.clone()))?;
+        registry.register(Box::new(this.under_way.clone()))?;
+        Ok(this)
+    }
+}
+
+/// A gauge that is one higher until this is dropped.
+struct UnderWay<'a>(&'a IntGauge);
+
+impl<'a> UnderWay<'a> {
+    fn begin(gauge: &'a IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
@@ -42,9 +82,54 @@ pub(super) fn register(node: &Node, registry: &Registry) -> Result<(), prometheu
         node: node.clone(),
         gauges: Gauges::new()?,
         totals: Totals::new()?,
+        known_peers: IntGaugeVec::new(
+            Opts::new("etcd_network_known_peers", "The other members of the cluster: 1 for each."),
+            &["Local", "Remote"],
+        )?,
         collecting: Mutex::new(()),
     }))?;
-    registry.register(Box::new(ProcessCollector::for_self()))
+    registry.register(Box::new(Process::new()?))
+}
+
+/// What the system says of this process, and its file descriptors under etcd's names as well.
+struct Process {
+    inner: ProcessCollector,
+    descriptors_used: IntGauge,
+    descriptors_limit: IntGauge,
+}
+
+impl Process {
+    fn new() -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            inner: ProcessCollector::for_self(),
+            descriptors_used: IntGauge::new("os_fd_used", "File descriptors in use.")?,
+            descriptors_limit: IntGauge::new("os_fd_limit", "File descriptors that may be in use.")?,
+        })
+    }
+
+    fn etcd(&self) -> [&IntGauge; 2] {
+        [&self.descriptors_used, &self.descriptors_limit]
+    }
+}
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        self.inner.desc().into_iter().chain(self.etcd().into_iter().flat_map(Collector::desc)).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut families = self.inner.collect();
+        for (name, gauge) in
+            [("process_open_fds", &self.descriptors_used), ("process_max_fds", &self.descriptors_limit)]
+        {
+            let found = families.iter().find(|family| family.name() == name);
+            if let Some(metric) = found.and_then(|family| family.get_metric().first()) {
+                gauge.set(metric.get_gauge().get_value() as i64);
+            }
+        }
+        families.extend(self.etcd().into_iter().flat_map(Collector::collect));
+        families
+    }
 }
 
 /// What is asked of the node when the metrics are. While the node cannot tell how it stands its gauges are left out,
@@ -53,13 +138,15 @@ struct NodeCollector {
     node: Node,
     gauges: Gauges,
     totals: Totals,
+    known_peers: IntGaugeVec,
     // Two collections at once must not both add what the node counted since the last one.
     collecting: Mutex<()>,
 }
 
 impl Collector for NodeCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.gauges.all().into_iter().flat_map(Collector::desc).chain(self.totals.desc()).collect()
+        let gauges = self.gauges.all().into_iter().flat_map(Collector::desc);
+        gauges.chain(self.totals.desc()).chain(self.known_peers.desc()).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
@@ -76,6 +163,12 @@ impl Collector for NodeCollector {
         };
         self.totals.raise(self.node.counters());
         families.extend(self.totals.collect());
+        let local = format!("{:x}", self.node.identity().node_id.get());
+        self.known_peers.reset();
+        for peer in self.node.peers() {
+            self.known_peers.with_label_values(&[local.as_str(), &format!("{:x}", peer.get())]).set(1);
+        }
+        families.extend(self.known_peers.collect());
         families
     }
 }
@@ -106,6 +199,8 @@ gauges! {
     committed: "etcd_server_proposals_committed_total", "Highest log index known to be committed.";
     applied: "etcd_server_proposals_applied_total", "Highest log index applied.";
     db_size: "etcd_mvcc_db_total_size_in_bytes", "Bytes that the state takes in files and write buffers; never less than what is in use.";
+    db_size_older: "etcd_debugging_mvcc_db_total_size_in_bytes", "The same as etcd_mvcc_db_total_size_in_bytes.";
+    open_views: "etcd_mvcc_db_open_read_transactions", "Views of the state that are open.";
     db_size_in_use: "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of live keys and values.";
     quota: "etcd_server_quota_backend_bytes", "Bytes that live keys and values may take; 0 if there is no bound.";
     alarms: "headwater_alarms", "Number of active alarms.";
@@ -128,6 +223,8 @@ impl Gauges {
         self.committed.set(signed(status.committed.get()));
         self.applied.set(signed(status.applied.get()));
         self.db_size.set(signed(status.stored_bytes));
+        self.db_size_older.set(signed(status.stored_bytes));
+        self.open_views.set(signed(status.open_views));
         self.db_size_in_use.set(signed(status.live_bytes));
         self.quota.set(status.quota_bytes.map_or(0, signed));
         self.alarms.set(signed(status.alarms.len() as u64));
@@ -208,6 +305,7 @@ mod tests {
             log_from: 8.into(),
             epoch: None,
             stored_bytes: 1000,
+            open_views: 3,
             live_bytes: 400,
             live_keys: 7,
             quota_bytes: Some(5000),
@@ -219,12 +317,12 @@ mod tests {
             gauges.set(id.into(), status);
             gauges.all().into_iter().map(IntGauge::get).collect()
         };
-        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 400, 5000, 1, 7, 5, 2, 6, 8, 1]);
+        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 1000, 3, 400, 5000, 1, 7, 5, 2, 6, 8, 1]);
         assert_eq!(told(1, &status)[..2], [1, 0]);
         status.leadership.leader = None;
         (status.quota_bytes, status.alarms) = (None, vec![]);
         (status.is_learner, status.serving, status.stored_bytes) = (true, false, u64::MAX);
-        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, 400, 0, 0, 7, 5, 2, 6, 8, 0]);
+        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, i64::MAX, 3, 400, 0, 0, 7, 5, 2, 6, 8, 0]);
     }
 
     #[test]

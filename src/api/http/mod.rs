@@ -23,9 +23,13 @@ use crate::types::{KeyRange, RangeQuery};
 /// The routes, with their metrics in `registry`.
 pub(super) fn router(node: Node, registry: Registry, options: ApiOptions) -> Result<Router, prometheus::Error> {
     metrics::register(&node, &registry)?;
+    let scrapes = metrics::Scrapes::register(&registry)?;
+    let checks = probes::CheckMetrics::register(&registry)?;
     let state = Arc::new(HttpState {
         healthy: counter(&registry, "etcd_server_health_success", "Health checks that succeeded.")?,
         unhealthy: counter(&registry, "etcd_server_health_failures", "Health checks that failed.")?,
+        scrapes,
+        checks,
         registry,
         node,
         options,
@@ -49,6 +53,8 @@ struct HttpState {
     registry: Registry,
     healthy: IntCounter,
     unhealthy: IntCounter,
+    scrapes: metrics::Scrapes,
+    checks: probes::CheckMetrics,
 }
 
 impl HttpState {

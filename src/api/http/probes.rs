@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::{HttpState, Params, not_found, only_get, text, values};
 use crate::api::etcd::errors::Failure;
@@ -56,12 +57,42 @@ impl Check {
     }
 }
 
+/// What the checks came to, under etcd's names.
+pub(super) struct CheckMetrics {
+    last: IntGaugeVec,
+    done: IntCounterVec,
+}
+
+impl CheckMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let last = Opts::new("etcd_server_healthcheck", "What a check came to last: 1 or 0.");
+        let done = Opts::new("etcd_server_healthchecks_total", "Checks by what they came to.");
+        let this = Self {
+            last: IntGaugeVec::new(last, &["type", "name"])?,
+            done: IntCounterVec::new(done, &["type", "name", "status"])?,
+        };
+        registry.register(Box::new(this.last.clone()))?;
+        registry.register(Box::new(this.done.clone()))?;
+        Ok(this)
+    }
+
+    fn count(&self, probe: &str, check: &str, success: bool) {
+        self.last.with_label_values(&[probe, check]).set(success.into());
+        let status = if success { "success" } else { "error" };
+        self.done.with_label_values(&[probe, check, status]).inc();
+    }
+}
+
+/// The paths, by their names in metrics.
+const LIVEZ: &str = "livez";
+const READYZ: &str = "readyz";
+
 pub(super) async fn livez(state: State<Arc<HttpState>>, method: Method, params: Query<Params>) -> Response {
-    probe(state, method, LIVE, params).await
+    probe(state, method, (LIVEZ, LIVE), params).await
 }
 
 pub(super) async fn readyz(state: State<Arc<HttpState>>, method: Method, params: Query<Params>) -> Response {
-    probe(state, method, READY, params).await
+    probe(state, method, (READYZ, READY), params).await
 }
 
 pub(super) async fn livez_one(
@@ -71,7 +102,7 @@ pub(super) async fn livez_one(
     params: Query<Params>,
 ) -> Response {
     match one(LIVE, &name) {
-        Some(check) => probe(state, method, check, params).await,
+        Some(check) => probe(state, method, (LIVEZ, check), params).await,
         None => not_found().await,
     }
 }
@@ -83,7 +114,7 @@ pub(super) async fn readyz_one(
     params: Query<Params>,
 ) -> Response {
     match one(READY, &name) {
-        Some(check) => probe(state, method, check, params).await,
+        Some(check) => probe(state, method, (READYZ, check), params).await,
         None => not_found().await,
     }
 }
@@ -96,7 +127,7 @@ fn one<'a>(checks: &'a [Check], name: &str) -> Option<&'a [Check]> {
 async fn probe(
     State(state): State<Arc<HttpState>>,
     method: Method,
-    checks: &[Check],
+    (name, checks): (&str, &[Check]),
     Query(params): Query<Params>,
 ) -> Response {
     if let Some(refusal) = only_get(&method) {
@@ -104,8 +135,10 @@ async fn probe(
     }
     let mut results = Vec::new();
     for &check in checks {
-        if !values(&params, "exclude").any(|name| name == check.name()) {
-            results.push((check.name(), check.run(&state).await));
+        if !values(&params, "exclude").any(|excluded| excluded == check.name()) {
+            let result = check.run(&state).await;
+            state.checks.count(name, check.name(), result.is_ok());
+            results.push((check.name(), result));
         }
     }
     let verbose = values(&params, "verbose").next().is_some();

@@ -217,6 +217,7 @@ impl Changes {
                 }
                 (None, Some(before)) => {
                     removed += 1;
+                    writer.txn.count(|done| done.deletes += 1);
                     writer.delete(key, ChangeKind::Delete, &before)?;
                 }
                 // It came and went within the command.

@@ -36,7 +36,7 @@ impl LeaseMetrics {
             revoked: counter("etcd_debugging_lease_revoked_total", "Leases that ended, revoked or expired."),
             renewed: counter("etcd_debugging_lease_renewed_total", "Times that this leader kept a lease alive."),
             ttl_seconds: histogram("etcd_debugging_lease_ttl_total", "Times to live of leases, seconds.", 1.0, 24),
-            expired: counter("etcd_server_lease_expired_total", "Leases that this leader let expire."),
+            expired: counter("etcd_debugging_server_lease_expired_total", "Leases that this leader let expire."),
             lateness_seconds: histogram(
                 "headwater_lease_lateness_seconds",
                 "From the moment at which a lease ran out until its end was applied at this leader.",

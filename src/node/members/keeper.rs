@@ -97,6 +97,7 @@ impl MemberKeeper {
             let made = keeper.make(&change, deadline).await;
             drop(turn);
             made
+            keeper.count(&change, &made);
         });
         match tokio::time::timeout_at(deadline.into(), making).await {
             Ok(Ok(made)) => made,
@@ -107,6 +108,15 @@ impl MemberKeeper {
 
     async fn make(&self, change: &MemberChange, deadline: Instant) -> Changed {
         self.confirm().await?;
+    fn count(&self, change: &MemberChange, made: &Changed) {
+        let MemberChange::Promote(_) = change else { return };
+        match made {
+            Ok(_) => self.consensus.metrics().promoted(None),
+            Err(ChangeError::Refused(refusal)) => self.consensus.metrics().promoted(Some(refusal)),
+            Err(ChangeError::NotLeader | ChangeError::Interrupted(_)) => {}
+        }
+    }
+
         let patience = deadline.min(Instant::now() + PATIENCE);
         loop {
             match self.attempt(change).await {

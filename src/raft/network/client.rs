@@ -17,6 +17,7 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::sync::{oneshot, watch};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -26,6 +27,7 @@ use super::{Lineage, Route, lazy_channel, snapshot_sender};
 use crate::pb::peer as pb;
 use crate::pb::peer::peer_client::PeerClient as Grpc;
 use crate::raft::convert;
+use crate::raft::metrics::{PeerMetrics, RaftMetrics};
 use crate::raft::snapshot::SnapshotFiles;
 use crate::raft::types::{MemberInfo, Snapshot, TypeConfig, Vote};
 use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
@@ -45,12 +47,13 @@ struct PeersInner {
     /// Where each member is reached by the latest membership, for connections that outlive a move.
     addresses: Mutex<BTreeMap<u64, Arc<str>>>,
     reachable: Reachability,
+    metrics: Arc<RaftMetrics>,
     /// Marked as changed when the log waits for somebody.
     silence_ends: watch::Sender<()>,
 }
 
 impl Peers {
-    pub(crate) fn new(cluster: ClusterId, me: NodeId, lineage: Lineage) -> Self {
+    pub(crate) fn new(cluster: ClusterId, me: NodeId, lineage: Lineage, metrics: Arc<RaftMetrics>) -> Self {
         let inner = PeersInner {
             cluster,
             me,
@@ -58,6 +61,7 @@ impl Peers {
             shared: Mutex::default(),
             addresses: Mutex::default(),
             reachable: Reachability::default(),
+            metrics,
             silence_ends: watch::Sender::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -80,10 +84,11 @@ impl Peers {
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
         // Somebody may ask for a client before the membership that names its address is seen here.
         self.inner.addresses.lock().entry(target).or_insert_with(|| info.peer_url.as_str().into());
-        let PeersInner { cluster, me, lineage, .. } = &*self.inner;
+        let PeersInner { cluster, me, lineage, metrics, .. } = &*self.inner;
+        let metrics = Some(metrics.peer(*me, NodeId(target)));
         let route = Route { cluster: *cluster, from: *me, to: NodeId(target), lineage: lineage.clone() };
         let connection = Arc::new(Mutex::new(Connection::to(info.peer_url.as_str().into())));
-        PeerClient { route, peers: Some(self.clone()), connection, lane }
+        PeerClient { route, peers: Some(self.clone()), connection, lane, metrics }
     }
 
     /// Whose store this member has.
@@ -135,6 +140,8 @@ pub(crate) struct PeerClient {
     peers: Option<Peers>,
     connection: Arc<Mutex<Connection>>,
     lane: Lane,
+    /// None outside of any membership.
+    metrics: Option<Arc<PeerMetrics>>,
 }
 
 /// The generated client with the address that it connects to, or why that address cannot be used.
@@ -158,7 +165,8 @@ impl Connection {
 impl PeerClient {
     /// A connection to one address, outside of any membership.
     pub(crate) fn to_address(route: Route, url: &str) -> Self {
-        Self { route, peers: None, connection: Arc::new(Mutex::new(Connection::to(url.into()))), lane: Lane::Unary }
+        let connection = Arc::new(Mutex::new(Connection::to(url.into())));
+        Self { route, peers: None, connection, lane: Lane::Unary, metrics: None }
     }
 
     pub(crate) fn route(&self) -> &Route {
@@ -180,6 +188,25 @@ impl PeerClient {
     fn report<T>(&self, result: &Result<T, RPCError<TypeConfig>>) {
         let Some(peers) = &self.peers else { return };
         peers.inner.reachable.report(self.route.to, result.as_ref().err());
+        if result.is_err() {
+            peers.inner.metrics.heartbeat_failed();
+        }
+    }
+
+    /// Counts a message of `bytes` that goes out.
+    fn count_sent(&self, bytes: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.sent_bytes.inc_by(bytes as u64);
+        }
+    }
+
+    /// Notes whether a call was answered.
+    fn note(&self, was_answered: bool) {
+        match &self.metrics {
+            Some(metrics) if was_answered => metrics.reached(),
+            Some(metrics) => metrics.missed(),
+            None => {}
+        }
     }
 
     fn connected(&self) -> Result<Grpc<Channel>, RPCError<TypeConfig>> {
@@ -192,7 +219,9 @@ impl PeerClient {
         limit: Duration,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T, RPCError<TypeConfig>> {
-        match tokio::time::timeout(limit, call).await {
+        let answered = tokio::time::timeout(limit, call).await;
+        self.note(matches!(answered, Ok(Ok(_))));
+        match answered {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(rpc_error(&status)),
             Err(_) => Err(RPCError::Timeout(Timeout {
@@ -222,10 +251,15 @@ impl PeerClient {
         let requests = futures::stream::iter([first]).chain(input);
         let unanswered = Arc::new(Mutex::new(Unanswered::default()));
         let sent = Arc::clone(&unanswered);
+        let metrics = self.metrics.clone();
         let requests = requests.map(move |request| {
             fail_point!(LeaderSend);
             sent.lock().asked(Instant::now());
-            convert::append_to_pb(&request)
+            let message = convert::append_to_pb(&request);
+            if let Some(metrics) = &metrics {
+                metrics.sent_bytes.inc_by(message.encoded_len() as u64);
+            }
+            message
         });
         let outgoing = requests.take_until(session_ended);
         let call = grpc.append_stream(self.route.request(outgoing));
@@ -233,7 +267,8 @@ impl PeerClient {
         // send everything again, and a dead peer is noticed by the connection's keep-alive.
         let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
         let silence_ends = self.peers.as_ref().map(|peers| peers.inner.silence_ends.subscribe());
-        let answers = Answers { incoming, silence_ends, unanswered, _session: session };
+        let metrics = self.metrics.clone();
+        let answers = Answers { incoming, silence_ends, unanswered, metrics, _session: session };
         Ok(Box::pin(futures::stream::unfold(answers, |mut answers| async {
             let answer = answers.next().await?;
             Some((answer, answers))
@@ -284,6 +319,7 @@ struct Answers {
     /// From whom it hears that the log waits for somebody.
     silence_ends: Option<watch::Receiver<()>>,
     unanswered: Arc<Mutex<Unanswered>>,
+    metrics: Option<Arc<PeerMetrics>>,
     /// The outgoing side ends with it.
     _session: oneshot::Sender<()>,
 }
@@ -302,8 +338,13 @@ impl Answers {
                 item = self.incoming.next() => {
                     self.unanswered.lock().answered(Instant::now());
                     return Some(match item? {
-                        Ok(response) => convert::append_result_from_pb(response)
-                            .map_err(|error| RPCError::Network(NetworkError::new(&error))),
+                        Ok(response) => {
+                            if let Some(metrics) = &self.metrics {
+                                metrics.received_bytes.inc_by(response.encoded_len() as u64);
+                            }
+                            convert::append_result_from_pb(response)
+                                .map_err(|error| RPCError::Network(NetworkError::new(&error)))
+                        }
                         Err(status) => Err(rpc_error(&status)),
                     });
                 }
@@ -337,9 +378,15 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         let mut grpc = self.connected()?;
         let message = self.route.request(convert::append_to_pb(&request));
+        self.count_sent(message.get_ref().encoded_len());
+        let began = Instant::now();
         let answer = self.within(RPCTypes::AppendEntries, option.hard_ttl(), grpc.append(message)).await;
         self.report(&answer);
         let response = answer?;
+        if let Some(metrics) = &self.metrics {
+            metrics.round_trip.observe(began.elapsed().as_secs_f64());
+            metrics.received_bytes.inc_by(response.encoded_len() as u64);
+        }
         let result =
             convert::append_result_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
         Ok(AppendEntriesResponse::from(result))
@@ -388,10 +435,15 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let grpc = self.grpc().map_err(|error| StreamingError::Unreachable(Unreachable::from_string(error)))?;
-        tokio::select! {
+        let transfer = self.metrics.as_ref().map(|metrics| metrics.sending());
+        let sent = tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
-            sent = snapshot_sender::send(&self.route, grpc, vote, snapshot) => sent,
+            sent = snapshot_sender::send(&self.route, grpc, vote, snapshot, self.metrics.as_ref()) => sent,
+        };
+        if let (Some(transfer), Ok(_)) = (transfer, &sent) {
+            transfer.arrived();
         }
+        sent
     }
 
     async fn transfer_leader(

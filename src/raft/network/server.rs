@@ -1,11 +1,12 @@
 //! The answering side of the peer port.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use openraft::raft::{StreamAppendError, TransferLeaderRequest};
-
+use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{check_route, snapshot_receiver};
@@ -16,6 +17,8 @@ use crate::raft::consensus::{Consensus, ReadIndexError, WriteError};
 use crate::raft::convert;
 use crate::raft::form::Standing;
 use crate::raft::member_desk::{self, ChangeFrom};
+use crate::raft::metrics::PeerMetrics;
+use crate::types::NodeId;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -30,7 +33,7 @@ impl PeerService {
         Self { consensus }
     }
 
-    fn check<T>(&self, request: &Request<T>) -> Result<crate::types::NodeId, Status> {
+    fn check<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = check_route(
             request.metadata(),
             self.consensus.cluster_id(),
@@ -39,8 +42,13 @@ impl PeerService {
         )?;
         if from.get() != 0 {
             self.consensus.mark_called();
+            self.peer(from).reached();
         }
         Ok(from)
+    }
+
+    fn peer(&self, from: NodeId) -> Arc<PeerMetrics> {
+        self.consensus.metrics().peer(self.consensus.node_id(), from)
     }
 }
 
@@ -85,14 +93,18 @@ impl Peer for PeerService {
     type ProposeStream = Answers<pb::ProposeResponse>;
 
     async fn append(&self, request: Request<pb::AppendRequest>) -> Result<Response<pb::AppendResponse>, Status> {
-        self.check(&request)?;
+        let from = self.check(&request)?;
         self.may_follow()?;
+        let peer = self.peer(from);
+        peer.received_bytes.inc_by(request.get_ref().encoded_len() as u64);
         let request = convert::append_from_pb(request.into_inner())?;
         let mut answers = Box::pin(self.consensus.raft().stream_append(futures::stream::iter([request])));
         match answers.next().await {
             Some(Ok(result)) => {
                 note_contact(&self.consensus, &result);
-                Ok(Response::new(convert::append_result_to_pb(&result)))
+                let response = convert::append_result_to_pb(&result);
+                peer.sent_bytes.inc_by(response.encoded_len() as u64);
+                Ok(Response::new(response))
             }
             Some(Err(error)) => Err(fatal(error)),
             None => Err(fatal("no answer to an append")),
@@ -103,12 +115,18 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::AppendRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
-        self.check(&request)?;
+        let from = self.check(&request)?;
         self.may_follow()?;
         let incoming = request.into_inner();
+        let peer = self.peer(from);
+        let answered = Arc::clone(&peer);
         // A broken or malformed request ends the stream; the leader opens a new one and starts from what was answered.
         let appends = incoming
-            .map(|item| item.and_then(|message| convert::append_from_pb(message).map_err(Status::from)))
+            .map(move |item| {
+                let message = item?;
+                peer.received_bytes.inc_by(message.encoded_len() as u64);
+                convert::append_from_pb(message).map_err(Status::from).inspect_err(|_| peer.received_failures.inc())
+            })
             .scan((), |(), item| {
                 if let Err(status) = &item {
                     tracing::debug!(%status, "append stream ended");
@@ -120,7 +138,9 @@ impl Peer for PeerService {
             Ok(result) => {
                 fail_point!(FollowerAnswer);
                 note_contact(&consensus, &result);
-                Ok(convert::append_result_to_pb(&result))
+                let response = convert::append_result_to_pb(&result);
+                answered.sent_bytes.inc_by(response.encoded_len() as u64);
+                Ok(response)
             }
             Err(error) => Err(fatal(error)),
         });

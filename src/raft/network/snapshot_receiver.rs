@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use tokio::sync::mpsc;
@@ -36,10 +36,18 @@ pub(crate) fn receive(
 ) -> impl Stream<Item = Result<pb::SnapshotAnswer, Status>> + Send + use<> {
     let (answers, stream) = mpsc::channel(8);
     tokio::spawn(async move {
-        if let Err(status) = run(&consensus, from, messages, &answers).await {
-            tracing::warn!(%from, %status, "receiving a snapshot failed");
-            // The sender may be gone, and then there is nobody to tell.
-            drop(answers.send(Err(status)).await);
+        let transfer = consensus.metrics().peer(consensus.node_id(), from).receiving();
+        match run(&consensus, from, messages, &answers).await {
+            Ok(()) => {
+                consensus.metrics().snapshot_saved(transfer.elapsed());
+                transfer.arrived();
+            }
+            Err(status) => {
+                tracing::warn!(%from, %status, "receiving a snapshot failed");
+                drop(transfer);
+                // The sender may be gone, and then there is nobody to tell.
+                drop(answers.send(Err(status)).await);
+            }
         }
     });
     ReceiverStream::new(stream)
@@ -78,6 +86,7 @@ async fn run(
     tracing::info!(%from, last = ?meta.last_log_id, files = files.len(), missing = missing.len(), "receiving snapshot");
     answer(answers, Answer::Missing(pb::SnapshotMissing { files: missing.clone() })).await?;
 
+    let peer = consensus.metrics().peer(consensus.node_id(), from);
     let mut received_bytes = 0;
     for index in missing {
         let described = files[index as usize].clone();
@@ -87,10 +96,18 @@ async fn run(
                 return Err(Status::data_loss("the snapshot stream ended in the middle of a file"));
             };
             received_bytes += chunk.data.len() as u64;
+            peer.received_bytes.inc_by(chunk.data.len() as u64);
             writer = blocking(move || writer.write(index, &chunk).map(|()| writer)).await?;
             answer(answers, Answer::ReceivedBytes(received_bytes)).await?;
         }
-        blocking(move || writer.finish()).await?;
+        let metrics = consensus.metrics().clone();
+        blocking(move || {
+            let began = Instant::now();
+            writer.finish()?;
+            metrics.snapshot_flushed(began.elapsed());
+            Ok(())
+        })
+        .await?;
         fail_point!(SnapshotFileReceived);
     }
     blocking({

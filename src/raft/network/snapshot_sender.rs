@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::RPCTypes;
@@ -20,6 +21,7 @@ use crate::pb::peer::peer_client::PeerClient as Grpc;
 use crate::pb::peer::snapshot_answer::Answer;
 use crate::raft::convert;
 use crate::raft::membership;
+use crate::raft::metrics::PeerMetrics;
 use crate::raft::types::{Snapshot, TypeConfig, Vote};
 use crate::types::limits::SNAPSHOT_CHUNK_BYTES;
 
@@ -35,6 +37,7 @@ pub(super) async fn send(
     mut grpc: Grpc<Channel>,
     vote: Vote,
     snapshot: Snapshot,
+    metrics: Option<&Arc<PeerMetrics>>,
 ) -> Result<SnapshotResponse<TypeConfig>, SendError> {
     // The same snapshot is offered again and again to a member that is away.
     let offered = snapshot.snapshot.clone();
@@ -62,7 +65,13 @@ pub(super) async fn send(
     tracing::info!(to = %route.to, files = files.len(), missing = missing.len(), bytes_total, "sending snapshot");
 
     let dir = snapshot.snapshot.path().to_owned();
-    let reader = tokio::task::spawn_blocking(move || read_chunks(&dir, &files, &missing, &outgoing));
+    let metrics = metrics.cloned();
+    let count_sent = move |bytes: usize| {
+        if let Some(metrics) = &metrics {
+            metrics.sent_bytes.inc_by(bytes as u64);
+        }
+    };
+    let reader = tokio::task::spawn_blocking(move || read_chunks(&dir, &files, &missing, &outgoing, &count_sent));
     let verdict = loop {
         match next_answer(route, &mut answers).await {
             Ok(Answer::ReceivedBytes(_)) => {}
@@ -154,6 +163,7 @@ fn read_chunks(
     files: &[pb::SnapshotFile],
     missing: &[u32],
     outgoing: &mpsc::Sender<pb::SnapshotMessage>,
+    count_sent: &dyn Fn(usize),
 ) -> std::io::Result<()> {
     for &index in missing {
         let Some(described) = files.get(index as usize) else {
@@ -173,6 +183,7 @@ fn read_chunks(
             if outgoing.blocking_send(message(pb::snapshot_message::Message::Chunk(chunk))).is_err() {
                 return Ok(());
             }
+            count_sent(read);
             fail_point!(SnapshotChunkSent);
             offset += read as u64;
             if offset >= described.size_bytes {

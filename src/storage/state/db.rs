@@ -318,6 +318,15 @@ impl StateDb {
         self.filter.as_ref().is_some_and(|filter| !filter.may_hold(table, key))
     }
 
+    /// Views that are open now, count.
+    ///
+    /// # Errors
+    ///
+    /// If RocksDB does not answer.
+    pub fn open_views(&self) -> Result<u64, StorageError> {
+        Ok(self.db.property_int_value(rocksdb::properties::NUM_SNAPSHOTS)?.unwrap_or(0))
+    }
+
     /// Bytes that the state takes in files and in write buffers, which become files at the next flush.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod filter;
 mod hash;
 pub mod keys;
 mod load;
+mod op_counts;
 mod options;
 mod outline;
 mod overlay;
@@ -36,6 +37,7 @@ pub use catalog::{CatalogReader, CatalogRow, StoredRow, mesh_name, node_key, on_
 pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateDb};
 pub use keys::Table;
+pub use op_counts::OpCounts;
 pub use options::StateOptions;
 pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;

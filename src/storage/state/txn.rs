@@ -17,6 +17,7 @@ use super::catalog::{AnyRow, PendingCatalog, read_mark};
 use super::db::{AppliedState, Families, StateDb};
 use super::keys::{self, Table};
 use super::load;
+use super::op_counts::OpCounts;
 use super::options::write_options;
 use super::outline::Outline;
 use super::overlay::{Change, Meaning, Overlay};
@@ -47,6 +48,8 @@ pub struct Committed {
     pub events: Vec<CommitEvents>,
     /// What became of each lease that was touched, by id.
     pub leases: Vec<LeaseChange>,
+    /// What its commands did, for metrics.
+    pub operations: OpCounts,
 }
 
 /// The command that is being applied.
@@ -83,6 +86,7 @@ pub struct WriteTxn<'db> {
     alarms: Option<Vec<Alarm>>,
     membership: Option<Bytes>,
     command: Option<Command>,
+    operations: OpCounts,
     seeker: RefCell<Seeker<'db>>,
     scratch: Vec<u8>,
 }
@@ -107,6 +111,7 @@ impl<'db> WriteTxn<'db> {
             alarms: None,
             membership: None,
             command: None,
+            operations: OpCounts::default(),
             seeker: RefCell::default(),
             scratch: Vec::new(),
         }
@@ -144,6 +149,8 @@ impl<'db> WriteTxn<'db> {
         let value_len = u32::try_from(kv.value.len()).expect("invariant: requests are far smaller than 4 GiB");
         let (key_len, lease_before) = (kv.key.len() as u64, previous.map_or(LeaseId::NONE, |version| version.lease));
         if table == Table::Kv {
+            self.operations.puts += 1;
+            self.operations.put_bytes += key_len + u64::from(value_len);
             match previous {
                 None => {
                     self.head.live_keys += 1;
@@ -205,6 +212,16 @@ impl<'db> WriteTxn<'db> {
         self.scratch.clear();
         encode_history(&mut self.scratch, table, ChangeKind::Put, &KeyValue { value, ..KeyValue::default() });
         self.batch.put_cf(self.families.history, keys::history(place.index, place.position), &self.scratch);
+    }
+
+    /// What was done so far.
+    pub fn operations(&self) -> OpCounts {
+        self.operations
+    }
+
+    /// Counts what only the rules of a command know of.
+    pub fn count(&mut self, count: impl FnOnce(&mut OpCounts)) {
+        count(&mut self.operations);
     }
 
     /// Log index of the command that is being applied.
@@ -389,7 +406,8 @@ impl<'db> WriteTxn<'db> {
         let catalog = std::mem::take(&mut self.catalog);
         db.rows.take(catalog.rows);
         let cluster = std::mem::take(&mut self.cluster);
-        Ok(Committed { head: self.head, events: events(changes, catalog.events, cluster), leases })
+        let operations = self.operations;
+        Ok(Committed { head: self.head, events: events(changes, catalog.events, cluster), leases, operations })
     }
 
     /// Puts into the batch what was held back: versions, in key order so that inserting them is cheap, and what is

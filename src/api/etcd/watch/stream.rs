@@ -37,7 +37,7 @@ pub(super) struct WatchStream {
     node: Node,
     options: ApiOptions,
     metrics: WatchMetrics,
-    _counted: StreamGuard,
+    counted: StreamGuard,
     context: RequestContext,
     requests: Streaming<pb::WatchRequest>,
     /// The client has closed its side: its watchers go on, and the stream ends with the last of them.
@@ -83,7 +83,7 @@ impl WatchStream {
         Self {
             node,
             options,
-            _counted: metrics.stream(),
+            counted: metrics.stream(),
             metrics,
             context,
             requests,
@@ -124,6 +124,7 @@ impl WatchStream {
                 fail_point!(WatchSend);
                 return Ok(Some(frame));
             }
+            self.counted.nothing_pending();
             // A stream of events must not keep a cancel or another request waiting for long; each look takes the lock of the
             // whole connection.
             self.turns_unheard += 1;
@@ -269,6 +270,7 @@ impl WatchStream {
             watcher.is_idle = false;
             let may_split = watcher.wish.fragment;
             self.metrics.events_sent(batch.events.len());
+            self.counted.events_pending(batch.events.len());
             let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
             self.ready.extend(encode::responses(head, batch.events, may_split));
         }

@@ -1,0 +1,229 @@
+//! Messages on the way: how many there are and how large, read from the five bytes before each, and which versions their clients
+//! say they have.
+//!
+//! Sees every byte of every call and copies none. A call touches counters that it has in hand; a client's version is looked up in a
+//! short list.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::RwLock;
+use prometheus::{IntCounter, IntCounterVec};
+use tonic::codegen::StdError;
+
+use super::grpc_metrics::MethodMetrics;
+use crate::types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MAX};
+
+/// Bytes before each message: whether it is compressed, and its length.
+const HEAD_BYTES: u8 = 5;
+
+/// Finds the messages in what goes by, however it is cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MessageCounter {
+    /// Bytes of the head that were seen.
+    head: u8,
+    /// The length, as far as the head was seen; then what is left of the message, bytes.
+    left: u32,
+}
+
+impl MessageCounter {
+    /// How many messages begin in `data`, and how many bytes of messages are in it.
+    pub(super) fn count(&mut self, mut data: &[u8]) -> (u64, u64) {
+        let (mut messages, mut bytes) = (0, 0);
+        while !data.is_empty() {
+            if self.head < HEAD_BYTES {
+                if self.head > 0 {
+                    self.left = self.left << 8 | u32::from(data[0]);
+                }
+                self.head += 1;
+                data = &data[1..];
+                if self.head == HEAD_BYTES {
+                    messages += 1;
+                    self.rest();
+                }
+                continue;
+            }
+            let here = data.len().min(self.left as usize);
+            bytes += here as u64;
+            self.left -= here as u32;
+            data = &data[here..];
+            self.rest();
+        }
+        (messages, bytes)
+    }
+
+    /// The next head follows the end of a message.
+    fn rest(&mut self) {
+        if self.left == 0 {
+            *self = Self::default();
+        }
+    }
+}
+
+/// The body of a request.
+pub(super) struct CountedRequest<B> {
+    body: B,
+    metrics: Arc<MethodMetrics>,
+    messages: MessageCounter,
+}
+
+impl<B> CountedRequest<B> {
+    pub(super) fn new(body: B, metrics: &Arc<MethodMetrics>) -> Self {
+        Self { body, metrics: Arc::clone(metrics), messages: MessageCounter::default() }
+    }
+}
+
+impl<B> Body for CountedRequest<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<StdError>,
+{
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = &mut *self;
+        Poll::Ready(match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    let (messages, bytes) = this.messages.count(data);
+                    this.metrics.received(messages, bytes);
+                }
+                Some(Ok(frame))
+            }
+            Some(Err(error)) => {
+                let error = error.into();
+                if !is_going_away(&*error) {
+                    this.metrics.receive_failed();
+                }
+                Some(Err(error))
+            }
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Whether the client ended the call or its connection broke, which is no failure of the stream.
+fn is_going_away(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_io() || matches!(error.reason(), Some(h2::Reason::CANCEL | h2::Reason::NO_ERROR));
+        }
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Calls by the version that their client says it has.
+pub(super) struct ClientVersions {
+    family: IntCounterVec,
+    unknown: [IntCounter; 2],
+    other: [IntCounter; 2],
+    /// At most [`CLIENT_VERSIONS_SHOWN_MAX`].
+    known: RwLock<Vec<(HeaderValue, [IntCounter; 2])>>,
+}
+
+impl ClientVersions {
+    /// `family` has the labels of the type and of the version.
+    pub(super) fn new(family: IntCounterVec) -> Self {
+        let of = |version| counters(&family, version);
+        Self { unknown: of("unknown"), other: of("other"), known: RwLock::default(), family }
+    }
+
+    /// Counts a call. A version that is no text is refused later, and not counted, as with etcd.
+    pub(super) fn count(&self, version: Option<&HeaderValue>, is_unary: bool) {
+        let of = |counters: &[IntCounter; 2]| counters[usize::from(is_unary)].inc();
+        let Some(version) = version else { return of(&self.unknown) };
+        if let Some((_, counters)) = self.known.read().iter().find(|(known, _)| known == version) {
+            return of(counters);
+        }
+        let Ok(text) = std::str::from_utf8(version.as_bytes()) else { return };
+        let mut known = self.known.write();
+        if known.len() >= CLIENT_VERSIONS_SHOWN_MAX || text.len() > CLIENT_VERSION_BYTES_MAX {
+            return of(&self.other);
+        }
+        let new = counters(&self.family, text);
+        of(&new);
+        if !known.iter().any(|(known, _)| known == version) {
+            known.push((version.clone(), new));
+        }
+    }
+}
+
+/// Of streams, then of unary calls.
+fn counters(family: &IntCounterVec, version: &str) -> [IntCounter; 2] {
+    ["stream", "unary"].map(|kind| family.with_label_values(&[kind, version]))
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Opts;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_found_however_they_are_cut() {
+        let lengths = [0_usize, 1, 5, 300, 70_000, 0, 7];
+        let mut all = Vec::new();
+        for length in lengths {
+            all.push(0);
+            all.extend_from_slice(&(length as u32).to_be_bytes());
+            all.resize(all.len() + length, 0xff);
+        }
+        let wanted = (lengths.len() as u64, lengths.iter().sum::<usize>() as u64);
+        for size in [1, 2, 3, 4, 5, 6, 7, 299, 4096, all.len()] {
+            let mut counter = MessageCounter::default();
+            let counts = all.chunks(size).map(|piece| counter.count(piece));
+            let found = counts.fold((0, 0), |sum, (messages, bytes)| (sum.0 + messages, sum.1 + bytes));
+            assert_eq!(found, wanted, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn versions_of_clients_are_bounded() {
+        let family = IntCounterVec::new(Opts::new("n", "h"), &["type", "client_api_version"]).unwrap();
+        let versions = ClientVersions::new(family.clone());
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        let shown = |kind: &str, version: &str| family.with_label_values(&[kind, version]).get();
+        versions.count(None, true);
+        versions.count(Some(&value("3.5")), true);
+        versions.count(Some(&value("3.5")), true);
+        versions.count(Some(&value("3.5")), false);
+        versions.count(Some(&HeaderValue::from_bytes(b"\xff\xfe").unwrap()), true);
+        assert_eq!((shown("unary", "unknown"), shown("unary", "3.5"), shown("stream", "3.5")), (1, 2, 1));
+        versions.count(Some(&value(&"x".repeat(CLIENT_VERSION_BYTES_MAX + 1))), true);
+        assert_eq!(shown("unary", "other"), 1);
+        for number in 0..CLIENT_VERSIONS_SHOWN_MAX + 3 {
+            versions.count(Some(&value(&format!("v{number}"))), true);
+        }
+        assert_eq!(versions.known.read().len(), CLIENT_VERSIONS_SHOWN_MAX);
+        assert_eq!(shown("unary", "other"), 1 + 4);
+    }
+
+    #[test]
+    fn a_client_that_goes_away_is_no_failure() {
+        for (reason, is_gone) in
+            [(h2::Reason::CANCEL, true), (h2::Reason::NO_ERROR, true), (h2::Reason::PROTOCOL_ERROR, false)]
+        {
+            assert_eq!(is_going_away(&h2::Error::from(reason)), is_gone, "{reason:?}");
+        }
+        assert!(is_going_away(&std::io::Error::other("reset")));
+        assert!(!is_going_away(&tonic::Status::internal("defect")));
+    }
+}

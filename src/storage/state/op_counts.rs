@@ -1,0 +1,18 @@
+//! What a write transaction counts of its commands, for metrics alone: nothing that is stored follows from it.
+
+/// Operations on keys that a run of commands carried out. Nothing that is stored depends on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    /// Versions of keys written.
+    pub puts: u64,
+    /// Keys and values of those, bytes.
+    pub put_bytes: u64,
+    /// Deletions of a key or an interval, also those that found nothing.
+    pub deletes: u64,
+    /// Ranges in transactions that were replicated.
+    pub ranges: u64,
+    /// Transactions.
+    pub txns: u64,
+    /// Commands that were refused.
+    pub refused: u64,
+}
