@@ -34,6 +34,8 @@ mod watcher;
 
 use std::time::Duration;
 
+use crate::types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX};
+
 pub use context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use service::{ClientService, ResponseFuture, client_service};
@@ -55,6 +57,22 @@ pub struct ApiOptions {
     /// How long a watch that requires a leader, and every stream of the watcher, does without one (etcd: three election
     /// timeouts).
     pub leader_loss_timeout: Duration,
+    /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
+    pub max_request_bytes: usize,
+    /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
+    pub max_txn_ops: usize,
+}
+
+impl ApiOptions {
+    /// Largest message that gRPC takes, bytes.
+    fn message_bytes_max(&self) -> usize {
+        self.max_request_bytes + REQUEST_OVERHEAD_BYTES
+    }
+
+    /// Most JSON that stands for one message, bytes: every message that gRPC takes fits, base64 and all.
+    fn json_bytes_max(&self) -> usize {
+        2 * self.message_bytes_max()
+    }
 }
 
 impl Default for ApiOptions {
@@ -63,6 +81,8 @@ impl Default for ApiOptions {
             request_timeout: Duration::from_secs(7),
             watch_progress_interval: Duration::from_secs(600),
             leader_loss_timeout: Duration::from_secs(3),
+            max_request_bytes: REQUEST_BYTES_MAX,
+            max_txn_ops: TXN_OPS_MAX,
         }
     }
 }

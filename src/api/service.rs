@@ -55,7 +55,6 @@ use crate::pb::etcdserverpb::lease_server::LeaseServer;
 use crate::pb::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::pb::v3electionpb::election_server::ElectionServer;
 use crate::pb::v3lockpb::lock_server::LockServer;
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 /// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics` shows all of it.
 ///
@@ -63,6 +62,7 @@ use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 ///
 /// If `registry` already holds metrics of these names: every node needs a registry of its own.
 pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Result<ClientService, prometheus::Error> {
+    let message_bytes_max = options.message_bytes_max();
     let kv = KvServer::new(KvService::new(node.clone(), options));
     let lease = LeaseServer::new(LeaseService::new(node.clone(), options));
     let cluster = ClusterServer::new(ClusterService::new(node.clone(), options));
@@ -80,18 +80,18 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         watcher: WatcherService::new(node.clone(), options, streams.of("watcher")),
         watch_path: WatchPath::new(node.clone(), &registry)?,
         subscribe: SubscribeService::new(node.clone(), options, streams.of("subscribe")),
-        gateway: Gateway::new(|method| methods.contains_key(method), &registry)?,
+        gateway: Gateway::new(|method| methods.contains_key(method), options, &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
         consul: Consul::new(node.clone(), options, &registry)?,
         methods,
-        kv: kv.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        lease: lease.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        cluster: cluster.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        maintenance: maintenance.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        auth: auth.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        early: early.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        lock: lock.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
-        election: election.max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX),
+        kv: kv.max_decoding_message_size(message_bytes_max),
+        lease: lease.max_decoding_message_size(message_bytes_max),
+        cluster: cluster.max_decoding_message_size(message_bytes_max),
+        maintenance: maintenance.max_decoding_message_size(message_bytes_max),
+        auth: auth.max_decoding_message_size(message_bytes_max),
+        early: early.max_decoding_message_size(message_bytes_max),
+        lock: lock.max_decoding_message_size(message_bytes_max),
+        election: election.max_decoding_message_size(message_bytes_max),
         health: HealthServer::new(HealthService::new(node.clone())),
         reflection_v1: BoxCloneSyncService::new(
             reflection().build_v1().expect("the descriptors were made by the compiler that this is built with"),
@@ -456,8 +456,8 @@ pub(super) fn too_large_status(headers: &HeaderMap) -> Option<Status> {
     }
     let status = Status::from_header_map(headers)?;
     let found = status.message().strip_prefix("Error, decoded message length too large: found ")?;
-    let bytes = found.split(' ').next()?;
-    let text = format!("grpc: received message larger than max ({bytes} vs. {CLIENT_MESSAGE_BYTES_MAX})");
+    let (bytes, limit) = found.split_once(" bytes, the limit is: ")?;
+    let text = format!("grpc: received message larger than max ({bytes} vs. {})", limit.strip_suffix(" bytes")?);
     Some(Status::resource_exhausted(text))
 }
 

@@ -4,6 +4,7 @@ use http::HeaderValue;
 use tonic::server::NamedService;
 
 use super::*;
+use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 fn all_methods() -> HashMap<String, Method> {
     methods(&GrpcMetrics::register(&Registry::new()).unwrap())

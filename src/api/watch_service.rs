@@ -19,7 +19,6 @@ use super::etcd::errors::Failure;
 use super::frames::{Frame, FrameCodec};
 use super::watch_metrics::WatchMetrics;
 use crate::node::{Node, NodeError, RequestContext};
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 /// What a stream sends.
 pub(super) type Frames = BoxStream<'static, Result<Frame, Status>>;
@@ -74,7 +73,7 @@ impl<F: WatchFace> WatchServer<F> {
         let server = self.clone();
         Box::pin(async move {
             let codec = FrameCodec::<F::Request>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(server.parts.options.message_bytes_max());
             Ok(grpc.streaming(server, request).await)
         })
     }

@@ -188,13 +188,31 @@ impl Cluster {
     }
 }
 
+/// The path of an endpoint that is a Unix socket, as etcdctl has them: `unix:///PATH`.
+pub(crate) fn socket_path(name: &str) -> Option<&str> {
+    let path = name.strip_prefix("unix://").or_else(|| name.strip_prefix("unix:"))?;
+    (path.starts_with('/') && !path.ends_with('/')).then_some(path)
+}
+
+/// The URL of an endpoint that is written without `http://`.
+pub(crate) fn endpoint_url(name: &str) -> String {
+    if socket_path(name).is_some() { name.to_owned() } else { format!("http://{name}") }
+}
+
 impl Node {
     fn new(name: &str) -> Result<Self, CliError> {
         let refused = |why: &str| {
-            CliError::Usage(format!("{name:?} is not an endpoint ({why}); write HOST:PORT, such as 127.0.0.1:2379"))
+            CliError::Usage(format!(
+                "{name:?} is not an endpoint ({why}); write HOST:PORT, such as 127.0.0.1:2379, or unix:///PATH"
+            ))
         };
         if name.starts_with("https://") {
             return Err(refused("TLS is not supported yet"));
+        }
+        if name.starts_with("unix:") || name.starts_with("unixs:") {
+            let path = socket_path(name).ok_or_else(|| refused("a Unix socket is unix:///PATH"))?;
+            let endpoint = Endpoint::from_shared(format!("unix://{path}")).map_err(|_| refused("malformed"))?;
+            return Ok(Self::to(format!("unix://{path}"), endpoint));
         }
         let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
         let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused("malformed"))?;
@@ -206,7 +224,11 @@ impl Node {
             let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| is_number(port));
             return Err(refused(if has_port { "no such port, the last one is 65535" } else { "no port" }));
         }
-        let endpoint = Endpoint::from(uri)
+        Ok(Self::to(authority.to_owned(), Endpoint::from(uri)))
+    }
+
+    fn to(name: String, endpoint: Endpoint) -> Self {
+        let endpoint = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             // A watch on a node that has stopped without a word must find out.
@@ -214,7 +236,7 @@ impl Node {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(16 << 20);
-        Ok(Self { name: authority.to_owned(), endpoint, channel: Mutex::new(None) })
+        Self { name, endpoint, channel: Mutex::new(None) }
     }
 
     async fn connect(&self, timeout: Duration) -> Result<Attempt, String> {
@@ -322,6 +344,11 @@ mod tests {
             ("h:99999", None),
             ("h:1/v3", None),
             ("", None),
+            ("unix:///run/s.sock", Some("unix:///run/s.sock")),
+            ("unix:/run/s.sock", Some("unix:///run/s.sock")),
+            ("unix://s.sock", None),
+            ("unix:///", None),
+            ("unixs:///run/s.sock", None),
         ] {
             assert_eq!(Node::new(text).ok().map(|node| node.name).as_deref(), name, "{text:?}");
         }

@@ -71,7 +71,7 @@ struct ClientArgs {
         env = "HEADWATER_ENDPOINTS",
         value_delimiter = ',',
         default_value = "127.0.0.1:2379",
-        value_name = "HOST:PORT,…"
+        value_name = "HOST:PORT|unix:///PATH,…"
     )]
     endpoints: Vec<String>,
     /// How answers are printed

@@ -97,10 +97,17 @@ impl Endpoints {
 /// [`BadEndpoint`] for a text that names none.
 pub(crate) fn channel(name: &str) -> Result<Channel, BadEndpoint> {
     let refused = || BadEndpoint(name.to_owned());
-    let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
-    let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused())?;
-    uri.port_u16().ok_or_else(refused)?;
-    let endpoint = Endpoint::from(uri).connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+    let endpoint = if name.starts_with("unix:") {
+        let path = name.strip_prefix("unix://").or_else(|| name.strip_prefix("unix:"));
+        let path = path.filter(|path| path.starts_with('/') && !path.ends_with('/')).ok_or_else(refused)?;
+        Endpoint::from_shared(format!("unix://{path}")).map_err(|_| refused())?
+    } else {
+        let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
+        let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused())?;
+        uri.port_u16().ok_or_else(refused)?;
+        Endpoint::from(uri)
+    };
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
     let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE);
     Ok(endpoint.connect_lazy())
 }
@@ -149,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_is_a_host_and_a_port() {
+    async fn an_endpoint_is_a_host_and_a_port_or_a_socket() {
         for (name, is_good) in [
             ("127.0.0.1:2379", true),
             ("http://localhost:2379/", true),
@@ -157,6 +164,9 @@ mod tests {
             ("localhost", false),
             ("", false),
             ("a b:1", false),
+            ("unix:///run/s.sock", true),
+            ("unix:/run/s.sock", true),
+            ("unix://s.sock", false),
         ] {
             assert_eq!(Endpoints::new([name]).is_ok(), is_good, "{name:?}");
         }

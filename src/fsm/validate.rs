@@ -9,13 +9,13 @@ use std::ops::Bound;
 
 use thiserror::Error;
 
-use crate::types::limits::{TXN_OPS_MAX, TXN_TREE_OPS_MAX};
+use crate::types::limits::TXN_TREE_FACTOR;
 use crate::types::{KeyRange, Txn, TxnOp};
 
 /// Why a transaction cannot be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvalidTxn {
-    /// More compares or operations in one list than [`TXN_OPS_MAX`] leaves at its depth, or in all than [`TXN_TREE_OPS_MAX`].
+    /// More compares or operations in one list than the limit leaves at its depth, or in all than [`TXN_TREE_FACTOR`] times as many.
     #[error("too many operations in txn request")]
     TooManyOps,
     /// A compare or an operation names no key.
@@ -26,13 +26,13 @@ pub enum InvalidTxn {
     DuplicateKey,
 }
 
-/// Checks a transaction before it is proposed.
+/// Checks a transaction before it is proposed, of which one list may have `ops_max` compares or operations.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong with it, in etcd's order: form first, list by list, then duplicates.
-pub fn validate(txn: &Txn) -> Result<(), InvalidTxn> {
-    check_form(txn, TXN_OPS_MAX, &mut { TXN_TREE_OPS_MAX })?;
+pub fn validate(txn: &Txn, ops_max: usize) -> Result<(), InvalidTxn> {
+    check_form(txn, ops_max, &mut { TXN_TREE_FACTOR * ops_max })?;
     check_duplicates(txn)
 }
 

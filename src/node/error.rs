@@ -10,7 +10,7 @@ pub enum NodeError {
     /// The state machine refused the request; nothing changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The encoded command is larger than `limits::REQUEST_BYTES_MAX`; nothing changed.
+    /// The encoded command is larger than this member takes (`max-request-bytes`); nothing changed.
     #[error("request is too large")]
     RequestTooLarge,
     /// Too many proposals are waiting; nothing changed. Retry later.

@@ -73,7 +73,6 @@ use crate::storage::StateStore;
 use crate::storage::log::WeakLog;
 use crate::storage::stamp::DataDir;
 use crate::stream::{EventPublisher, StateMemory};
-use crate::types::limits::REQUEST_BYTES_MAX;
 use crate::types::{
     Alarm, Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term,
 };
@@ -96,8 +95,8 @@ struct Inner {
     barrier: ReadBarrier,
     leases: lease::Leases,
     members: members::Members,
-    metrics: Arc<metrics::NodeMetrics>,
     events: Arc<EventPublisher>,
+    metrics: Arc<metrics::NodeMetrics>,
     long_reads: LongReads,
     own_reads: LongReads,
     range_streams: LongReads,
@@ -118,6 +117,7 @@ struct Inner {
     storage_failed: watch::Receiver<Option<String>>,
     stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
+    max_request_bytes: usize,
     // Holds the lock on the directory for as long as anything of the node is alive.
     _data_dir: DataDir,
 }
@@ -317,7 +317,7 @@ impl Node {
         let proposal = Proposal { unix_ms: unix_ms(), command };
         // A command that cannot be encoded (nested too deep) cannot be replicated, whatever its size.
         let encoded = codec::encode_proposal(&proposal).map_err(|_| NodeError::RequestTooLarge)?;
-        if encoded.len() > REQUEST_BYTES_MAX {
+        if encoded.len() > self.inner.max_request_bytes {
             return Err(NodeError::RequestTooLarge);
         }
         match propose_encoded(&self.inner.proposer, encoded, ctx.deadline).await {

@@ -75,6 +75,10 @@ pub struct NodeOptions {
     pub lease_clock: LeaseClock,
     /// How long a graceful stop waits for another member to take over.
     pub hand_over_timeout: Duration,
+    /// Largest command that a client may propose here, bytes.
+    pub max_request_bytes: usize,
+    /// Whether a voter is announced, while this member leads, only if all voters run.
+    pub strict_reconfig_check: bool,
 }
 
 /// What a restored member comes from: a number in hexadecimal.
@@ -102,11 +106,11 @@ struct Parts {
     proposer: Proposer,
     leases: Leases,
     members: Members,
+    metrics: Arc<NodeMetrics>,
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
     reaper: Arc<resource::ReaperBell>,
     log: WeakLog,
-    metrics: Arc<NodeMetrics>,
     backups: Backups,
     data_dir: DataDir,
 }
@@ -196,13 +200,13 @@ impl Node {
             outlet,
         )
         .await?;
+        let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
+        metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let backups = Backups::new(options.data_dir.join("backups")).map_err(raft::StartError::from)?;
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
-        let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
-        metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let members = Members::start(&consensus, options.hand_over_timeout, own);
+        let members = Members::start(&consensus, options.hand_over_timeout, options.strict_reconfig_check, own);
         let log = weak_log;
         let parts =
             Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir };
@@ -236,11 +240,11 @@ impl Node {
                 consensus: consensus.clone(),
                 store: store.clone(),
                 log,
+                metrics: metrics.clone(),
                 long_reads: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
                 own_reads: LongReads::new(LONG_READS_MAX, OWN_READS_RUNNING_MAX),
                 range_streams: LongReads::new(LONG_READS_MAX, RANGE_STREAMS_MAX),
                 contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
-                metrics: metrics.clone(),
                 states: StateMemory::new(STATES_BYTES_MAX, let_go_of_states(inner.clone())),
                 backups,
                 quota: options.quota,
@@ -254,6 +258,7 @@ impl Node {
                 storage_failed,
                 stopping: watch::Sender::new(false),
                 hand_over_timeout: options.hand_over_timeout,
+                max_request_bytes: options.max_request_bytes,
                 _data_dir: data_dir,
             }),
         };

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::dns::{self, DnsSockets};
 use super::listener::{CLIENT_PORT, PEER_PORT, PortState, serve};
+use super::socket::{Listener, UnixSocket};
 use crate::api::{self, ApiOptions, DnsOptions, DnsService};
 use crate::node::{Node, NodeOptions};
 use crate::raft::peer_routes;
@@ -24,6 +25,8 @@ pub struct InstanceOptions {
     pub api: ApiOptions,
     /// Where clients connect.
     pub client_listener: TcpListener,
+    /// Where clients on the same machine connect besides, if they may.
+    pub client_socket: Option<UnixSocket>,
     /// Where the other members connect.
     pub peer_listener: TcpListener,
     /// Where DNS is answered, if it is.
@@ -44,7 +47,7 @@ pub struct Instance {
     node: Node,
     client_address: SocketAddr,
     dns_address: Option<SocketAddr>,
-    clients: Port,
+    clients: Vec<Port>,
     peers: Port,
     dns: Option<Port>,
 }
@@ -61,6 +64,11 @@ impl Port {
             tracing::warn!(%error, "a port did not close in order");
         }
     }
+}
+
+/// Closes ports side by side.
+async fn close_all(ports: Vec<Port>, drain: Duration) {
+    futures::future::join_all(ports.into_iter().map(|port| port.close(drain))).await;
 }
 
 /// How long open connections may take to finish after a stop was asked for.
@@ -90,11 +98,17 @@ impl Instance {
         let faces = api::client_service(node.clone(), registry, options.api).context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
         let routes = peer_routes(node.consensus());
-        let peers =
-            Port { state: peer_state, task: tokio::spawn(serve(options.peer_listener, routes, PEER_PORT, state)) };
-        let (client_state, state) = watch::channel(PortState::Open);
-        let clients =
-            Port { state: client_state, task: tokio::spawn(serve(options.client_listener, faces, CLIENT_PORT, state)) };
+        let peers = Port {
+            state: peer_state,
+            task: tokio::spawn(serve(Listener::Tcp(options.peer_listener), routes, PEER_PORT, state)),
+        };
+        let listeners = [Listener::Tcp(options.client_listener)].into_iter();
+        let listeners = listeners.chain(options.client_socket.map(Listener::Unix));
+        let clients = listeners.map(|listener| {
+            let (state, told) = watch::channel(PortState::Open);
+            Port { state, task: tokio::spawn(serve(listener, faces.clone(), CLIENT_PORT, told)) }
+        });
+        let clients = clients.collect();
         let dns = dns.map(|(sockets, service)| {
             let (state, told) = watch::channel(PortState::Open);
             Port { state, task: tokio::spawn(dns::serve(sockets, service, told)) }
@@ -135,7 +149,7 @@ impl Instance {
             dns.close(DRAIN_TIMEOUT).await;
         }
         // Open requests still need consensus, so it ends only after them; peers are answered to the very end.
-        self.clients.close(DRAIN_TIMEOUT).await;
+        close_all(self.clients, DRAIN_TIMEOUT).await;
         self.node.stop().await;
         self.peers.close(Duration::ZERO).await;
     }
@@ -147,7 +161,7 @@ impl Instance {
         if let Some(dns) = self.dns {
             dns.close(Duration::ZERO).await;
         }
-        self.clients.close(Duration::ZERO).await;
+        close_all(self.clients, Duration::ZERO).await;
         self.peers.close(Duration::ZERO).await;
         self.node.gone().await;
     }

@@ -11,12 +11,13 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
 
 use super::authority::RepairedStream;
+use super::socket::{Listener, Socket};
 
 /// What distinguishes the ports.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +75,7 @@ fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
 
 /// Serves a port until told to stop. When it returns, no connection is left.
 pub(super) async fn serve<S, B>(
-    listener: TcpListener,
+    listener: Listener,
     service: S,
     options: PortOptions,
     mut state: watch::Receiver<PortState>,
@@ -108,14 +109,16 @@ pub(super) async fn serve<S, B>(
             },
         };
         let socket = match accepted {
-            Ok((socket, _)) => socket,
+            Ok(socket) => socket,
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        if let Err(error) = tune(&socket, options) {
+        if let Socket::Tcp(tcp) = &socket
+            && let Err(error) = tune(tcp, options)
+        {
             tracing::debug!(%error, "a connection was gone at once");
             continue;
         }

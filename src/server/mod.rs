@@ -10,6 +10,7 @@ mod dns;
 mod instance;
 mod join;
 mod listener;
+mod socket;
 mod telemetry;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub use config::Config;
 pub use dns::DnsSockets;
 pub use instance::{DnsPort, Instance, InstanceOptions};
 pub use join::{JoinError, JoinOptions, join};
+pub use socket::UnixSocket;
 
 use crate::api::{ApiOptions, DnsOptions};
 use crate::node::{LeaseClock, NodeOptions, QuotaOptions};
@@ -74,6 +76,10 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let client_listener = bind(config.listen_client, "listen-client").await?;
+    let client_socket = match &config.listen_client_unix {
+        Some(path) => Some(UnixSocket::bind(path).context("listen-client-unix")?),
+        None => None,
+    };
     let peer_listener = bind(config.listen_peer, "listen-peer").await?;
     let dns = match config.dns.listen {
         Some(address) => {
@@ -106,10 +112,14 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
     );
+    if let Some(path) = &config.listen_client_unix {
+        tracing::info!(path = %path.display(), "listening on a Unix socket");
+    }
     if let Some(address) = config.dns.listen {
         tracing::info!(%address, domain = config.dns.domain, "answering DNS");
     }
-    let options = InstanceOptions { node, api: api_options(&config), client_listener, peer_listener, dns };
+    let options =
+        InstanceOptions { node, api: api_options(&config), client_listener, client_socket, peer_listener, dns };
     let instance = Instance::start(options).await.context("starting the node")?;
 
     tokio::select! {
@@ -147,6 +157,8 @@ fn api_options(config: &Config) -> ApiOptions {
         request_timeout: config.limits.request_timeout,
         watch_progress_interval: config.watch.progress_interval,
         leader_loss_timeout: config.watch.leader_loss_timeout,
+        max_request_bytes: config.limits.max_request_bytes as usize,
+        max_txn_ops: config.limits.max_txn_ops as usize,
     }
 }
 
@@ -207,6 +219,8 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
         history_retention: config.history.retention,
         lease_clock: LeaseClock::machine(),
         hand_over_timeout: HAND_OVER_TIMEOUT,
+        max_request_bytes: config.limits.max_request_bytes as usize,
+        strict_reconfig_check: config.strict_reconfig_check,
     }
 }
 

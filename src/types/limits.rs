@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-/// Largest encoded command, bytes (etcd's `--max-request-bytes`; spec: etcd §1.8).
+/// Largest encoded command if nothing else is configured, bytes (etcd's `--max-request-bytes`; spec: etcd §1.8). Checked where a
+/// request enters, by the setting of that member; apply takes whatever is in the log.
 pub const REQUEST_BYTES_MAX: usize = 1_572_864;
+/// Least that may be configured instead, bytes: what members propose by themselves must fit.
+pub const REQUEST_BYTES_SET_MIN: usize = 64 * 1024;
+/// Most that may be configured instead, bytes (what etcd recommends at most): every member takes that much from another.
+pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
 /// What the client port accepts beyond the request limit before gRPC itself refuses the message, bytes.
 pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Largest message that the client port receives, bytes.
@@ -15,11 +20,14 @@ pub const GATEWAY_BODY_BYTES_MAX: usize = 2 * CLIENT_MESSAGE_BYTES_MAX;
 pub const HEADER_BLOCK_BYTES_MAX: usize = 8 * 1024;
 /// Largest message that the peer port receives, bytes: a full append batch of maximal commands.
 pub const PEER_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Most operations (or compares) in one list of a transaction (etcd's `--max-txn-ops`).
+/// Most operations (or compares) in one list of a transaction if nothing else is configured (etcd's `--max-txn-ops`). Checked where a
+/// request enters, by the setting of that member.
 pub const TXN_OPS_MAX: usize = 128;
-/// Compares and operations of a transaction with all that are nested in it, count: every level of it holds as many as fit
-/// [`TXN_OPS_MAX`], so that a tree of one request could have tens of thousands.
-pub const TXN_TREE_OPS_MAX: usize = 4 * TXN_OPS_MAX;
+/// Most that may be configured instead, count: apply does all of them before anything else.
+pub const TXN_OPS_SET_MAX: usize = 16_384;
+/// Compares and operations of a transaction with all that are nested in it, as a multiple of what one list may have: every level of
+/// it holds as many as fit one list, so that a tree of one request could have tens of thousands.
+pub const TXN_TREE_FACTOR: usize = 4;
 /// Keys that one transaction looks at to compare, and as many again to answer, count: every member does it.
 pub const TXN_READ_KEYS_MAX: usize = 1 << 20;
 /// Values that one transaction reads to compare them, and as many again with keys in its answer, bytes.
@@ -97,6 +105,12 @@ pub const LEARNERS_MAX: usize = 32;
 /// How far behind the leader's log a learner may be to be promoted, milliseconds. Counted in time, because what is missing
 /// holds up the quorum for as long as it takes to send; etcd asks for nine tenths of the log, which may be any amount.
 pub const LEARNER_LAG_MS_MAX: u64 = 1000;
+/// Versions of clients that metrics tell apart, count: clients say what they like, and those beyond share one label.
+pub const CLIENT_VERSIONS_SHOWN_MAX: usize = 32;
+/// Longest version of a client that metrics show, bytes.
+pub const CLIENT_VERSION_BYTES_MAX: usize = 64;
+/// Peers that metrics tell apart, count: ids are never used twice, and those beyond share one label.
+pub const PEERS_SHOWN_MAX: usize = 256;
 /// Longest name of a member, bytes.
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 /// Longest URL of a member, bytes.
@@ -105,12 +119,6 @@ pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 pub const DATACENTER_NAME_BYTES_MAX: usize = 63;
 /// Largest body of a request of Consul's HTTP API that registers something, bytes.
 pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Versions of clients that metrics tell apart, count: clients say what they like, and those beyond share one label.
-pub const CLIENT_VERSIONS_SHOWN_MAX: usize = 32;
-/// Longest version of a client that metrics show, bytes.
-pub const CLIENT_VERSION_BYTES_MAX: usize = 64;
-/// Peers that metrics tell apart, count: ids are never used twice, and those beyond share one label.
-pub const PEERS_SHOWN_MAX: usize = 256;
 /// Requests of Consul's HTTP API that wait for a change at once, count; one more is refused.
 pub const CONSUL_WAITING_MAX: usize = 50_000;
 /// Longest time that one of them waits before its jitter, seconds (spec: consul §3.6).
@@ -280,6 +288,11 @@ const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries 
 const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
 const _: () =
     assert!(GATEWAY_BODY_BYTES_MAX > CLIENT_MESSAGE_BYTES_MAX.div_ceil(3) * 4, "a full message must fit as base64");
+const _: () = assert!(
+    REQUEST_BYTES_SET_MIN < REQUEST_BYTES_MAX && REQUEST_BYTES_MAX < REQUEST_BYTES_SET_MAX,
+    "the default must be legal"
+);
+const _: () = assert!(TXN_OPS_MAX < TXN_OPS_SET_MAX, "the default must be legal");
 const _: () = assert!(REQUEST_BYTES_MAX < APPEND_BYTES_MAX, "one command must fit one append");
 const _: () =
-    assert!(APPEND_BYTES_MAX + REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX, "a full append must fit one message");
+    assert!(APPEND_BYTES_MAX + REQUEST_BYTES_SET_MAX < PEER_MESSAGE_BYTES_MAX, "a full append must fit one message");

@@ -12,11 +12,12 @@ use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::raft::{MemberInfo, Timing};
-use headwater::server::{DnsPort, DnsSockets, Instance, InstanceOptions, JoinOptions, join};
+use headwater::server::{DnsPort, DnsSockets, Instance, InstanceOptions, JoinOptions, UnixSocket, join};
 use headwater::storage::StateOptions;
 use headwater::storage::log::LogOptions;
 use headwater::storage::stamp::Owner;
 use headwater::stream::FeedOptions;
+use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX};
 use headwater::types::{ClusterId, NodeId};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
@@ -48,6 +49,14 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a stream that requires a leader does without one.
     pub leader_loss_timeout: Duration,
+    /// Largest request, bytes.
+    pub max_request_bytes: usize,
+    /// Most operations in one list of a transaction.
+    pub max_txn_ops: usize,
+    /// Whether a voter is announced only if all voters run.
+    pub strict_reconfig_check: bool,
+    /// Whether clients may use a Unix socket as well.
+    pub unix: bool,
 }
 
 impl Default for Settings {
@@ -67,6 +76,10 @@ impl Default for Settings {
             },
             request_timeout: Duration::from_secs(30),
             leader_loss_timeout: Duration::from_secs(20),
+            max_request_bytes: REQUEST_BYTES_MAX,
+            max_txn_ops: TXN_OPS_MAX,
+            strict_reconfig_check: true,
+            unix: false,
         }
     }
 }
@@ -346,7 +359,10 @@ impl Cluster {
             history_retention: self.settings.history_retention,
             lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
+            max_request_bytes: self.settings.max_request_bytes,
+            strict_reconfig_check: self.settings.strict_reconfig_check,
         };
+        let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;
         let sockets = DnsSockets::bind("127.0.0.1:0".parse().unwrap()).await?;
         let starting = Instance::start(InstanceOptions {
             node,
@@ -354,8 +370,11 @@ impl Cluster {
                 request_timeout: self.settings.request_timeout,
                 watch_progress_interval: Duration::from_millis(100),
                 leader_loss_timeout: self.settings.leader_loss_timeout,
+                max_request_bytes: self.settings.max_request_bytes,
+                max_txn_ops: self.settings.max_txn_ops,
             },
             client_listener,
+            client_socket,
             peer_listener,
             dns: Some(DnsPort { sockets, options: DnsOptions::default() }),
         });
@@ -387,6 +406,11 @@ impl Cluster {
     /// `http://host:port` of a member's peer port.
     pub fn peer_url(&self, index: usize) -> String {
         format!("http://{}", self.kept[index].addresses().1)
+    }
+
+    /// The Unix socket of a member.
+    pub fn socket(&self, index: usize) -> PathBuf {
+        self.data_dir(index).with_extension("sock")
     }
 
     /// An etcd client of one member, for changes of the membership.

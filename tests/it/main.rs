@@ -17,6 +17,7 @@ mod forwarding;
 mod gateway;
 mod lease_oracle;
 mod leases;
+mod limits;
 mod membership;
 mod metrics;
 mod real_clients;

@@ -5,7 +5,6 @@ use super::super::etcd::validate;
 use super::{EarlyService, convert, header};
 use crate::node::{Node, Read, RequestContext, validate_txn};
 use crate::pb::early as pb;
-use crate::types::limits::TXN_OPS_MAX;
 use crate::types::{Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome};
 
 pub(super) async fn create(
@@ -50,7 +49,7 @@ pub(super) async fn txn(
     ctx: &RequestContext,
     request: pb::LeaseTxnRequest,
 ) -> Result<(LogIndex, pb::LeaseTxnResponse), Failure> {
-    let request = decode(request)?;
+    let request = decode(request, service.options.max_txn_ops)?;
     let (success, failure) = (request.success.len(), request.failure.len());
     // Never read locally: even without a write it may attach.
     let applied = service.node.propose(ctx, Command::LeaseTxn(request)).await?;
@@ -72,11 +71,11 @@ pub(super) fn kept_alive(node: &Node, id: LeaseId, read: Read<Option<i64>>) -> p
 }
 
 /// Attachments count against the same limit as operations, list by list.
-fn decode(request: pb::LeaseTxnRequest) -> Result<LeaseTxn, Invalid> {
-    let txn = convert::txn(request.request.unwrap_or_default(), TXN_OPS_MAX)?;
-    validate_txn(&txn)?;
-    validate::operations(0, txn.success.len() + request.success.len(), 0, TXN_OPS_MAX)?;
-    validate::operations(0, 0, txn.failure.len() + request.failure.len(), TXN_OPS_MAX)?;
+fn decode(request: pb::LeaseTxnRequest, ops_max: usize) -> Result<LeaseTxn, Invalid> {
+    let txn = convert::txn(request.request.unwrap_or_default(), ops_max)?;
+    validate_txn(&txn, ops_max)?;
+    validate::operations(0, txn.success.len() + request.success.len(), 0, ops_max)?;
+    validate::operations(0, 0, txn.failure.len() + request.failure.len(), ops_max)?;
     let attachments = |list: Vec<pb::LeaseAttachRequest>| list.into_iter().map(attachment).collect::<Result<_, _>>();
     Ok(LeaseTxn { txn, success: attachments(request.success)?, failure: attachments(request.failure)? })
 }
@@ -103,20 +102,21 @@ mod tests {
             })),
         };
         let ask = |puts: usize, success: usize, failure: usize| {
-            decode(pb::LeaseTxnRequest {
+            let request = pb::LeaseTxnRequest {
                 request: Some(pb::TxnRequest { success: vec![put(); puts], ..Default::default() }),
                 success: vec![attach("a"); success],
                 failure: vec![attach("a"); failure],
-            })
-            .map(|request| (request.txn.success.len(), request.success.len(), request.failure.len()))
+            };
+            decode(request, 128)
+                .map(|request| (request.txn.success.len(), request.success.len(), request.failure.len()))
         };
         assert_eq!(ask(1, 127, 128), Ok((1, 127, 128)));
         assert_eq!(ask(1, 128, 0), Err(Invalid::TooManyOperations));
         assert_eq!(ask(0, 0, 129), Err(Invalid::TooManyOperations));
         assert_eq!(ask(2, 0, 0), Err(Invalid::DuplicateKey));
         let empty = pb::LeaseTxnRequest { success: vec![attach("")], ..Default::default() };
-        assert_eq!(decode(empty), Err(Invalid::EmptyKey));
-        assert_eq!(decode(pb::LeaseTxnRequest::default()), Ok(LeaseTxn::default()));
+        assert_eq!(decode(empty, 128), Err(Invalid::EmptyKey));
+        assert_eq!(decode(pb::LeaseTxnRequest::default(), 128), Ok(LeaseTxn::default()));
         assert_eq!(attachment(attach("k")), Ok(LeaseAttach { id: LeaseId(7), key: "k".into() }));
     }
 }

@@ -21,7 +21,6 @@ use super::keep_alive;
 use crate::node::{Consistency, Node, RequestContext, validate_txn};
 use crate::pb::early as pb;
 use crate::pb::early::etcd_server::Etcd;
-use crate::types::limits::TXN_OPS_MAX;
 use crate::types::{Applied, Command, Compact, LeaseId, LogIndex, Outcome, Revision};
 
 pub(in crate::api) use errors::undecodable;
@@ -90,8 +89,8 @@ impl EarlyService {
         ctx: &RequestContext,
         request: pb::TxnRequest,
     ) -> Result<(LogIndex, pb::TxnResponse), Failure> {
-        let txn = convert::txn(request, TXN_OPS_MAX)?;
-        validate_txn(&txn).map_err(Invalid::from)?;
+        let txn = convert::txn(request, self.options.max_txn_ops)?;
+        validate_txn(&txn, self.options.max_txn_ops).map_err(Invalid::from)?;
         let (index, revision, done) = if txn.is_read_only() {
             let read = self.node.read_txn(ctx, Consistency::Linearizable, txn).await?;
             (read.index, read.revision, read.value)

@@ -59,7 +59,7 @@ impl Kv for KvService {
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        let (index, response) = txn::run(&self.node, &ctx, request).await?;
+        let (index, response) = txn::run(&self.node, &ctx, request, self.options.max_txn_ops).await?;
         Ok(reply(index, response))
     }
 

@@ -4,7 +4,6 @@ use super::errors::{Failure, Invalid};
 use super::{convert, delete_range, header, put, range, validate};
 use crate::node::{Consistency, Node, RequestContext, validate_txn};
 use crate::pb::etcdserverpb as pb;
-use crate::types::limits::TXN_OPS_MAX;
 use crate::types::{
     Command, Compare, CompareOp, CompareTarget, KeyRange, LogIndex, Outcome, ReadAt, Revision, Txn, TxnDone, TxnOp,
     TxnOpDone,
@@ -14,10 +13,11 @@ pub(super) async fn run(
     node: &Node,
     ctx: &RequestContext,
     request: pb::TxnRequest,
+    ops_max: usize,
 ) -> Result<(LogIndex, pb::TxnResponse), Failure> {
     let consistency = consistency(&request);
-    let txn = decode(request, TXN_OPS_MAX)?;
-    validate_txn(&txn).map_err(Invalid::from)?;
+    let txn = decode(request, ops_max)?;
+    validate_txn(&txn, ops_max).map_err(Invalid::from)?;
     let (index, revision, done) = if txn.is_read_only() {
         let read = node.read_txn(ctx, consistency, txn).await?;
         (read.index, read.revision, read.value)

@@ -1,4 +1,5 @@
 use super::*;
+use crate::types::limits::TXN_OPS_MAX;
 use crate::types::{Deleted, KeyValue, PutDone, RangeQuery, RangeResult, Ranged};
 use pb::compare::TargetUnion;
 use pb::request_op::Request;
@@ -72,7 +73,7 @@ fn a_tree_is_bounded_as_a_whole() {
         let innermost = pb::TxnRequest { compare: vec![condition(0, 0, None); inner], ..Default::default() };
         let middle = success(vec![nested(innermost); inner]);
         let request = decode(success(vec![nested(middle); outer]), TXN_OPS_MAX).expect("each list fits");
-        validate_txn(&request).map_err(Invalid::from)
+        validate_txn(&request, TXN_OPS_MAX).map_err(Invalid::from)
     };
     // 42 * (1 + 43 * (1 + 43)) compares and operations are 1.2 MB.
     assert_eq!(ask(42, 43), Err(Invalid::TooManyOperations));

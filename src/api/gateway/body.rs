@@ -13,7 +13,6 @@ use tonic::body::Body;
 
 use super::json;
 use super::split::Splitter;
-use crate::types::limits::GATEWAY_BODY_BYTES_MAX;
 
 /// Encoded messages; the first error is the last item.
 pub(super) type Messages = BoxStream<'static, Result<Bytes, Status>>;
@@ -23,15 +22,15 @@ pub(super) type Messages = BoxStream<'static, Result<Bytes, Status>>;
 /// # Errors
 ///
 /// `RESOURCE_EXHAUSTED` if it is too large, `CANCELLED` if the client went away.
-pub(super) async fn read(mut body: Body) -> Result<Bytes, Status> {
+pub(super) async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, Status> {
     let announced = body.size_hint().lower();
-    if announced > GATEWAY_BODY_BYTES_MAX as u64 {
-        return Err(too_large());
+    if announced > bytes_max as u64 {
+        return Err(too_large(bytes_max));
     }
     let mut text = BytesMut::with_capacity(announced as usize);
     while let Some(data) = next(&mut body).await? {
         text.extend_from_slice(&data);
-        check(text.len())?;
+        check(text.len(), bytes_max)?;
     }
     Ok(text.freeze())
 }
@@ -47,8 +46,8 @@ pub(super) fn single(text: Bytes, input: &MessageDescriptor) -> Result<Messages,
 }
 
 /// The messages of a body as they come.
-pub(super) fn stream(body: Body, input: MessageDescriptor) -> Messages {
-    let reader = Reader { body, splitter: Splitter::default(), input };
+pub(super) fn stream(body: Body, input: MessageDescriptor, bytes_max: usize) -> Messages {
+    let reader = Reader { body, splitter: Splitter::default(), input, bytes_max };
     stream::unfold(Some(reader), |reader| async {
         let mut reader = reader?;
         match reader.next().await {
@@ -64,6 +63,7 @@ struct Reader {
     body: Body,
     splitter: Splitter,
     input: MessageDescriptor,
+    bytes_max: usize,
 }
 
 impl Reader {
@@ -72,7 +72,7 @@ impl Reader {
             if let Some(text) = self.splitter.next() {
                 return json::read(&self.input, &text).map(Some);
             }
-            check(self.splitter.len())?;
+            check(self.splitter.len(), self.bytes_max)?;
             match next(&mut self.body).await? {
                 Some(data) => self.splitter.push(&data),
                 None if self.splitter.is_empty() => return Ok(None),
@@ -95,12 +95,12 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Status> {
     Ok(None)
 }
 
-fn check(bytes: usize) -> Result<(), Status> {
-    if bytes > GATEWAY_BODY_BYTES_MAX { Err(too_large()) } else { Ok(()) }
+fn check(bytes: usize, bytes_max: usize) -> Result<(), Status> {
+    if bytes > bytes_max { Err(too_large(bytes_max)) } else { Ok(()) }
 }
 
-fn too_large() -> Status {
-    Status::resource_exhausted(format!("a request may have at most {GATEWAY_BODY_BYTES_MAX} bytes of JSON; split it"))
+fn too_large(bytes_max: usize) -> Status {
+    Status::resource_exhausted(format!("a request may have at most {bytes_max} bytes of JSON; split it"))
 }
 
 #[cfg(test)]
@@ -114,6 +114,8 @@ mod tests {
     use crate::pb::PUBLIC_DESCRIPTORS;
     use crate::pb::etcdserverpb::LeaseKeepAliveRequest;
 
+    const MAX: usize = 3 << 20;
+
     fn descriptor() -> MessageDescriptor {
         let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();
         pool.get_message_by_name("etcdserverpb.LeaseKeepAliveRequest").unwrap()
@@ -125,7 +127,7 @@ mod tests {
     }
 
     async fn ids(body: Body) -> Vec<Result<i64, Code>> {
-        stream(body, descriptor())
+        stream(body, descriptor(), MAX)
             .map(|message| {
                 message
                     .map(|message| LeaseKeepAliveRequest::decode(message).unwrap().id)
@@ -152,13 +154,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_of_the_limit_is_read_and_one_past_it_is_not() {
-        for (bytes, wanted) in
-            [(GATEWAY_BODY_BYTES_MAX, None), (GATEWAY_BODY_BYTES_MAX + 1, Some(Code::ResourceExhausted))]
-        {
+        for (bytes, wanted) in [(MAX, None), (MAX + 1, Some(Code::ResourceExhausted))] {
             let text = vec![b' '; bytes];
-            let whole = read(Body::new(Full::new(Bytes::from(text.clone())))).await;
+            let whole = read(Body::new(Full::new(Bytes::from(text.clone()))), MAX).await;
             assert_eq!(whole.map(|text| text.len()).map_err(|status| status.code()).err(), wanted, "{bytes} announced");
-            let read = read(pieces(text.chunks(1 << 20).map(Bytes::copy_from_slice).collect())).await;
+            let read = read(pieces(text.chunks(1 << 20).map(Bytes::copy_from_slice).collect()), MAX).await;
             assert_eq!(read.map(|text| text.len()).map_err(|status| status.code()).err(), wanted, "{bytes} in pieces");
 
             // A message that has begun: its string never ends.
@@ -172,8 +172,8 @@ mod tests {
     #[tokio::test]
     async fn a_stream_may_be_longer_than_any_message() {
         let message = Bytes::from(format!("{}{}", r#"{"ID":7}"#, " ".repeat(1 << 20)));
-        let found = ids(pieces(vec![message; 2 * GATEWAY_BODY_BYTES_MAX / (1 << 20)])).await;
-        assert_eq!(found, vec![Ok(7); 2 * GATEWAY_BODY_BYTES_MAX / (1 << 20)]);
+        let found = ids(pieces(vec![message; 2 * MAX / (1 << 20)])).await;
+        assert_eq!(found, vec![Ok(7); 2 * MAX / (1 << 20)]);
     }
 
     #[tokio::test]
@@ -183,6 +183,6 @@ mod tests {
             Body::new(StreamBody::new(stream::iter([Ok(whole), Err(Status::unknown("reset"))])))
         };
         assert_eq!(ids(broken()).await, [Ok(1), Err(Code::Cancelled)]);
-        assert_eq!(read(broken()).await.unwrap_err().code(), Code::Cancelled);
+        assert_eq!(read(broken(), MAX).await.unwrap_err().code(), Code::Cancelled);
     }
 }

@@ -37,12 +37,15 @@ use tower::{Service, ServiceExt};
 use self::codec::{DynamicCodec, Fault};
 use self::routes::Route;
 use self::stream::Deadline;
+use super::ApiOptions;
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {
     /// By path, as in the annotations.
     routes: HashMap<String, Arc<Route>>,
     requests: IntCounterVec,
+    /// Most JSON that one message may be, bytes.
+    json_bytes_max: usize,
 }
 
 /// The label of requests that no route is for.
@@ -54,14 +57,18 @@ impl Gateway {
     /// # Errors
     ///
     /// If `registry` already holds the counter.
-    pub(super) fn new(serves: impl Fn(&str) -> bool, registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(
+        serves: impl Fn(&str) -> bool,
+        options: ApiOptions,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
         let opts = Opts::new(
             "headwater_gateway_requests_total",
             "Requests of JSON over HTTP by path and status code; a stream counts when it begins.",
         );
         let requests = IntCounterVec::new(opts, &["path", "code"])?;
         registry.register(Box::new(requests.clone()))?;
-        Ok(Self { routes: routes::routes(serves), requests })
+        Ok(Self { routes: routes::routes(serves), requests, json_bytes_max: options.json_bytes_max() })
     }
 
     /// Whether a path belongs to the gateway, known or not.
@@ -78,12 +85,14 @@ impl Gateway {
         S::Future: Send,
     {
         let route = self.route(request.uri().path()).cloned();
-        let requests = self.requests.clone();
+        let (requests, json_bytes_max) = (self.requests.clone(), self.json_bytes_max);
         Box::pin(async move {
             let response = match &route {
                 None => unknown(request.uri().path()),
                 Some(_) if request.method() != Method::POST => only_post(request.method()),
-                Some(route) => answer(route, service, request).await.unwrap_or_else(|status| errors::response(&status)),
+                Some(route) => answer(route, service, request, json_bytes_max)
+                    .await
+                    .unwrap_or_else(|status| errors::response(&status)),
             };
             let path = route.as_ref().map_or(UNKNOWN, |route| &route.path);
             requests.with_label_values(&[path, response.status().as_str()]).inc();
@@ -101,7 +110,12 @@ impl Gateway {
 }
 
 /// Calls the method of a route. An error is what keeps the answer from beginning.
-async fn answer<S>(route: &Arc<Route>, service: S, request: Request<Body>) -> Result<Response<Body>, Status>
+async fn answer<S>(
+    route: &Arc<Route>,
+    service: S,
+    request: Request<Body>,
+    json_bytes_max: usize,
+) -> Result<Response<Body>, Status>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
     S::Future: Send,
@@ -109,8 +123,8 @@ where
     let (parts, requests) = request.into_parts();
     let deadline = Deadline::read(&parts.headers)?;
     let requests = match route.streams_in {
-        true => body::stream(requests, route.input.clone()),
-        false => body::single(deadline.within(body::read(requests)).await?, &route.input)?,
+        true => body::stream(requests, route.input.clone(), json_bytes_max),
+        false => body::single(deadline.within(body::read(requests, json_bytes_max)).await?, &route.input)?,
     };
     let mut request = tonic::Request::new(requests);
     *request.metadata_mut() = metadata::incoming(&parts.headers);

@@ -22,7 +22,6 @@ use super::errors::Failure;
 use super::{metadata, validate, watch};
 use crate::node::{Node, Read, RequestContext, ResourceQuery};
 use crate::pb::pbresource as pb;
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 use crate::types::resource::Resource;
 
 /// Serves `hashicorp.consul.resource.ResourceService`; cheap to clone.
@@ -66,7 +65,7 @@ impl ResourceService {
             "MutateAndValidate" => service.unary(request, Self::mutate_and_validate),
             "WatchList" => Box::pin(async move {
                 let codec = FrameCodec::<pb::WatchListRequest>::default();
-                let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+                let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
                 let open = service_fn(move |request: Request<pb::WatchListRequest>| {
                     let service = service.clone();
                     async move { Ok::<_, Status>(watch::open(service.clone(), service.take(request)?).await?) }
@@ -95,7 +94,7 @@ impl ResourceService {
     {
         Box::pin(async move {
             let codec = ProstCodec::<A, M>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(self.options.message_bytes_max());
             let answer = service_fn(move |request: Request<M>| {
                 let service = self.clone();
                 async move {

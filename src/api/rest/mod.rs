@@ -28,7 +28,6 @@ use super::ApiOptions;
 use crate::node::{Node, RequestContext};
 use crate::pb::pbresource;
 use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
-use crate::types::limits::{CLIENT_MESSAGE_BYTES_MAX, GATEWAY_BODY_BYTES_MAX};
 
 use answer::Refusal;
 use request::{Extras, Path, Query, Target};
@@ -114,12 +113,13 @@ where
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(answer::broken()))
         }
         (&Method::PUT, Some(name)) => {
-            let body = Limited::new(body, GATEWAY_BODY_BYTES_MAX).collect().await;
+            let body = Limited::new(body, options.json_bytes_max()).collect().await;
             let body = body.map_err(|error| Refusal::body(&*error))?.to_bytes();
             let resource = request::resource(&target, name, &query, &body)?;
             let size = prost::Message::encoded_len(&resource);
-            if size > CLIENT_MESSAGE_BYTES_MAX {
-                let text = format!("the resource has {size} bytes, more than the {CLIENT_MESSAGE_BYTES_MAX} allowed");
+            let size_max = options.message_bytes_max();
+            if size > size_max {
+                let text = format!("the resource has {size} bytes, more than the {size_max} allowed");
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
             }
             let written = client.write(extras.around(pbresource::WriteRequest { resource: Some(resource) })).await?;

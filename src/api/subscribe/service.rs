@@ -27,7 +27,6 @@ use super::stream::EventStream;
 use crate::node::{CatalogStart, CatalogSubject, Encode, Node, RequestContext, Session};
 use crate::pb::subscribe::SubscribeRequest;
 use crate::types::LogIndex;
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 /// Serves `subscribe.StateChangeSubscription`; cheap to clone.
 #[derive(Clone)]
@@ -57,7 +56,7 @@ impl SubscribeService {
         let service = self.clone();
         Box::pin(async move {
             let codec = FrameCodec::<SubscribeRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
             let open = service_fn(move |request: Request<SubscribeRequest>| {
                 let service = service.clone();
                 async move {

@@ -27,7 +27,6 @@ use super::target::Target;
 use crate::node::{EntityError, EntityPosition, EntityStart, Node, Session};
 use crate::pb::pbwatcher as pb;
 use crate::types::StoreEpoch;
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 /// The marker that asks for changes alone.
 const NOW: &[u8] = b"now";
@@ -57,7 +56,7 @@ impl WatcherService {
         let service = self.clone();
         Box::pin(async move {
             let codec = FrameCodec::<pb::Request>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(CLIENT_MESSAGE_BYTES_MAX);
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
             let open = service_fn(move |request: Request<pb::Request>| {
                 let service = service.clone();
                 async move { Ok::<_, Status>(service.watch(request).await?) }

@@ -8,8 +8,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Uri, header};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 
+use super::super::connect::socket_path;
 use super::protobuf::Fields;
 use super::workload::{Encoded, Method};
 
@@ -48,17 +50,28 @@ pub(super) enum Failure {
 }
 
 impl Connection {
-    /// Connects to `host:port`. Must be called on the thread's `LocalSet`.
+    /// Connects to `host:port` or `unix:///path`. Must be called on the thread's `LocalSet`.
     pub(super) async fn open(endpoint: &str) -> Result<Self, String> {
         Self::open_with(endpoint, Windows::default()).await
     }
 
     /// As [`open`](Self::open), with windows of one's own.
     pub(super) async fn open_with(endpoint: &str, windows: Windows) -> Result<Self, String> {
+        if let Some(path) = socket_path(endpoint) {
+            let stream = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
+            return Self::begin(stream, "localhost".to_owned(), windows).await;
+        }
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint));
         let stream = connecting.await.map_err(|_| "no connection within 2s".to_owned())?.map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let peer: SocketAddr = stream.peer_addr().map_err(|error| error.to_string())?;
+        Self::begin(stream, peer.to_string(), windows).await
+    }
+
+    async fn begin<S>(stream: S, authority: String, windows: Windows) -> Result<Self, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
         let (requests, connection) = h2::client::Builder::new()
             .initial_window_size(windows.stream_bytes)
             .initial_connection_window_size(windows.connection_bytes)
@@ -72,7 +85,7 @@ impl Connection {
         let uris = Method::ALL
             .iter()
             .map(|method| {
-                Uri::builder().scheme("http").authority(peer.to_string()).path_and_query(method.path()).build()
+                Uri::builder().scheme("http").authority(authority.as_str()).path_and_query(method.path()).build()
             })
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())?;

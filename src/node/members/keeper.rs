@@ -37,6 +37,8 @@ pub(super) struct MemberKeeper {
     turn: Arc<Mutex<()>>,
     past: Arc<parking_lot::Mutex<Past>>,
     hand_over_timeout: Duration,
+    /// Whether a voter is announced only if all voters run.
+    strict: bool,
 }
 
 /// How far the leader's log was lately.
@@ -64,8 +66,8 @@ impl Past {
 type Changed = Result<MemberChanged, ChangeError>;
 
 impl MemberKeeper {
-    pub(super) fn new(consensus: Consensus, hand_over_timeout: Duration) -> Self {
-        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout }
+    pub(super) fn new(consensus: Consensus, hand_over_timeout: Duration, strict: bool) -> Self {
+        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict }
     }
 
     /// Makes a change on whichever member leads.
@@ -95,9 +97,9 @@ impl MemberKeeper {
         let keeper = self.clone();
         let making = tokio::spawn(async move {
             let made = keeper.make(&change, deadline).await;
+            keeper.count(&change, &made);
             drop(turn);
             made
-            keeper.count(&change, &made);
         });
         match tokio::time::timeout_at(deadline.into(), making).await {
             Ok(Ok(made)) => made,
@@ -106,8 +108,6 @@ impl MemberKeeper {
         }
     }
 
-    async fn make(&self, change: &MemberChange, deadline: Instant) -> Changed {
-        self.confirm().await?;
     fn count(&self, change: &MemberChange, made: &Changed) {
         let MemberChange::Promote(_) = change else { return };
         match made {
@@ -117,6 +117,8 @@ impl MemberKeeper {
         }
     }
 
+    async fn make(&self, change: &MemberChange, deadline: Instant) -> Changed {
+        self.confirm().await?;
         let patience = deadline.min(Instant::now() + PATIENCE);
         loop {
             match self.attempt(change).await {
@@ -147,7 +149,7 @@ impl MemberKeeper {
         let situation = Situation { roster: &roster, progress: &progress, recent: self.recent() };
         match change {
             MemberChange::Add { peer_url, learner } => {
-                situation.may_add(peer_url, *learner)?;
+                situation.may_add(peer_url, *learner, self.strict)?;
                 let info = MemberInfo { peer_url: peer_url.clone(), awaits_vote: !*learner, ..MemberInfo::default() };
                 self.add(&roster, info).await
             }

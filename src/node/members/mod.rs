@@ -62,8 +62,8 @@ pub(super) struct Members {
 
 impl Members {
     /// Opens this member's desk, and does what the leader does by itself whenever this member leads.
-    pub(super) fn start(consensus: &Consensus, hand_over_timeout: Duration, own: OwnMember) -> Self {
-        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout);
+    pub(super) fn start(consensus: &Consensus, hand_over_timeout: Duration, strict: bool, own: OwnMember) -> Self {
+        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, strict);
         consensus.open_member_desk(Arc::new(keeper.clone()));
         tokio::spawn(keeper.clone().run());
         tokio::spawn(watcher::run(consensus.clone(), keeper.clone(), own));

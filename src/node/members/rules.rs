@@ -27,13 +27,14 @@ impl Situation<'_> {
         self.roster.members.iter().filter(|member| member.voter || member.info.awaits_vote).count()
     }
 
-    /// A member may be announced under that address.
-    pub(super) fn may_add(&self, peer_url: &str, learner: bool) -> Result<(), MemberRefusal> {
+    /// A member may be announced under that address. If not `strict`, whatever the health of the voters: it counts for no majority
+    /// before it has its vote, for which [`may_promote`](Self::may_promote) has the say.
+    pub(super) fn may_add(&self, peer_url: &str, learner: bool, strict: bool) -> Result<(), MemberRefusal> {
         if self.roster.members.iter().any(|member| member.info.peer_url == peer_url) {
             return Err(MemberRefusal::PeerUrlExists);
         }
         self.has_room(learner)?;
-        if learner {
+        if learner || !strict {
             return Ok(());
         }
         let counts = |member: &MemberRecord| member.voter || (member.info.awaits_vote && is_unstarted(member));
@@ -198,8 +199,14 @@ mod tests {
             ("VVVA", other, false, Ok(())),
             ("VVVl", other, false, Ok(())),
         ] {
-            assert_eq!(Bed::of(members).situation().may_add(url, learner), wanted, "{members} and {url}");
+            assert_eq!(Bed::of(members).situation().may_add(url, learner, true), wanted, "{members} and {url}");
         }
+        for members in ["VVv", "VVVa", "Va", "VVaa"] {
+            assert_eq!(Bed::of(members).situation().may_add(other, false, false), Ok(()), "{members}, not strict");
+        }
+        let full = Bed::of(&"V".repeat(VOTERS_MAX));
+        assert_eq!(full.situation().may_add(other, false, false), Err(TooManyVoters));
+        assert_eq!(Bed::of("VV").situation().may_add("http://p2", false, false), Err(PeerUrlExists));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A block of headers in HPACK (RFC 7541): finds `:authority` where it is written out, and repairs a URL.
+//! A block of headers in HPACK (RFC 7541): finds `:authority` where it is written out, and repairs a URL or a path.
 //!
 //! Both sides keep a table of the fields that were written out, and count the decoded bytes in it. So the new value has the
 //! length of the old one, and every later reference means what it meant. No table is kept here: whatever refers to an entry
@@ -19,7 +19,7 @@ pub(super) enum Authority {
     Absent,
     /// Something that is no URL, or cannot be read: nothing is to be done here.
     Kept,
-    /// A URL. This is the block with a legal name of the same decoded length.
+    /// A URL, or the path of a Unix socket. This is the block with a legal name of the same decoded length.
     Repaired(Vec<u8>),
 }
 
@@ -130,9 +130,24 @@ fn literal(value: &[u8]) -> Vec<u8> {
     written
 }
 
+/// A legal name in the place of a URL or of the path of a Unix socket, of the same length. None if it is neither.
+fn repaired(value: &[u8]) -> Option<Vec<u8>> {
+    socket_name(value).or_else(|| server_name(value))
+}
+
+/// `unix:///PATH` and `/PATH` with a dot for every character that a name cannot have: whoever has reached the socket has found the
+/// server.
+fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
+    if !value.starts_with(b"unix:") && !value.starts_with(b"/") {
+        return None;
+    }
+    let legal = |byte: &u8| if byte.is_ascii_alphanumeric() || b"-_".contains(byte) { *byte } else { b'.' };
+    Some(value.iter().map(legal).collect())
+}
+
 /// `http://HOST:PORT/…` as `HOST:PORT` with as many zeros before the port as keep the length. So the name stays that of the
 /// same server. None if it is no such URL.
-fn repaired(value: &[u8]) -> Option<Vec<u8>> {
+fn server_name(value: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(value).ok()?;
     let (scheme, rest) = text.split_once("://")?;
     let port_by_default = match scheme {

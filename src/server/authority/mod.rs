@@ -1,6 +1,8 @@
 //! Requests that name the server by a URL. etcdctl 3.4 sends `http://127.0.0.1:2379` as `:authority` when an endpoint is a
 //! URL or comes from the list of members. Go's servers take that; RFC 9113 (§8.3.1) does not allow it, and h2 refuses it.
 //!
+//! To a Unix socket etcdctl sends its path, or `unix:///PATH`.
+//!
 //! [`RepairedStream`] stands between the socket and hyper and repairs such a value on the way in: `frames` finds the block
 //! of headers, `hpack` the value in it. Bytes are never reordered or dropped, and only an unfinished block of headers is
 //! held back. Once a request has named the server as it should, as nearly all do with the first one, the stream is the

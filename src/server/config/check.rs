@@ -15,7 +15,8 @@ use crate::api::domain_problem;
 use crate::types::NodeId;
 use crate::types::limits::{
     DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, HISTORY_RETENTION_SECONDS_DEFAULT, HISTORY_RETENTION_SECONDS_MIN,
-    MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, VOTERS_MAX,
+    MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, REQUEST_BYTES_MAX, REQUEST_BYTES_SET_MAX, REQUEST_BYTES_SET_MIN,
+    TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,
 };
 
 /// A leader is missed after election-max plus a wait between election-min and election-max, so that writes resume well within
@@ -87,7 +88,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let runtime = runtime_of(&draft, &mut found);
     let watch = watch_of(&draft, &raft, &mut found);
     let history = history_of(&draft, &mut found);
-    let limits = limits_of(&draft, &raft, &mut found);
+    let limits = limits_of(&draft, &raft, &watch, &mut found);
     let log = log_of(&draft, &mut found);
     let consul = consul_of(&draft, &mut found);
     let dns = dns_of(&draft, [listen_client, listen_peer], &mut found);
@@ -99,11 +100,13 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         node: NodeConfig { id: own.id, name: own.name },
         data_dir: draft.data_dir.unwrap_or_else(|| "headwater-data".into()),
         listen_client,
+        listen_client_unix: draft.listen_client_unix.flatten(),
         listen_peer,
         advertise_client: own.client,
         advertise_peer: own.peer,
         join: draft.join.map(|endpoints| JoinConfig { endpoints, learner: draft.learner.unwrap_or(false) }),
         cluster: ClusterConfig { token: draft.cluster_token.unwrap_or_else(|| "headwater".to_owned()), initial },
+        strict_reconfig_check: draft.strict_reconfig_check.unwrap_or(true),
         raft,
         storage,
         runtime,
@@ -270,7 +273,7 @@ fn history_of(draft: &Draft, found: &mut Findings) -> HistoryConfig {
     HistoryConfig { retention }
 }
 
-fn limits_of(draft: &Draft, raft: &RaftConfig, found: &mut Findings) -> LimitsConfig {
+fn limits_of(draft: &Draft, raft: &RaftConfig, watch: &WatchConfig, found: &mut Findings) -> LimitsConfig {
     let request_timeout = draft.limits_request_timeout.unwrap_or(REQUEST_TIMEOUT);
     if request_timeout < raft.election_max {
         found.add(
@@ -278,7 +281,17 @@ fn limits_of(draft: &Draft, raft: &RaftConfig, found: &mut Findings) -> LimitsCo
             "must not be shorter than raft.election-max, or no request survives an election",
         );
     }
-    LimitsConfig { request_timeout }
+    let max_request_bytes = draft.max_request_bytes.unwrap_or(REQUEST_BYTES_MAX as u64);
+    if !(REQUEST_BYTES_SET_MIN as u64..=REQUEST_BYTES_SET_MAX as u64).contains(&max_request_bytes) {
+        found.add("max-request-bytes", "must lie between 64KiB and 10MiB");
+    } else if watch.window_bytes < 2 * max_request_bytes {
+        found.add("max-request-bytes", "must be at most half of watch.window-size, which holds recent requests");
+    }
+    let max_txn_ops = draft.max_txn_ops.unwrap_or(TXN_OPS_MAX as u64);
+    if !(1..=TXN_OPS_SET_MAX as u64).contains(&max_txn_ops) {
+        found.add("max-txn-ops", format!("must lie between 1 and {TXN_OPS_SET_MAX}"));
+    }
+    LimitsConfig { request_timeout, max_request_bytes, max_txn_ops }
 }
 
 fn log_of(draft: &Draft, found: &mut Findings) -> LogConfig {

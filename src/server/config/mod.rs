@@ -41,6 +41,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Where clients connect (gRPC and HTTP).
     pub listen_client: SocketAddr,
+    /// Where clients on the same machine connect besides: the path of a Unix socket.
+    pub listen_client_unix: Option<PathBuf>,
     /// Where the other nodes connect.
     pub listen_peer: SocketAddr,
     /// `http://host:port` under which clients reach this node.
@@ -51,6 +53,8 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// How this node joins a cluster that exists.
     pub join: Option<JoinConfig>,
+    /// Whether a voter is announced only while all voters run (etcd's `--strict-reconfig-check`).
+    pub strict_reconfig_check: bool,
     /// Raft's clocks and log retention.
     pub raft: RaftConfig,
     /// Memory that storage may use.
@@ -210,6 +214,10 @@ pub struct DnsConfig {
 pub struct LimitsConfig {
     /// Longest time that a request without a deadline of its own may take.
     pub request_timeout: Duration,
+    /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
+    pub max_request_bytes: u64,
+    /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
+    pub max_txn_ops: u64,
 }
 
 /// What is logged, and how.

@@ -29,6 +29,7 @@ pub(super) struct Draft {
     pub(super) node_name: Option<String>,
     pub(super) data_dir: Option<PathBuf>,
     pub(super) listen_client: Option<SocketAddr>,
+    pub(super) listen_client_unix: Option<Option<PathBuf>>,
     pub(super) listen_peer: Option<SocketAddr>,
     pub(super) advertise_client: Option<String>,
     pub(super) advertise_peer: Option<String>,
@@ -36,6 +37,7 @@ pub(super) struct Draft {
     pub(super) cluster_initial: Option<Vec<InitialMember>>,
     pub(super) join: Option<Vec<String>>,
     pub(super) learner: Option<bool>,
+    pub(super) strict_reconfig_check: Option<bool>,
     pub(super) raft_heartbeat: Option<Duration>,
     pub(super) raft_election_min: Option<Duration>,
     pub(super) raft_election_max: Option<Duration>,
@@ -62,6 +64,8 @@ pub(super) struct Draft {
     pub(super) dns_udp_answers: Option<u64>,
     pub(super) dns_only_passing: Option<bool>,
     pub(super) limits_request_timeout: Option<Duration>,
+    pub(super) max_request_bytes: Option<u64>,
+    pub(super) max_txn_ops: Option<u64>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
 }
@@ -75,6 +79,9 @@ enum Put {
     Duration(fn(&mut Draft, Duration)),
     DurationOrOff(fn(&mut Draft, Option<Duration>)),
     Size(fn(&mut Draft, u64)),
+    /// A size, or a number of bytes.
+    Bytes(fn(&mut Draft, u64)),
+    SocketOrOff(fn(&mut Draft, Option<PathBuf>)),
     Address(fn(&mut Draft, SocketAddr)),
     AddressOrOff(fn(&mut Draft, Option<SocketAddr>)),
     Url(fn(&mut Draft, String)),
@@ -114,6 +121,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "127.0.0.1:2379",
         help: "Where clients connect, gRPC and HTTP",
         put: Put::Address(|d, v| d.listen_client = Some(v)),
+    },
+    Setting {
+        key: "listen-client-unix",
+        form: "unix:///PATH|off",
+        default: "off",
+        help: "A Unix socket where clients on this machine connect as well; its owner and group may",
+        put: Put::SocketOrOff(|d, v| d.listen_client_unix = Some(v)),
     },
     Setting {
         key: "listen-peer",
@@ -163,6 +177,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "false",
         help: "With join: follow without a vote until promoted, instead of voting once caught up",
         put: Put::Switch(|d, v| d.learner = Some(v)),
+    },
+    Setting {
+        key: "strict-reconfig-check",
+        form: "true|false",
+        default: "true",
+        help: "Whether a voter is announced only while all voters run; what could lose the majority is refused either way",
+        put: Put::Switch(|d, v| d.strict_reconfig_check = Some(v)),
     },
     Setting {
         key: "raft.heartbeat",
@@ -347,6 +368,20 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Duration(|d, v| d.limits_request_timeout = Some(v)),
     },
     Setting {
+        key: "max-request-bytes",
+        form: "SIZE",
+        default: "1536KiB",
+        help: "Largest request of a client, as a command in the log; the same on all members",
+        put: Put::Bytes(|d, v| d.max_request_bytes = Some(v)),
+    },
+    Setting {
+        key: "max-txn-ops",
+        form: "NUMBER",
+        default: "128",
+        help: "Most compares, or operations, in one list of a transaction; the same on all members",
+        put: Put::Whole(|d, v| d.max_txn_ops = Some(v)),
+    },
+    Setting {
         key: "log.level",
         form: "LEVEL",
         default: "info",
@@ -491,6 +526,15 @@ impl Draft {
             (Put::DurationOrOff(_), other) => Err(value::wrong_type("\"off\" or a string such as \"1h\"", other)),
             (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
             (Put::Quota(put), value) => value::quota(value).map(|v| put(self, v)),
+            (Put::Bytes(put), value) => value::bytes(value).map(|v| put(self, v)),
+            (Put::SocketOrOff(put), Value::String(text)) if text == "off" => {
+                put(self, None);
+                Ok(())
+            }
+            (Put::SocketOrOff(put), Value::String(text)) => value::socket(text).map(|v| put(self, Some(v))),
+            (Put::SocketOrOff(_), other) => {
+                Err(value::wrong_type("\"off\" or a string such as \"unix:///run/headwater.sock\"", other))
+            }
             (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),
             (Put::AddressOrOff(put), Value::String(text)) if text == "off" => {
                 put(self, None);

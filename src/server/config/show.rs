@@ -40,6 +40,12 @@ impl Config {
             ("node.name", self.node.name.as_str().into()),
             ("data-dir", self.data_dir.display().to_string().into()),
             ("listen-client", self.listen_client.to_string().into()),
+            (
+                "listen-client-unix",
+                self.listen_client_unix
+                    .as_ref()
+                    .map_or("off".into(), |path| format!("unix://{}", path.display()).into()),
+            ),
             ("listen-peer", self.listen_peer.to_string().into()),
             ("advertise-client", self.advertise_client.as_str().into()),
             ("advertise-peer", self.advertise_peer.as_str().into()),
@@ -47,6 +53,7 @@ impl Config {
             ("cluster.initial", Value::Array(members.collect())),
             ("join", self.join.iter().flat_map(|join| &join.endpoints).map(String::as_str).collect::<Vec<_>>().into()),
             ("learner", self.join.as_ref().is_some_and(|join| join.learner).into()),
+            ("strict-reconfig-check", self.strict_reconfig_check.into()),
             ("raft.heartbeat", duration(self.raft.heartbeat)),
             ("raft.election-min", duration(self.raft.election_min)),
             ("raft.election-max", duration(self.raft.election_max)),
@@ -73,6 +80,8 @@ impl Config {
             ("dns.udp-answers", number(self.dns.udp_answers)),
             ("dns.only-passing", self.dns.only_passing.into()),
             ("limits.request-timeout", duration(self.limits.request_timeout)),
+            ("max-request-bytes", size(self.limits.max_request_bytes)),
+            ("max-txn-ops", number(self.limits.max_txn_ops)),
             ("log.level", self.log.level.as_str().into()),
             ("log.format", format.into()),
         ];
@@ -127,6 +136,8 @@ mod tests {
             &[("quota.backend-bytes", "off"), ("quota.auto-disarm", "true"), ("storage.block-cache", "1000B")],
             &[("node.id", "2"), ("cluster.initial", list), ("raft.heartbeat", "55ms"), ("log.format", "json")],
             &[("dns.listen", "127.0.0.1:8600"), ("dns.ttl", "90s"), ("dns.domain", "svc.example.com")],
+            &[("listen-client-unix", "unix:///run/headwater.sock"), ("strict-reconfig-check", "false")],
+            &[("max-request-bytes", "1572864"), ("max-txn-ops", "10000")],
             &[("history.retention", "90m")],
             &[("history.retention", "off")],
             &[("consul.datacenter", "dc3"), ("consul.remote-datacenters", "dc1=a:1+b:2,dc2=c:3")],

@@ -386,6 +386,49 @@ fn bounds_in_bytes_are_named_beside_those_in_entries() {
     }
 }
 
+/// Of flags, what the configuration says, or the problems.
+fn of_flags(flags: &[(&'static str, &str)]) -> Result<Config, String> {
+    let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+    Config::load(&Sources { flags, ..Sources::default() }).map_err(|error| error.to_string())
+}
+
+#[test]
+fn limits_that_etcd_has_are_set_as_with_etcd() {
+    let defaults = of_flags(&[]).unwrap();
+    assert_eq!((defaults.limits.max_request_bytes, defaults.limits.max_txn_ops), (1_572_864, 128));
+    assert!(defaults.strict_reconfig_check);
+    for (text, bytes) in [("1572864", 1_572_864), ("2MiB", 2 << 20), ("65536", 65_536), ("10MiB", 10 << 20)] {
+        assert_eq!(of_flags(&[("max-request-bytes", text)]).unwrap().limits.max_request_bytes, bytes, "{text}");
+    }
+    for text in ["0", "65535", "10485761", "-1", "many", "1 MB more"] {
+        let problem = of_flags(&[("max-request-bytes", text)]).unwrap_err();
+        assert!(problem.contains("max-request-bytes"), "{text}: {problem}");
+    }
+    let narrow = of_flags(&[("max-request-bytes", "4MiB"), ("watch.window-size", "7MiB")]).unwrap_err();
+    assert!(narrow.contains("half of watch.window-size"), "{narrow}");
+    for (text, is_good) in [("1", true), ("16384", true), ("0", false), ("16385", false), ("\"128\"", false)] {
+        assert_eq!(of_flags(&[("max-txn-ops", text)]).is_ok(), is_good, "{text}");
+    }
+    let both = of_flags(&[("max-request-bytes", "1"), ("max-txn-ops", "0")]).unwrap_err();
+    assert!(both.contains("max-request-bytes") && both.contains("max-txn-ops"), "all at once: {both}");
+    assert!(!of_flags(&[("strict-reconfig-check", "false")]).unwrap().strict_reconfig_check);
+}
+
+#[test]
+fn a_unix_socket_is_a_path_from_the_root() {
+    let path = "/run/headwater.sock";
+    for text in ["unix:///run/headwater.sock", "unix:/run/headwater.sock", path] {
+        let config = of_flags(&[("listen-client-unix", text)]).unwrap();
+        assert_eq!(config.listen_client_unix.as_deref(), Some(Path::new(path)), "{text}");
+    }
+    assert_eq!(of_flags(&[("listen-client-unix", "off")]).unwrap().listen_client_unix, None);
+    let long = format!("unix:///{}", "x".repeat(107));
+    for text in ["unixs:///run/s", "unix://s", "s", "unix:///", "", long.as_str()] {
+        let problem = of_flags(&[("listen-client-unix", text)]).unwrap_err();
+        assert!(problem.contains("listen-client-unix"), "{text}: {problem}");
+    }
+}
+
 #[test]
 fn the_readme_lists_every_setting() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();

@@ -1,6 +1,7 @@
 //! From text and TOML to typed values: durations and sizes carry their unit, so that no number is misread.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Value;
@@ -53,6 +54,34 @@ pub(super) fn quota(value: &Value) -> Result<Option<u64>, String> {
             bytes => Ok(Some(bytes)),
         },
         (None, _) => unreachable!("invariant: a number or a text"),
+    }
+}
+
+/// Reads a size, or a number of bytes as etcd has it.
+pub(super) fn bytes(value: &Value) -> Result<u64, String> {
+    match value {
+        Value::Integer(number) => u64::try_from(*number).map_err(|_| "must not be negative".to_owned()),
+        Value::String(text) => text.parse().or_else(|_| size(text)),
+        other => Err(wrong_type("a size such as \"1536KiB\", or a number of bytes", other)),
+    }
+}
+
+/// Longest path of a Unix socket, bytes: what the system's address has room for, with a zero at its end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Reads `unix:///path`, or the path alone.
+pub(super) fn socket(text: &str) -> Result<PathBuf, String> {
+    let refused = |why: &str| Err(format!("{text:?} is no Unix socket ({why}); write unix:///PATH"));
+    if text.starts_with("unixs:") {
+        return refused("TLS is not supported yet");
+    }
+    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
+    match path {
+        _ if !path.starts_with('/') => refused("the path does not begin at the root"),
+        _ if path.ends_with('/') => refused("the path names a directory"),
+        _ if path.len() > SOCKET_PATH_BYTES_MAX => refused("the path has more than 107 bytes"),
+        _ if path.contains('\0') => refused("the path has a zero byte"),
+        _ => Ok(path.into()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::transport::{Channel, Endpoint};
 
+use crate::cli::connect::endpoint_url;
 use crate::cli::error::CliError;
 use crate::pb::etcdserverpb::kv_client::KvClient;
 use crate::pb::etcdserverpb::lease_client::LeaseClient;
@@ -18,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(in crate::cli::bench) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
     let mut channels = Vec::with_capacity(endpoints.len());
     for name in endpoints {
-        let endpoint = Endpoint::from_shared(format!("http://{name}")).map_err(CliError::other)?;
+        let endpoint = Endpoint::from_shared(endpoint_url(name)).map_err(CliError::other)?;
         let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
         channels.push(endpoint.connect().await.map_err(|error| CliError::Finding(format!("{name}: {error}")))?);
     }

@@ -23,6 +23,7 @@ use super::super::workload::{Keys, Kind, Workload};
 use super::super::{CONNS_MAX, FILL_CLIENTS};
 use super::{register, type_};
 use crate::cli::ClientArgs;
+use crate::cli::connect::endpoint_url;
 use crate::cli::error::CliError;
 use crate::cli::output::{self, WriteOut, human_bytes};
 use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
@@ -160,7 +161,7 @@ fn fill(args: &ResourceListArgs, prefix: &str, endpoints: &Arc<[String]>, client
 }
 
 async fn connect(endpoint: &str) -> Result<Channel, CliError> {
-    let endpoint = Endpoint::from_shared(format!("http://{endpoint}")).map_err(CliError::other)?;
+    let endpoint = Endpoint::from_shared(endpoint_url(endpoint)).map_err(CliError::other)?;
     endpoint.connect().await.map_err(CliError::other)
 }
 

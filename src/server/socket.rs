@@ -1,0 +1,207 @@
+//! Where connections come from: TCP, and Unix sockets for clients on the same machine.
+//!
+//! Owns the file of a Unix socket. Invariant: a file that is in the way is removed only if it is a socket on which nobody listens,
+//! and at the end only if it is still the one that was made here.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anyhow::Context as _;
+use socket2::{Domain, SockAddr, Type};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// The owner and the group may connect: there is nothing else that keeps others from the data.
+const MODE: u32 = 0o660;
+/// Connections that wait to be accepted, count (the system's own bound is smaller on most machines).
+const BACKLOG: i32 = 1024;
+
+/// Accepts connections of one kind.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixSocket),
+}
+
+impl Listener {
+    /// The next connection.
+    pub(super) async fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(socket, _)| Socket::Tcp(socket)),
+            Self::Unix(socket) => socket.listener.accept().await.map(|(socket, _)| Socket::Unix(socket)),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A listening Unix socket. Its file goes with it.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and number of the file.
+    identity: (u64, u64),
+}
+
+impl UnixSocket {
+    /// Listens at `path`. A socket that a process left there when it was killed is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If another process listens there, if what is there is no socket, or if the system refuses.
+    pub fn bind(path: &Path) -> anyhow::Result<Self> {
+        clear(path)?;
+        let shown = path.display();
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).context("making a Unix socket")?;
+        let address = SockAddr::unix(path).with_context(|| format!("{shown}"))?;
+        socket.bind(&address).with_context(|| format!("{shown}"))?;
+        // Nobody can connect before it listens, so that nobody gets in before the mode is right.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).with_context(|| format!("{shown}"))?;
+        let identity = identity(path).with_context(|| format!("{shown}"))?;
+        socket.listen(BACKLOG).with_context(|| format!("{shown}"))?;
+        socket.set_nonblocking(true).with_context(|| format!("{shown}"))?;
+        let listener = UnixListener::from_std(socket.into()).with_context(|| format!("{shown}"))?;
+        Ok(Self { listener, path: path.to_owned(), identity })
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|found| found == self.identity)
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            // Harmless: the next start replaces it.
+            tracing::debug!(path = %self.path.display(), %error, "a socket file stays");
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+/// Removes what a killed process left.
+fn clear(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("{shown}")),
+        Ok(file) if !file.file_type().is_socket() => {
+            anyhow::bail!("{shown} exists and is no socket; it is left as it is: remove it or configure another path")
+        }
+        Ok(_) => {}
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).with_context(|| format!("{shown}"))
+        }
+        Ok(_) => anyhow::bail!("{shown} is in use; stop what listens there or configure another path"),
+        Err(error) => Err(error).with_context(|| format!("{shown}")),
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Unix(socket) => Pin::new(socket).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.is_write_vectored(),
+            Self::Unix(socket) => socket.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Unix(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        UnixSocket::bind(path).unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_left_is_replaced_and_a_living_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        // What a killed process leaves: the file, and nobody who listens.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let socket = UnixSocket::bind(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+        assert!(refusal(&path).contains("is in use"), "{}", refusal(&path));
+        assert!(UnixStream::connect(&path).await.is_ok(), "the first one still listens");
+        drop(socket);
+        assert!(!path.exists(), "its file goes with it");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_socket_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        std::fs::write(&path, "mine").unwrap();
+        assert!(refusal(&path).contains("is no socket"), "{}", refusal(&path));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        let missing = dir.path().join("missing/s");
+        assert!(refusal(&missing).contains("missing/s"), "{}", refusal(&missing));
+    }
+
+    #[tokio::test]
+    async fn another_file_of_the_name_outlives_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = UnixSocket::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "mine").unwrap();
+        drop(socket);
+        assert!(path.exists());
+    }
+}
