@@ -103,10 +103,10 @@ fn unreachable_text(tried: &[Tried]) -> String {
     let says = |words| tried.iter().any(|endpoint| endpoint.reason.contains(words));
     text.push_str(if says("no leader") {
         "\nWhere a node answers that there is no leader, most of the others do not: start them (scripts/cluster up). \
-         Reads with --consistency s work meanwhile."
+         Meanwhile a member that was not restarted answers reads with --consistency s."
     } else if says("timed out") || says("no answer within") {
         "\nA node that is there and gives no answer in time may wait for others that are not: scripts/cluster status shows \
-         them. Reads with --consistency s need none of them; --timeout waits for longer."
+         them. Reads with --consistency s need none of them, once the node has recovered; --timeout waits for longer."
     } else {
         "\nIs the cluster running (scripts/cluster status, scripts/cluster up)? \
          Other nodes are named with --endpoints or HEADWATER_ENDPOINTS."

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use headwater::pb::etcdserverpb as pb;
 use rand::rngs::StdRng;
@@ -188,4 +189,23 @@ async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
     cluster.wait_healthy().await;
     let hashes = cluster.hashes().await;
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_only_a_member_that_was_not_restarted_answers_serializable_reads() {
+    let mut cluster = Cluster::start(Settings { request_timeout: Duration::from_secs(2), ..Settings::default() }).await;
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    cluster.hashes().await;
+    cluster.crash(0).await;
+    cluster.crash(1).await;
+    let read =
+        async |cluster: &Cluster| cluster.kv(2).range(get_local("k")).await.map(|found| found.into_inner().count);
+    assert_eq!(read(&cluster).await.unwrap(), 1, "it knows what it showed before");
+    cluster.crash(2).await;
+    cluster.restart(2).await;
+    let refused = read(&cluster).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (tonic::Code::Unavailable, "etcdserver: no leader"));
+    cluster.restart(0).await;
+    wait_until("a leader tells how much is committed", async || read(&cluster).await.is_ok()).await;
+    assert_eq!(read(&cluster).await.unwrap(), 1);
 }
