@@ -35,7 +35,7 @@ mod writer;
 pub use consul::read_txn as read_consul_txn;
 pub use range::range;
 pub use range_cursor::{RangeCursor, RangePart};
-pub use resource::unit_is_marked;
+pub use resource::{judge_ownership, unit_is_marked};
 pub use txn::read_txn;
 pub use validate::{InvalidTxn, validate};
 

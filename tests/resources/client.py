@@ -162,6 +162,23 @@ def main(endpoint, other, prefix):
     check(with_status.status["example"].HasField("updated_at"), "its time is the server's")
     artist = with_status
 
+    print("  owners")
+    never = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    child_id = pb.ID(name=f"{prefix}-child", type=ALBUM)
+    child_data = any_of(demo.Album(title="child"))
+    for uid in (artist.id.uid, ""):
+        partly = pb.ID(uid=uid, name=artist.id.name, type=ARTIST)
+        child = write(pb.Resource(id=child_id, owner=partly, data=child_data))
+        check(child.owner == artist.id, f"the owner's {'units are' if uid else 'uid and units are'} filled in")
+    invented = pb.ID(uid=never, name=artist.id.name, type=ARTIST)
+    orphan = pb.Resource(id=pb.ID(name=f"{prefix}-orphan", type=ALBUM), owner=invented, data=child_data)
+    for what, call in (
+        ("an owner that does not live", lambda **kwargs: stub.Write(pb.WriteRequest(resource=orphan), **kwargs)),
+        ("the same before", lambda **kwargs: stub.MutateAndValidate(pb.MutateAndValidateRequest(resource=orphan), **kwargs)),
+    ):
+        refused(grpc.StatusCode.INVALID_ARGUMENT, what, call)
+    stub.Delete(pb.DeleteRequest(id=child.id), timeout=PATIENCE_S)
+
     print("  watch and owner")
     watch = Watch(stub, ALBUM, prefix)
     check(watch.next()[0] == "end_of_snapshot", "a watch of nothing begins with the end of the snapshot")

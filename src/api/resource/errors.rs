@@ -102,7 +102,9 @@ fn refusal_code(refusal: ResourceRefusal) -> Code {
         | ResourceRefusal::StatusModified
         | ResourceRefusal::MarkedAtCreation
         | ResourceRefusal::OwnerNotFound
+        | ResourceRefusal::OwnerWrongUid
         | ResourceRefusal::OwnerOtherVersion
+        | ResourceRefusal::OwnerScopeMismatch
         | ResourceRefusal::OwnerChanged
         | ResourceRefusal::MarkRemoved
         | ResourceRefusal::MarkModified

@@ -6,6 +6,7 @@
 
 mod deferred;
 mod delete;
+mod owner;
 mod reap;
 mod status;
 mod tenancy;
@@ -48,6 +49,23 @@ pub fn unit_is_marked(
     tenancy: &Tenancy,
 ) -> Result<Result<bool, Refusal>, StorageError> {
     settle(tenancy::look_up(state, scope, tenancy).map(|units| units == tenancy::Units::Marked))
+}
+
+/// The owner that a resource would have if it were written now; refuses what [`ResourceCommand::Write`] would refuse about
+/// owners.
+///
+/// # Errors
+///
+/// The refusal. If the disk failed.
+pub fn judge_ownership(
+    state: &impl StateReader,
+    resource: &Resource,
+) -> Result<Result<Option<ResourceId>, Refusal>, StorageError> {
+    let judged = || {
+        let stored = find_outline(state, &resource.id)?.map(|stored| stored.resource);
+        owner::decide(state, resource, stored.as_ref())
+    };
+    settle(judged())
 }
 
 impl From<ResourceRefusal> for Stop {

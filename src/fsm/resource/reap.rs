@@ -2,10 +2,11 @@
 //!
 //! A tombstone stands for a life that has ended until nothing is left that it owned, but for what is marked and waits for
 //! its finalizers. Invariant: a resource whose owner's life has ended, and that is not marked, has a tombstone that will
-//! find it: whoever creates such a resource renews the tombstone, and a walk that began before does not remove it.
+//! find it, for only what lives gets children. Nothing is deleted unless a deletion wrote the tombstone and the owner is
+//! gone: an earlier version of the program wrote tombstones for owners that it had not found.
 
 use super::ulid::Ulids;
-use super::{Stored, delete, find, find_outline, store};
+use super::{Stored, delete, find, owner, store};
 use crate::fsm::stop::Stop;
 use crate::storage::state::{StateReader, WriteTxn, tombstone_data};
 use crate::types::LogIndex;
@@ -14,7 +15,7 @@ use crate::types::resource::{
     Resource, ResourceDeletion, ResourceId, ResourceOutcome, ResourceReap, ResourceReaped, ResourceRefusal,
 };
 
-/// Metadata key of a tombstone: when it was written.
+/// Metadata key of a tombstone: when the deletion was that wrote it.
 const GENERATED_AT: &str = "generated_at";
 
 pub(super) fn apply(
@@ -26,8 +27,8 @@ pub(super) fn apply(
         Some(tombstone) if tombstone.resource.version == reap.tombstone_version => tombstone,
         Some(_) | None => return Err(ResourceRefusal::NothingToReap.into()),
     };
-    if lives(txn, &reap.owner)? {
-        // Nobody but an operator can have written it.
+    if !is_of_a_deletion(&tombstone.resource) || owner::lives(txn, &reap.owner)? {
+        // Not proven: what it would take stays.
         txn.delete_resource(&tombstone.version, tombstone.resource)?;
         return Ok(Some(ResourceOutcome::Reaped(ResourceReaped::default())));
     }
@@ -61,9 +62,9 @@ pub(super) fn apply(
     Ok(Some(ResourceOutcome::Reaped(reaped)))
 }
 
-/// Whether this life of the resource goes on.
-fn lives(txn: &WriteTxn<'_>, owner: &ResourceId) -> Result<bool, Stop> {
-    Ok(find_outline(txn, owner)?.is_some_and(|stored| stored.resource.id.uid == owner.uid))
+/// Whether a deletion wrote this tombstone, rather than an earlier version of the program that could not find an owner.
+fn is_of_a_deletion(tombstone: &Resource) -> bool {
+    tombstone.metadata.get(GENERATED_AT).is_some_and(|at| !at.is_empty())
 }
 
 /// Writes the tombstone of a life that ends, unless there is one.
@@ -86,27 +87,5 @@ pub(super) fn put_tombstone(
         ..Resource::default()
     };
     store(txn, index, tombstone, None, None)?;
-    Ok(())
-}
-
-/// A child of `owner` was created: if that life has ended, the child must go as well. `ulid` is one that the command
-/// brought.
-pub(super) fn ensure_reaped(
-    txn: &mut WriteTxn<'_>,
-    index: LogIndex,
-    owner: &ResourceId,
-    ulid: &str,
-) -> Result<(), Stop> {
-    if lives(txn, owner)? {
-        return Ok(());
-    }
-    match find(txn, &owner.tombstone())? {
-        // Written again, so that a walk which is past the child's place begins anew.
-        Some(stored) => {
-            let tombstone = Resource { generation: ulid.to_owned(), ..stored.resource.clone() };
-            store(txn, index, tombstone, Some(&stored), None)?;
-        }
-        None => put_tombstone(txn, index, owner, [ulid.to_owned(), ulid.to_owned()], "")?,
-    }
     Ok(())
 }

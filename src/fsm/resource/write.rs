@@ -2,7 +2,7 @@
 
 use super::deferred::{Purpose, compares_data, vet};
 use super::tenancy::{Units, is_default};
-use super::{Stored, check_registration, check_size, find, find_outline, store, tenancy, type_of};
+use super::{Stored, check_registration, check_size, find, find_outline, owner, store, tenancy, type_of};
 use crate::fsm::stop::Stop;
 use crate::storage::state::WriteTxn;
 use crate::types::LogIndex;
@@ -36,66 +36,55 @@ pub(super) fn apply(
     };
     let resource = match &stored {
         None => {
-            let resource = create(txn, write, units)?;
+            check_new(write, units)?;
             // A version says that the resource is there.
             if write.expected.is_some() {
                 return Err(ResourceRefusal::VersionMismatch.into());
             }
-            resource
+            create(txn, write)?
         }
         Some(stored) if !id.uid.is_empty() && id.uid != stored.resource.id.uid => {
             // It means an earlier life, which cannot be created again.
-            create(txn, write, units)?;
+            check_new(write, units)?;
             return Err(ResourceRefusal::WrongUid.into());
         }
-        Some(stored) => update(write, stored, units)?,
+        Some(stored) => update(txn, write, stored, units)?,
     };
     check_registration(txn, write.registers.as_ref())?;
     check_size(&resource)?;
-    let is_new = stored.is_none();
     let written = store(txn, index, resource, stored.as_ref(), write.registers.clone())?;
-    if is_new && let Some(owner) = &written.owner {
-        // A child of a life that has ended, or never was: whoever reaps takes it along.
-        super::reap::ensure_reaped(txn, index, owner, &write.generation)?;
-    }
     Ok(want.then(|| ResourceOutcome::Written(Box::new(Resource::clone(&written)))))
 }
 
+/// Refuses what a new resource must not bring.
+fn check_new(write: &ResourceWrite, units: Units) -> Result<(), ResourceRefusal> {
+    if !write.resource.status.is_empty() {
+        Err(ResourceRefusal::StatusAtCreation)
+    } else if units == Units::Marked {
+        Err(ResourceRefusal::TenancyMarked)
+    } else if write.resource.is_marked() {
+        Err(ResourceRefusal::MarkedAtCreation)
+    } else {
+        Ok(())
+    }
+}
+
 /// A resource that was not there.
-fn create(txn: &WriteTxn<'_>, write: &ResourceWrite, units: Units) -> Result<Resource, Stop> {
+fn create(txn: &WriteTxn<'_>, write: &ResourceWrite) -> Result<Resource, Stop> {
     let mut resource = write.resource.clone();
-    if !resource.status.is_empty() {
-        return Err(ResourceRefusal::StatusAtCreation.into());
-    }
-    if units == Units::Marked {
-        return Err(ResourceRefusal::TenancyMarked.into());
-    }
-    if resource.is_marked() {
-        return Err(ResourceRefusal::MarkedAtCreation.into());
-    }
-    if let Some(owner) = &mut resource.owner
-        && owner.uid.is_empty()
-    {
-        match find_outline(txn, owner)? {
-            None => return Err(ResourceRefusal::OwnerNotFound.into()),
-            Some(stored) if stored.resource.id.type_ != owner.type_ => {
-                return Err(ResourceRefusal::OwnerOtherVersion.into());
-            }
-            Some(stored) => *owner = stored.resource.id,
-        }
-    }
+    resource.owner = owner::decide(txn, &resource, None)?;
     resource.id.uid.clone_from(&write.uid);
     resource.generation.clone_from(&write.generation);
     Ok(resource)
 }
 
 /// A resource that takes the place of another one, which may be of another version of its kind.
-fn update(write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resource, ResourceRefusal> {
+fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resource, Stop> {
     let before = &stored.resource;
     let mut resource = write.resource.clone();
     resource.id.uid.clone_from(&before.id.uid);
     match write.expected {
-        Some(expected) if expected != before.version => return Err(ResourceRefusal::VersionMismatch),
+        Some(expected) if expected != before.version => return Err(ResourceRefusal::VersionMismatch.into()),
         Some(_) => {}
         // Whoever writes whatever is there has not seen that it is being deleted.
         None => {
@@ -108,25 +97,18 @@ fn update(write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resour
             }
         }
     }
-    if let (Some(owner), Some(stored)) = (&mut resource.owner, &before.owner)
-        && owner.uid.is_empty()
-    {
-        owner.uid.clone_from(&stored.uid);
-    }
-    if resource.owner != before.owner {
-        return Err(ResourceRefusal::OwnerChanged);
-    }
+    resource.owner = owner::decide(txn, &resource, Some(before))?;
     if resource.status.is_empty() {
         resource.status.clone_from(&before.status);
     } else if resource.status != before.status {
-        return Err(ResourceRefusal::StatusModified);
+        return Err(ResourceRefusal::StatusModified.into());
     }
     if is_default(&resource.id) && resource.is_marked() {
-        return Err(ResourceRefusal::DefaultUnit);
+        return Err(ResourceRefusal::DefaultUnit.into());
     }
     let purpose = vet(before, &resource)?;
     if units == Units::Marked && purpose == Purpose::Other {
-        return Err(ResourceRefusal::TenancyMarked);
+        return Err(ResourceRefusal::TenancyMarked.into());
     }
     resource.generation.clone_from(&write.generation);
     Ok(resource)

@@ -1,5 +1,7 @@
 //! Write, write a status, delete, and say what a write would do (spec: consul §5.6 to §5.9, §5.14).
 
+use std::sync::Arc;
+
 use super::error::ResourceError;
 use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal, writable};
 use crate::fsm;
@@ -110,7 +112,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::write_resource`], as far as it does not depend on what is stored under the name.
+    /// As [`Node::write_resource`]; versions, uids and statuses are not compared with what is stored.
     pub async fn mutate_and_validate(
         &self,
         ctx: &RequestContext,
@@ -127,7 +129,26 @@ impl Node {
         if found.value {
             return Err(ResourceRefusal::TenancyMarked.into());
         }
-        Ok(Read { index: found.index, revision: found.revision, value: resource })
+        let resource = Arc::new(resource);
+        let owned = match self.judge_ownership(ctx, &resource).await {
+            // The owner may have been written elsewhere a moment ago.
+            Err(NodeError::Refused(_)) => {
+                self.ready_to_read(ctx, Consistency::Linearizable).await?;
+                self.judge_ownership(ctx, &resource).await?
+            }
+            judged => judged?,
+        };
+        let value = Resource { owner: owned.value, ..Arc::unwrap_or_clone(resource) };
+        Ok(Read { index: owned.index, revision: owned.revision, value })
+    }
+
+    async fn judge_ownership(
+        &self,
+        ctx: &RequestContext,
+        resource: &Arc<Resource>,
+    ) -> Result<Read<Option<ResourceId>>, NodeError> {
+        let resource = Arc::clone(resource);
+        self.read(true, ctx.deadline, move |view| fsm::judge_ownership(view, &resource)).await
     }
 
     /// Takes the next step of reaping.

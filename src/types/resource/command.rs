@@ -149,7 +149,7 @@ pub enum ResourceRefusal {
     /// A new resource came marked for deletion.
     #[error("cannot create a resource that is marked for deletion (deletionTimestamp)")]
     MarkedAtCreation = 9,
-    /// The owner does not exist.
+    /// There is no resource of the owner's name.
     #[error("resource.owner does not exist")]
     OwnerNotFound = 10,
     /// The owner is stored under another version of its group.
@@ -206,11 +206,19 @@ pub enum ResourceRefusal {
     /// The resource would say more than one may.
     #[error("the resource would become too large")]
     TooLarge = 28,
+    /// The owner's name belongs to another life.
+    #[error(
+        "resource.owner.uid doesn't match what is stored under the owner's name; leave it out to mean the stored one"
+    )]
+    OwnerWrongUid = 29,
+    /// The owner's units are not those of its type's scope.
+    #[error("resource.owner.tenancy does not fit the scope of the owner's type")]
+    OwnerScopeMismatch = 30,
 }
 
 impl ResourceRefusal {
     /// Every one, by number.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::TypeUnknown,
         Self::TypeChanged,
         Self::ScopeMismatch,
@@ -239,6 +247,8 @@ impl ResourceRefusal {
         Self::NothingToReap,
         Self::TooManyTypes,
         Self::TooLarge,
+        Self::OwnerWrongUid,
+        Self::OwnerScopeMismatch,
     ];
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::{Tenancy, Type};
+use super::{DEFAULT_UNIT, Tenancy, Type};
 
 /// Which units of tenancy the resources of a type live in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +28,17 @@ impl Scope {
     /// Whether resources live in a namespace.
     pub fn has_namespace(self) -> bool {
         self == Self::Namespace
+    }
+
+    /// Fills in the default of each unit that the scope has and `tenancy` leaves out.
+    pub fn fill(self, tenancy: &mut Tenancy) {
+        for (has, unit) in
+            [(self.has_partition(), &mut tenancy.partition), (self.has_namespace(), &mut tenancy.namespace)]
+        {
+            if has && unit.is_empty() {
+                DEFAULT_UNIT.clone_into(unit);
+            }
+        }
     }
 
     /// Whether `tenancy` has just the units that the scope has.

@@ -10,7 +10,7 @@ use crate::types::ChangeKind;
 /// What is done to one of a few names.
 #[derive(Clone, Debug)]
 enum Op {
-    Write { name: usize, owner: Option<usize>, finalizers: bool, version: Choice, uid: Choice },
+    Write { name: usize, owner: Option<Owner>, finalizers: bool, version: Choice, uid: Choice },
     Status { name: usize },
     Delete { name: usize, version: Choice, uid: Choice },
     Reap,
@@ -24,6 +24,14 @@ enum Choice {
     Wrong,
 }
 
+/// How a write names its owner: with its uid or not, with its units or not.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    name: usize,
+    uid: Choice,
+    units: bool,
+}
+
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -32,8 +40,9 @@ fn choice() -> impl Strategy<Value = Choice> {
 
 fn op() -> impl Strategy<Value = Op> {
     let name = 0..NAMES.len();
+    let owner = (name.clone(), choice(), any::<bool>()).prop_map(|(name, uid, units)| Owner { name, uid, units });
     prop_oneof![
-        6 => (name.clone(), prop::option::of(name.clone()), any::<bool>(), choice(), choice()).prop_map(
+        6 => (name.clone(), prop::option::of(owner), any::<bool>(), choice(), choice()).prop_map(
             |(name, owner, finalizers, version, uid)| Op::Write { name, owner, finalizers, version, uid }
         ),
         1 => name.clone().prop_map(|name| Op::Status { name }),
@@ -70,16 +79,18 @@ fn chosen(model: &Model, name: &str, version: Choice, uid: Choice) -> (Option<u6
 }
 
 /// Whether a write of `input` is taken, as the specification reads.
-fn takes(live: Option<&Live>, owner_lives: Option<bool>, op: (bool, Option<u64>, &str, Option<&ResourceId>)) -> bool {
+fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<&ResourceId>)) -> bool {
     let (held, version, uid, owner) = op;
     match live {
-        None => owner_lives != Some(false) && version.is_none(),
+        None => lives && version.is_none(),
         Some(live) => {
             let same_life = uid.is_empty() || uid == live.uid;
             let same_version = version.is_none_or(|version| version == live.version);
             let owner_same = match (&live.owner, owner) {
                 (None, None) => true,
-                (Some(stored), Some(given)) => stored.name == given.name,
+                (Some(stored), Some(given)) => {
+                    stored.name == given.name && (given.uid.is_empty() || given.uid == stored.uid)
+                }
                 (None, Some(_)) | (Some(_), None) => false,
             };
             // The mark is carried by a blanket write alone. It may let go, or, once all have, change what it likes; and it
@@ -136,11 +147,18 @@ proptest! {
             match op {
                 Op::Write { name, owner, finalizers, version, uid } => {
                     let name = NAMES[name];
-                    let owner = owner.map(|owner| artist(NAMES[owner]));
+                    let owner = owner.map(|owner| {
+                        let id = artist(NAMES[owner.name]);
+                        let tenancy = if owner.units { id.tenancy.clone() } else { Tenancy::default() };
+                        ResourceId { uid: chosen(&model, &id.name, Choice::Absent, owner.uid).1, tenancy, ..id }
+                    });
                     let (version, uid) = chosen(&model, name, version, uid);
-                    let owner_lives = owner.as_ref().map(|owner| model.contains_key(owner.name.as_str()));
+                    let lives = owner.as_ref().is_none_or(|owner| {
+                        let live = model.get(owner.name.as_str());
+                        live.is_some_and(|live| owner.uid.is_empty() || owner.uid == live.uid)
+                    });
                     let wanted =
-                        takes(model.get(name), owner_lives, (finalizers, version, &uid, owner.as_ref()));
+                        takes(model.get(name), lives, (finalizers, version, &uid, owner.as_ref()));
                     let mut resource = of(ResourceId { uid, ..artist(name) });
                     resource.owner = owner;
                     let resource = with_finalizers(resource, if finalizers { "f" } else { "" });

@@ -99,6 +99,62 @@ fn an_owner_is_found_once_and_never_changed() {
     assert_eq!(store.write(child), Err(ResourceRefusal::OwnerOtherVersion));
 }
 
+/// Ids of one owner whose units are said and left out in every way that means the default ones.
+fn spellings(of: &ResourceId) -> Vec<ResourceId> {
+    let units = [("default", "default"), ("", "default"), ("default", ""), ("", "")];
+    units.map(|(partition, namespace)| ResourceId { tenancy: Tenancy::new(partition, namespace), ..of.clone() }).into()
+}
+
+#[test]
+fn the_units_of_an_owner_are_filled_in() {
+    let mut store = Store::new();
+    let owner = store.write(of(artist("owner"))).unwrap().id;
+    let label = Type::new("demo", "v1", "RecordLabel");
+    let label = ResourceId { type_: label, tenancy: Tenancy::new("default", ""), ..artist("label") };
+    let label = store.write(of(label)).unwrap().id;
+    let mut children = 0;
+    for (owner, others) in [(&owner, spellings(&owner)), (&label, spellings(&label)[2..].to_vec())] {
+        for named in others.iter().flat_map(|other| [other.clone(), ResourceId { uid: String::new(), ..other.clone() }])
+        {
+            let child = Resource { owner: Some(named.clone()), ..of(artist(&format!("child-{children}"))) };
+            let written = store.write(child.clone()).unwrap();
+            assert_eq!(written.owner.as_ref(), Some(owner), "{named:?}");
+            assert_eq!(store.write(child).unwrap().owner.as_ref(), Some(owner), "once more: {named:?}");
+            children += 1;
+        }
+    }
+    assert_eq!(store.reap_all(), 0, "nothing to reap");
+    assert_eq!(store.owned(&owner).len() + store.owned(&label).len(), children);
+    let with_namespace = ResourceId { tenancy: Tenancy::new("default", "default"), ..label };
+    let child = Resource { owner: Some(with_namespace), ..of(artist("child")) };
+    assert_eq!(store.write(child), Err(ResourceRefusal::OwnerScopeMismatch));
+}
+
+#[test]
+fn an_owner_must_live() {
+    let mut store = Store::new();
+    let first = store.write(of(artist("owner"))).unwrap().id;
+    let gone = store.write(of(artist("gone"))).unwrap().id;
+    store.delete(&first).unwrap();
+    store.delete(&gone).unwrap();
+    store.write(of(artist("owner"))).unwrap();
+    let before = store.everything();
+    let of_no_type = ResourceId { type_: Type::new("demo", "v1", "Nothing"), ..gone.clone() };
+    let invented = ResourceId { uid: "invented".to_owned(), ..artist("owner") };
+    for (owner, wanted) in [
+        (first, ResourceRefusal::OwnerWrongUid),
+        (invented, ResourceRefusal::OwnerWrongUid),
+        (gone, ResourceRefusal::OwnerNotFound),
+        (of_no_type, ResourceRefusal::OwnerNotFound),
+    ] {
+        for owner in spellings(&owner) {
+            let child = Resource { owner: Some(owner.clone()), ..of(artist("child")) };
+            assert_eq!(store.write(child), Err(wanted), "{owner:?}");
+        }
+    }
+    assert_eq!(store.everything(), before);
+}
+
 #[test]
 fn a_write_carries_the_status_and_cannot_change_it() {
     let mut store = Store::new();

@@ -1,0 +1,71 @@
+//! Which resource owns another one (spec: consul §5.6, §5.10).
+//!
+//! Decided where a write is applied: an owner lives while its child is created, so that the tombstone which the owner leaves
+//! later finds every child. Units that a reference leaves out are filled in by the scope of the owner's type.
+
+use super::{find_outline, type_of};
+use crate::fsm::stop::Stop;
+use crate::storage::state::StateReader;
+use crate::types::resource::{Resource, ResourceId, ResourceRefusal};
+
+/// The owner that `given` will have once it is written over `stored`. `stored` is the resource of that name, if there is one.
+pub(super) fn decide(
+    state: &impl StateReader,
+    given: &Resource,
+    stored: Option<&Resource>,
+) -> Result<Option<ResourceId>, Stop> {
+    match stored {
+        None => given.owner.as_ref().map(|owner| living(state, owner)).transpose(),
+        Some(stored) => kept(state, given.owner.as_ref(), stored.owner.as_ref()),
+    }
+}
+
+/// The owner of a new resource, as it is stored. It must live.
+fn living(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
+    let place = with_units(state, owner)?;
+    if type_of(state, &place.type_)?.is_some_and(|(scope, _)| !scope.fits(&place.tenancy)) {
+        return Err(ResourceRefusal::OwnerScopeMismatch.into());
+    }
+    match find_outline(state, &place)? {
+        None => Err(ResourceRefusal::OwnerNotFound.into()),
+        Some(found) if !owner.uid.is_empty() && owner.uid != found.resource.id.uid => {
+            Err(ResourceRefusal::OwnerWrongUid.into())
+        }
+        Some(found) if found.resource.id.type_ != owner.type_ => Err(ResourceRefusal::OwnerOtherVersion.into()),
+        Some(found) => Ok(found.resource.id),
+    }
+}
+
+/// The owner of a resource that is there: the stored one, which `given` must name. Whether it lives is not asked: what a
+/// dead owner has left behind must be able to lose its finalizers.
+fn kept(
+    state: &impl StateReader,
+    given: Option<&ResourceId>,
+    stored: Option<&ResourceId>,
+) -> Result<Option<ResourceId>, Stop> {
+    let is_same = match (given, stored) {
+        (None, None) => true,
+        (Some(given), Some(stored)) => {
+            let uid = if given.uid.is_empty() { &stored.uid } else { &given.uid };
+            let given = ResourceId { uid: uid.clone(), ..given.clone() };
+            given == *stored || with_units(state, &given)? == with_units(state, stored)?
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    if is_same { Ok(stored.cloned()) } else { Err(ResourceRefusal::OwnerChanged.into()) }
+}
+
+/// Whether this life of an owner goes on.
+pub(super) fn lives(state: &impl StateReader, owner: &ResourceId) -> Result<bool, Stop> {
+    let found = find_outline(state, &with_units(state, owner)?)?;
+    Ok(found.is_some_and(|stored| stored.resource.id.uid == owner.uid))
+}
+
+/// `owner` with the units that its type has and that it leaves out. A type that is not registered has none that are known.
+fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
+    let mut owner = owner.clone();
+    if let Some((scope, _)) = type_of(state, &owner.type_)? {
+        scope.fill(&mut owner.tenancy);
+    }
+    Ok(owner)
+}
