@@ -162,7 +162,7 @@ def main(endpoint, other, prefix):
     check(with_status.status["example"].HasField("updated_at"), "its time is the server's")
     artist = with_status
 
-    print("  owners")
+    print("  owners and uids")
     never = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     child_id = pb.ID(name=f"{prefix}-child", type=ALBUM)
     child_data = any_of(demo.Album(title="child"))
@@ -177,7 +177,11 @@ def main(endpoint, other, prefix):
         ("the same before", lambda **kwargs: stub.MutateAndValidate(pb.MutateAndValidateRequest(resource=orphan), **kwargs)),
     ):
         refused(grpc.StatusCode.INVALID_ARGUMENT, what, call)
+    other_life = pb.ID(uid=never, name=child.id.name, type=ALBUM)
+    refused(grpc.StatusCode.FAILED_PRECONDITION, "a delete of another life", stub.Delete, pb.DeleteRequest(id=other_life))
     stub.Delete(pb.DeleteRequest(id=child.id), timeout=PATIENCE_S)
+    refused(grpc.StatusCode.ABORTED, "a write to a life that has ended", stub.Write, pb.WriteRequest(resource=child))
+    check(read(pb.ID(name=child.id.name, type=ALBUM)) is None, "creates nothing")
 
     print("  watch and owner")
     watch = Watch(stub, ALBUM, prefix)

@@ -116,7 +116,7 @@ fn refusal_code(refusal: ResourceRefusal) -> Code {
         | ResourceRefusal::TypeIdentityChanged
         | ResourceRefusal::DefaultUnit => Code::InvalidArgument,
         ResourceRefusal::NotFound => Code::NotFound,
-        ResourceRefusal::VersionMismatch | ResourceRefusal::TypeChanged => Code::Aborted,
+        ResourceRefusal::VersionMismatch | ResourceRefusal::TypeChanged | ResourceRefusal::Gone => Code::Aborted,
         ResourceRefusal::WrongUid | ResourceRefusal::TypeInUse | ResourceRefusal::NothingToReap => {
             Code::FailedPrecondition
         }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn every_refusal_has_its_code() {
         let wanted = |refusal| match refusal {
-            ResourceRefusal::VersionMismatch | ResourceRefusal::TypeChanged => Code::Aborted,
+            ResourceRefusal::VersionMismatch | ResourceRefusal::TypeChanged | ResourceRefusal::Gone => Code::Aborted,
             ResourceRefusal::WrongUid | ResourceRefusal::TypeInUse | ResourceRefusal::NothingToReap => {
                 Code::FailedPrecondition
             }

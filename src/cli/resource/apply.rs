@@ -107,7 +107,9 @@ fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliErr
     match error {
         CliError::Refused { status, .. } => {
             let advice = match status.code() {
-                Code::Aborted => "\nIt has changed since: read it again, and take over its version",
+                Code::Aborted if !wanted.version.is_empty() => {
+                    "\nIt has changed since: read it again, and take over its version"
+                }
                 Code::FailedPrecondition => "\nIt was deleted and created anew since: leave out the uid",
                 _ => "",
             };

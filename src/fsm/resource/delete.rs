@@ -18,7 +18,8 @@ pub(super) fn apply(
     let mut ulids = Ulids::new(delete.chosen.ulid);
     let stored = match find(txn, &delete.id)? {
         Some(stored) if delete.id.uid.is_empty() || delete.id.uid == stored.resource.id.uid => stored,
-        Some(_) | None => return Ok(Some(ResourceOutcome::Deleted(ResourceDeletion::Nothing))),
+        Some(_) => return Err(ResourceRefusal::WrongUid.into()),
+        None => return Ok(Some(ResourceOutcome::Deleted(ResourceDeletion::Nothing))),
     };
     if stored.resource.id.type_ != delete.id.type_ {
         return Err(ResourceRefusal::OtherGroupVersion.into());

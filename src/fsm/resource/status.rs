@@ -22,7 +22,8 @@ pub(super) fn apply(
     tenancy::look_up(txn, scope, &write.id.tenancy)?;
     let stored = match find(txn, &write.id)? {
         Some(stored) if stored.resource.id.uid == write.id.uid => stored,
-        Some(_) | None => return Err(ResourceRefusal::NotFound.into()),
+        Some(_) => return Err(ResourceRefusal::WrongUid.into()),
+        None => return Err(ResourceRefusal::NotFound.into()),
     };
     if stored.resource.id.type_ != write.id.type_ {
         return Err(ResourceRefusal::OtherGroupVersion.into());

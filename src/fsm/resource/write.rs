@@ -36,8 +36,11 @@ pub(super) fn apply(
     };
     let resource = match &stored {
         None => {
+            // A uid says that the resource is there, and so does a version: the life that it means was deleted since.
+            if !id.uid.is_empty() {
+                return Err(ResourceRefusal::Gone.into());
+            }
             check_new(write, units)?;
-            // A version says that the resource is there.
             if write.expected.is_some() {
                 return Err(ResourceRefusal::VersionMismatch.into());
             }
@@ -45,7 +48,6 @@ pub(super) fn apply(
         }
         Some(stored) if !id.uid.is_empty() && id.uid != stored.resource.id.uid => {
             // It means an earlier life, which cannot be created again.
-            check_new(write, units)?;
             return Err(ResourceRefusal::WrongUid.into());
         }
         Some(stored) => update(txn, write, stored, units)?,

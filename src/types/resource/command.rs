@@ -162,7 +162,7 @@ pub enum ResourceRefusal {
     #[error("CAS operation failed because the given version doesn't match what is stored")]
     VersionMismatch = 13,
     /// The uid is not the stored one.
-    #[error("write failed because the given uid doesn't match what is stored")]
+    #[error("the given uid doesn't match what is stored")]
     WrongUid = 14,
     /// A write took the mark off.
     #[error("cannot remove deletionTimestamp")]
@@ -214,11 +214,14 @@ pub enum ResourceRefusal {
     /// The owner's units are not those of its type's scope.
     #[error("resource.owner.tenancy does not fit the scope of the owner's type")]
     OwnerScopeMismatch = 30,
+    /// A write names a life that has ended, and nothing has its name now.
+    #[error("the resource with the given uid does not exist any more; leave out the uid to create a new one")]
+    Gone = 31,
 }
 
 impl ResourceRefusal {
     /// Every one, by number.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::TypeUnknown,
         Self::TypeChanged,
         Self::ScopeMismatch,
@@ -249,6 +252,7 @@ impl ResourceRefusal {
         Self::TooLarge,
         Self::OwnerWrongUid,
         Self::OwnerScopeMismatch,
+        Self::Gone,
     ];
 }
 

@@ -105,7 +105,8 @@ async fn cas_delete(bed: &Bed<'_>) {
     refused(bed.writer.delete_if(id.clone(), "bogus").await, Code::Aborted, "CAS operation failed");
     refused(bed.writer.delete_if(without_uid(id.clone()), "bogus").await, Code::Aborted, "CAS operation failed");
     let other_life = pb::Id { uid: "b".into(), ..id.clone() };
-    bed.writer.delete_if(other_life, &stored.version).await.unwrap();
+    let deleted = bed.writer.delete_if(other_life, &stored.version).await;
+    refused(deleted, Code::FailedPrecondition, "the given uid doesn't match what is stored");
     assert_eq!(bed.reader.read(id.clone()).await.unwrap(), stored, "another life was meant");
     bed.writer.delete_if(id.clone(), &stored.version).await.unwrap();
     refused(bed.reader.read(id).await, Code::NotFound, "resource not found");

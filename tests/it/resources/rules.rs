@@ -171,7 +171,7 @@ async fn writes_compare_what_they_are_told_to() {
     refused(client.write(first.clone()).await, Code::Aborted, "CAS operation failed");
     let other_life = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..id_of(&second) };
     let wrong_uid = pb::Resource { id: Some(other_life), version: String::new(), ..second.clone() };
-    refused(client.write(wrong_uid).await, Code::FailedPrecondition, "uid");
+    refused(client.write(wrong_uid).await, Code::FailedPrecondition, "the given uid doesn't match what is stored");
     // Without a version the write is decided where it is applied: it never fails because of another one.
     let blanket = || pb::Resource { version: String::new(), generation: String::new(), ..second.clone() };
     let results = futures::future::join_all((0..32).map(|_| client.write(blanket()))).await;
@@ -192,6 +192,19 @@ async fn writes_compare_what_they_are_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_late_write_makes_no_new_resource() {
+    let (_cluster, client) = bed().await;
+    let stored = client.write(artist("a")).await.unwrap();
+    client.delete(id_of(&stored)).await.unwrap();
+    let blanket = pb::Resource { version: String::new(), ..stored.clone() };
+    for late in [stored.clone(), blanket] {
+        refused(client.write(late).await, Code::Aborted, "does not exist any more");
+    }
+    refused(client.read(without_uid(id_of(&stored))).await, Code::NotFound, "resource not found");
+    client.delete(id_of(&stored)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deletes_compare_and_are_idempotent() {
     let (_cluster, client) = bed().await;
     for (with_uid, with_version) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -205,7 +218,10 @@ async fn deletes_compare_and_are_idempotent() {
     let stored = client.write(artist("a")).await.unwrap();
     refused(client.delete_if(id_of(&stored), "bogus").await, Code::Aborted, "CAS operation failed");
     let uid = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..id_of(&stored) };
-    client.delete(uid).await.unwrap();
+    let other_life = "the given uid doesn't match what is stored";
+    refused(client.delete(uid.clone()).await, Code::FailedPrecondition, other_life);
+    refused(client.delete_if(uid.clone(), &stored.version).await, Code::FailedPrecondition, other_life);
+    refused(client.read(uid).await, Code::NotFound, "resource not found");
     assert_eq!(client.read(id_of(&stored)).await.unwrap(), stored);
     // Deleting beside writes never fails for want of a version.
     let writes = futures::future::join_all((0..16).map(|_| client.write(artist("a"))));

@@ -67,7 +67,11 @@ async fn statuses_stand_beside_each_other() {
             "CAS operation failed",
         );
         let other_life = pb::Id { uid: GENERATION.into(), ..id_of(&stored) };
-        refused(client.write_status(request(other_life, "one", "")).await, Code::NotFound, "resource not found");
+        refused(
+            client.write_status(request(other_life, "one", "")).await,
+            Code::FailedPrecondition,
+            "the given uid doesn't match what is stored",
+        );
         let absent = pb::Id { name: "nobody".into(), ..id_of(&stored) };
         refused(client.write_status(request(absent, "one", "")).await, Code::NotFound, "resource not found");
         let unknown = pb::Id { r#type: Some(type_of("demo", "v7", "Artist")), ..id_of(&stored) };

@@ -23,11 +23,14 @@ fn a_refused_delete_leaves_nothing_behind() {
 fn what_is_not_there_is_deleted_already() {
     let mut store = Store::new();
     let stored = store.write(of(artist("a"))).unwrap();
-    let other_life = ResourceId { uid: "other".to_owned(), ..artist("a") };
-    for (id, expected) in
-        [(artist("b"), None), (artist("b"), Some(1)), (other_life.clone(), None), (other_life, Some(1))]
-    {
+    let absent = ResourceId { uid: "other".to_owned(), ..artist("b") };
+    for (id, expected) in [(artist("b"), None), (artist("b"), Some(1)), (absent.clone(), None), (absent, Some(1))] {
         assert_eq!(store.delete_if(&id, expected), Ok(ResourceDeletion::Nothing), "{id:?}");
+    }
+    // Another life is there, and stays; the uid comes before the version.
+    let other_life = ResourceId { uid: "other".to_owned(), ..artist("a") };
+    for expected in [None, Some(1), Some(stored.version.get())] {
+        assert_eq!(store.delete_if(&other_life, expected), Err(ResourceRefusal::WrongUid), "{expected:?}");
     }
     assert_eq!(store.everything().len(), types().len() + 1);
     assert_eq!(store.read(&artist("a")), Some(stored));
@@ -61,7 +64,7 @@ fn a_name_begins_a_new_life() {
     assert_ne!(first.id.uid, second.id.uid);
     let of_first = of(first.id.clone());
     assert_eq!(store.write(of_first), Err(ResourceRefusal::WrongUid));
-    assert_eq!(store.delete(&first.id), Ok(ResourceDeletion::Nothing));
+    assert_eq!(store.delete(&first.id), Err(ResourceRefusal::WrongUid));
     assert_eq!(store.read(&artist("a")), Some(second));
 }
 

@@ -82,7 +82,7 @@ fn chosen(model: &Model, name: &str, version: Choice, uid: Choice) -> (Option<u6
 fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<&ResourceId>)) -> bool {
     let (held, version, uid, owner) = op;
     match live {
-        None => lives && version.is_none(),
+        None => lives && version.is_none() && uid.is_empty(),
         Some(live) => {
             let same_life = uid.is_empty() || uid == live.uid;
             let same_version = version.is_none_or(|version| version == live.version);
@@ -190,7 +190,10 @@ proptest! {
                     let name = NAMES[name];
                     let (version, uid) = chosen(&model, name, version, uid);
                     let done = store.delete_if(&ResourceId { uid: uid.clone(), ..artist(name) }, version);
-                    match model.get_mut(name).filter(|live| uid.is_empty() || uid == live.uid) {
+                    match model.get_mut(name) {
+                        Some(live) if !uid.is_empty() && uid != live.uid => {
+                            prop_assert_eq!(done, Err(ResourceRefusal::WrongUid));
+                        }
                         None => prop_assert_eq!(done, Ok(ResourceDeletion::Nothing)),
                         Some(live) if version.is_some_and(|version| version != live.version) => {
                             prop_assert_eq!(done, Err(ResourceRefusal::VersionMismatch));

@@ -19,9 +19,10 @@ fn a_new_resource_gets_uid_generation_and_version() {
     let second = store.write(of(artist("a"))).unwrap();
     assert_eq!(second.id, first.id);
     assert!(second.version > first.version && second.generation != first.generation);
-    // A uid that the client made up is not taken over.
-    let third = store.write(of(ResourceId { uid: "mine".to_owned(), ..artist("b") })).unwrap();
-    assert_ne!(third.id.uid, "mine");
+    // A uid says that the resource is there.
+    let made_up = of(ResourceId { uid: "mine".to_owned(), ..artist("b") });
+    assert_eq!(store.write(made_up), Err(ResourceRefusal::Gone));
+    assert_eq!(store.read(&artist("b")), None);
     assert_eq!(store.bed.revision(), Revision::INITIAL.get(), "resources do not move the revision of keys");
 }
 
@@ -36,6 +37,7 @@ fn versions_and_uids_are_compared() {
     for (name, resource, expected, wanted) in [
         ("absent, with a version", of(artist("b")), Some(version), Some(wrong)),
         ("absent, with a version that nothing has", of(artist("b")), Some(0), Some(wrong)),
+        ("absent, with a uid", of(ResourceId { uid: uid.clone(), ..artist("b") }), None, Some(ResourceRefusal::Gone)),
         ("another version", of(artist("a")), Some(version + 1), Some(wrong)),
         ("the uid before the version", with_uid("other"), Some(version + 1), Some(ResourceRefusal::WrongUid)),
         ("another uid", with_uid("other"), None, Some(ResourceRefusal::WrongUid)),
@@ -97,6 +99,24 @@ fn an_owner_is_found_once_and_never_changed() {
     let as_v1 = ResourceId { type_: Type::new("demo", "v1", "Artist"), ..artist("owner") };
     let child = Resource { owner: Some(as_v1), ..of(artist("second")) };
     assert_eq!(store.write(child), Err(ResourceRefusal::OwnerOtherVersion));
+}
+
+#[test]
+fn a_late_write_makes_no_new_life() {
+    let mut store = Store::new();
+    let stored = store.write(of(artist("a"))).unwrap();
+    store.delete(&stored.id).unwrap();
+    let mut with_status = of(stored.id.clone());
+    with_status.status.insert("k".to_owned(), Status::default());
+    let mut marked = of(stored.id.clone());
+    marked.metadata.insert(DELETION_TIMESTAMP.to_owned(), NOW.to_owned());
+    for expected in [None, Some(stored.version.get())] {
+        for late in [of(stored.id.clone()), with_status.clone(), marked.clone()] {
+            assert_eq!(store.write_if(late, expected), Err(ResourceRefusal::Gone));
+        }
+    }
+    assert_eq!(store.read(&artist("a")), None);
+    assert!(store.write(of(artist("a"))).is_ok());
 }
 
 /// Ids of one owner whose units are said and left out in every way that means the default ones.
@@ -191,7 +211,8 @@ fn a_status_is_written_to_one_life_of_a_resource() {
     let absent = ResourceId { uid: "u".to_owned(), ..artist("b") };
     let as_v1 = ResourceId { type_: Type::new("demo", "v1", "Artist"), ..stored.id.clone() };
     for (id, expected, wanted) in [
-        (other_life, None, Some(ResourceRefusal::NotFound)),
+        (other_life.clone(), None, Some(ResourceRefusal::WrongUid)),
+        (other_life, Some(version), Some(ResourceRefusal::WrongUid)),
         (absent, None, Some(ResourceRefusal::NotFound)),
         (as_v1, None, Some(ResourceRefusal::OtherGroupVersion)),
         (stored.id.clone(), Some(version + 1), Some(ResourceRefusal::VersionMismatch)),
