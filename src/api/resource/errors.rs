@@ -108,6 +108,7 @@ fn refusal_code(refusal: ResourceRefusal) -> Code {
         | ResourceRefusal::OwnerChanged
         | ResourceRefusal::MarkRemoved
         | ResourceRefusal::MarkModified
+        | ResourceRefusal::MarkInvalid
         | ResourceRefusal::MetadataModified
         | ResourceRefusal::DataModified
         | ResourceRefusal::NoOpWrite

@@ -38,6 +38,14 @@ pub(super) enum Invalid {
     /// The server sets it.
     #[error("{0} is automatically set and cannot be provided")]
     SetByServer(&'static str),
+    /// A number that no state of a condition has.
+    #[error("status.conditions[{at}].state is not valid: {given}, there are 0 (unknown), 1 (true) and 2 (false)")]
+    State {
+        /// Which condition.
+        at: usize,
+        /// The number.
+        given: i32,
+    },
     /// It must be a ULID.
     #[error("{0} is not valid")]
     NotUlid(&'static str),
@@ -229,6 +237,9 @@ pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Inv
     for (at, condition) in status.conditions.iter().enumerate() {
         if condition.r#type.is_empty() {
             return Err(Invalid::Required(format!("status.conditions[{at}].type")));
+        }
+        if pb::condition::State::try_from(condition.state).is_err() {
+            return Err(Invalid::State { at, given: condition.state });
         }
         let Some(reference) = &condition.resource else { continue };
         let missing = [

@@ -233,6 +233,8 @@ fn a_status_is_checked_in_order() {
         (with_status(&|status| status.observed_generation.clear()), "status.observed_generation is required"),
         (with_status(&|status| status.observed_generation = "bogus".into()), "status.observed_generation is not valid"),
         (with_condition(&|condition| condition.r#type.clear()), "status.conditions[0].type is required"),
+        (with_condition(&|condition| condition.state = 9), "status.conditions[0].state is not valid: 9"),
+        (with_condition(&|condition| condition.state = -1), "status.conditions[0].state is not valid: -1"),
         (with_reference(&|reference| reference.r#type = None), "status.conditions[0].resource.type is required"),
         (with_reference(&|reference| reference.tenancy = None), "status.conditions[0].resource.tenancy is required"),
         (with_reference(&|reference| reference.name.clear()), "status.conditions[0].resource.name is required"),

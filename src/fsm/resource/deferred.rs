@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceRefusal};
+use crate::types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceRefusal, is_rfc3339};
 
 /// Whether a write has to do with deletion: such writes are taken where nothing new is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,18 @@ pub(super) fn compares_data(stored: &Resource, input: &Resource) -> bool {
     stored.is_marked() || input.is_marked() || !stored.finalizers().is_empty()
 }
 
+/// Refuses a mark that is neither a time nor empty, unless it is stored already: what an earlier version of the program took
+/// can still be deleted.
+pub(super) fn check_mark(stored: Option<&Resource>, input: &Resource) -> Result<(), ResourceRefusal> {
+    let mark_of = |resource: &Resource| resource.metadata.get(DELETION_TIMESTAMP).cloned();
+    match mark_of(input) {
+        Some(mark) if !mark.is_empty() && !is_rfc3339(&mark) && stored.and_then(mark_of).as_ref() != Some(&mark) => {
+            Err(ResourceRefusal::MarkInvalid)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Checks what `input` would make of `stored`. Both have their final metadata.
 pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, ResourceRefusal> {
     let same_data = || stored.data == input.data;
@@ -27,6 +39,7 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
         (None, None) => Ok(Purpose::Other),
         (Some(_), None) => Err(ResourceRefusal::MarkRemoved),
         (None, Some(_)) => {
+            check_mark(Some(stored), input)?;
             // Marking is all that it may do.
             if !same_but(stored, input, &[DELETION_TIMESTAMP]) {
                 Err(ResourceRefusal::MetadataModified)
@@ -40,6 +53,7 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
             if !before.is_empty() && before != after {
                 return Err(ResourceRefusal::MarkModified);
             }
+            check_mark(Some(stored), input)?;
             if same_data() && same_but(stored, input, &[DELETION_TIMESTAMP]) {
                 return Err(ResourceRefusal::NoOpWrite);
             }

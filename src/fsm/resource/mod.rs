@@ -52,7 +52,7 @@ pub fn unit_is_marked(
 }
 
 /// The owner that a resource would have if it were written now; refuses what [`ResourceCommand::Write`] would refuse about
-/// owners.
+/// owners and marks.
 ///
 /// # Errors
 ///
@@ -63,6 +63,7 @@ pub fn judge_ownership(
 ) -> Result<Result<Option<ResourceId>, Refusal>, StorageError> {
     let judged = || {
         let stored = find_outline(state, &resource.id)?.map(|stored| stored.resource);
+        deferred::check_mark(stored.as_ref(), resource)?;
         owner::decide(state, resource, stored.as_ref())
     };
     settle(judged())

@@ -217,11 +217,14 @@ pub enum ResourceRefusal {
     /// A write names a life that has ended, and nothing has its name now.
     #[error("the resource with the given uid does not exist any more; leave out the uid to create a new one")]
     Gone = 31,
+    /// A write marks a resource with something that is not a time.
+    #[error("deletionTimestamp must be a time as RFC 3339 has it, such as 2026-01-31T12:00:00Z")]
+    MarkInvalid = 32,
 }
 
 impl ResourceRefusal {
     /// Every one, by number.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::TypeUnknown,
         Self::TypeChanged,
         Self::ScopeMismatch,
@@ -253,6 +256,7 @@ impl ResourceRefusal {
         Self::OwnerWrongUid,
         Self::OwnerScopeMismatch,
         Self::Gone,
+        Self::MarkInvalid,
     ];
 }
 

@@ -32,6 +32,11 @@ pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
 /// Metadata key that holds the names, separated by white space, of those who must let go of a resource before it goes.
 pub const FINALIZERS: &str = "finalizers";
 
+/// Whether a text is a point in time as RFC 3339 has it.
+pub fn is_rfc3339(text: &str) -> bool {
+    chrono::DateTime::parse_from_rfc3339(text).is_ok()
+}
+
 /// Which sort of thing a resource is. Written `group.version.Kind`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Type {
@@ -228,7 +233,7 @@ impl Timestamp {
 pub struct Condition {
     /// What is claimed.
     pub type_: String,
-    /// 0 unknown, 1 true, 2 false; other numbers are kept as they came.
+    /// 0 unknown, 1 true, 2 false. An earlier version of the program took other numbers, too; they stay.
     pub state: i32,
     /// Why, for programs.
     pub reason: String,

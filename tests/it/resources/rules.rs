@@ -205,6 +205,23 @@ async fn a_late_write_makes_no_new_resource() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mark_is_a_time() {
+    let (_cluster, client) = bed().await;
+    let stored = client.write(artist("a")).await.unwrap();
+    let marked = |mark: &str| {
+        let metadata = [("deletionTimestamp".to_owned(), mark.to_owned())].into();
+        pb::Resource { metadata, version: String::new(), generation: String::new(), ..stored.clone() }
+    };
+    for garbage in ["garbage", "2026-01-01", "1767225600"] {
+        refused(client.judge(marked(garbage)).await, Code::InvalidArgument, "RFC 3339");
+        refused(client.write(marked(garbage)).await, Code::InvalidArgument, "RFC 3339");
+    }
+    assert_eq!(client.read(id_of(&stored)).await.unwrap(), stored);
+    assert!(client.judge(marked("2026-01-01T02:00:00+02:00")).await.is_ok());
+    assert!(client.write(marked("2026-01-01T02:00:00+02:00")).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deletes_compare_and_are_idempotent() {
     let (_cluster, client) = bed().await;
     for (with_uid, with_version) in [(true, true), (true, false), (false, true), (false, false)] {

@@ -72,6 +72,9 @@ async fn statuses_stand_beside_each_other() {
             Code::FailedPrecondition,
             "the given uid doesn't match what is stored",
         );
+        let mut odd = request(id_of(&stored), "one", "");
+        odd.status.as_mut().unwrap().conditions[0].state = 9;
+        refused(client.write_status(odd).await, Code::InvalidArgument, "status.conditions[0].state is not valid: 9");
         let absent = pb::Id { name: "nobody".into(), ..id_of(&stored) };
         refused(client.write_status(request(absent, "one", "")).await, Code::NotFound, "resource not found");
         let unknown = pb::Id { r#type: Some(type_of("demo", "v7", "Artist")), ..id_of(&stored) };
