@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tonic::metadata::MetadataMap;
 
 use super::answer::Refusal;
@@ -134,8 +135,11 @@ impl Extras {
     }
 }
 
-/// What a body may say. Where the resource is and which version is meant is in the path and the query.
+/// What a body may say; any other member is refused, for PUT replaces the whole resource, and a misspelt `data` would empty
+/// it. Which resource and which version are meant is in the path and the query: what answers have beside is not looked at, so
+/// that an answer is a body.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PutBody {
     #[serde(default)]
     metadata: Option<BTreeMap<String, String>>,
@@ -143,10 +147,18 @@ struct PutBody {
     owner: Option<OwnerBody>,
     #[serde(default)]
     data: Option<serde_json::Value>,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(default, rename = "version")]
+    _version: IgnoredAny,
+    #[serde(default, rename = "generation")]
+    _generation: IgnoredAny,
+    #[serde(default, rename = "status")]
+    _status: IgnoredAny,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct OwnerBody {
     #[serde(default)]
     uid: String,
@@ -158,7 +170,7 @@ struct OwnerBody {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TypeBody {
     #[serde(default)]
     group: String,
@@ -169,6 +181,7 @@ struct TypeBody {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct TenancyBody {
     #[serde(default)]
     partition: String,

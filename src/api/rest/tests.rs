@@ -82,7 +82,8 @@ async fn bodies_say_metadata_owner_and_data() {
     let target = target(Scope::Namespace);
     let query = Query::read(Some("version=7&namespace=music")).unwrap();
     let body = json!({
-        "metadata": {"a": "b"}, "id": {"name": "another"}, "version": "9", "unknown": [1],
+        "metadata": {"a": "b"}, "id": {"name": "another"}, "version": "9", "generation": "G",
+        "status": {"k": {"conditions": []}},
         "owner": {"name": "x", "type": {"group": "demo", "groupVersion": "v1", "kind": "Label"}, "tenancy": {}},
         "data": {"description": "Korn"}
     });
@@ -111,6 +112,12 @@ async fn bodies_say_metadata_owner_and_data() {
         ),
         ("{\"metadata\": {\"a\": 1}}", "expected a string"),
         ("{\"data\": 7}", "expected a map"),
+        ("{\"dta\": {\"description\": \"Korn\"}}", "unknown field `dta`"),
+        ("{\"Data\": {\"description\": \"Korn\"}}", "unknown field `Data`"),
+        ("{\"data\": {}, \"meta\": {}}", "unknown field `meta`"),
+        ("{\"owner\": {\"nmae\": \"x\"}}", "unknown field `nmae`"),
+        ("{\"owner\": {\"type\": {\"groop\": \"x\"}}}", "unknown field `groop`"),
+        ("{\"owner\": {\"tenancy\": {\"name_space\": \"x\"}}}", "unknown field `name_space`"),
     ] {
         let refused = request::resource(&target, "korn", &query, &Bytes::from_static(body.as_bytes())).unwrap_err();
         let (code, text) = text(refused).await;
