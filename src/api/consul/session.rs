@@ -115,6 +115,9 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
                 "{what} of a session has at most {CATALOG_NAME_BYTES_MAX} bytes; make it shorter"
             )));
         }
+        if text.chars().any(char::is_control) {
+            return Err(Refusal::bad(format!("{what} of a session has control characters")));
+        }
     }
     let mut service_checks = Vec::new();
     for check in body.objects("ServiceChecks")? {
@@ -265,6 +268,8 @@ mod tests {
             (json!({"Name": "n".repeat(513)}), "Name of a session has at most 512 bytes"),
             (json!({"Node": "n".repeat(513)}), "Node of a session has at most 512 bytes"),
             (json!({"TTL": format!("{}10s", "0h".repeat(255))}), "TTL of a session has at most 512 bytes"),
+            (json!({"Name": "n\u{0}"}), "Name of a session has control characters"),
+            (json!({"Node": "n\n"}), "Node of a session has control characters"),
             (json!({"Behavior": "keep"}), "Invalid Behavior"),
             (json!({"LockDelay": "x"}), "is no duration"),
             (json!({"LockDelay": -1}), "wanted a duration"),

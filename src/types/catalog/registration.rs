@@ -52,6 +52,9 @@ pub enum RegistrationProblem {
     /// A name is longer than names may be.
     #[error("{0} is longer than {CATALOG_NAME_BYTES_MAX} bytes")]
     TooLong(&'static str),
+    /// A name has a character that no line of text has, such as NUL.
+    #[error("{0} has control characters")]
+    Control(&'static str),
     /// A service is linked twice, or has no name.
     #[error("every linked service needs a name of its own: {0:?}")]
     BadLink(String),
@@ -181,8 +184,15 @@ impl TerminatingGateway {
     }
 }
 
+/// Refuses a name that is too long, or that cannot be printed.
 fn bounded(text: &str, what: &'static str) -> Result<(), RegistrationProblem> {
-    if text.len() > CATALOG_NAME_BYTES_MAX { Err(RegistrationProblem::TooLong(what)) } else { Ok(()) }
+    if text.len() > CATALOG_NAME_BYTES_MAX {
+        Err(RegistrationProblem::TooLong(what))
+    } else if text.chars().any(char::is_control) {
+        Err(RegistrationProblem::Control(what))
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether a text has the form of a UUID: 36 characters, hexadecimal but for four hyphens.
@@ -242,7 +252,7 @@ mod tests {
                 .collect(),
             ..of(node())
         };
-        let cases: [(Registration, Result<(), Problem>); 16] = [
+        let cases: [(Registration, Result<(), Problem>); 22] = [
             (of(Node::default()), Err(Problem::NoNode)),
             (of(Node { address: String::new(), ..node() }), Err(Problem::NoAddress)),
             (Registration { skip_node_update: true, ..of(Node { address: String::new(), ..node() }) }, Ok(())),
@@ -250,6 +260,15 @@ mod tests {
             (of(Node { id: "0F0F0F0F-0000-0000-0000-00000000000a".to_owned(), ..node() }), Ok(())),
             (of(Node { name: long.clone(), ..node() }), Err(Problem::TooLong("the node's name"))),
             (of(Node { name: long[1..].to_owned(), ..node() }), Ok(())),
+            (of(Node { name: "n\0".to_owned(), ..node() }), Err(Problem::Control("the node's name"))),
+            (of(Node { name: "n\u{85}".to_owned(), ..node() }), Err(Problem::Control("the node's name"))),
+            (with_service(named("w\0b")), Err(Problem::Control("the service's name"))),
+            (with_service(Service { id: "\n".to_owned(), ..named("w") }), Err(Problem::Control("the service's id"))),
+            (
+                Registration { checks: vec![Check { name: "\0".to_owned(), ..Check::default() }], ..of(node()) },
+                Err(Problem::Control("the check's id")),
+            ),
+            (of(Node { name: "nö de".to_owned(), ..node() }), Ok(())),
             (with_service(Service { id: "1".to_owned(), ..Service::default() }), Err(Problem::NoServiceName)),
             (
                 with_service(Service { address: "::".to_owned(), ..named("w") }),
@@ -292,6 +311,7 @@ mod tests {
         assert_eq!(gateway(&["a", "b"]).check(), Ok(()));
         assert_eq!(gateway(&["a", "A"]).check(), Err(RegistrationProblem::BadLink("A".to_owned())));
         assert_eq!(gateway(&[""]).check(), Err(RegistrationProblem::BadLink(String::new())));
+        assert_eq!(gateway(&["a\0"]).check(), Err(RegistrationProblem::Control("a linked service's name")));
         assert_eq!(gateway(&["*"]).check(), Err(RegistrationProblem::WildcardLink));
         let many: Vec<String> = (0..=GATEWAY_SERVICES_MAX).map(|at| at.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
