@@ -48,6 +48,10 @@ pub enum NodeError {
     /// The member that is to lead did not take over in time; it may yet, or another one may.
     #[error("leader transfer took too long")]
     TransferTimeout,
+    /// The leader cannot read the encoded command; nothing changed. The members run versions that do not fit each other, or a
+    /// connection between them changes bytes.
+    #[error("the leader cannot read the command: {0}")]
+    Unreadable(String),
     /// This node was removed from the cluster. Ask another one.
     #[error("this member was removed from the cluster")]
     Removed,

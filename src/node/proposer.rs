@@ -181,6 +181,10 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
             Err(WriteError::NotLeader(_)) => refused.push(job),
             Err(WriteError::Discarded) => job.answer(Err(NodeError::Indeterminate(Unanswered::LeaderFailed))),
             Err(WriteError::ConnectionLost) => job.answer(Err(NodeError::Indeterminate(Unanswered::ConnectionLost))),
+            Err(WriteError::Unreadable(why)) => {
+                tracing::error!(why, "the leader cannot read a command of this member: do both run the same version?");
+                job.answer(Err(NodeError::Unreadable(why)));
+            }
             Err(WriteError::Stopped(why)) => {
                 tracing::debug!(why, "a write stayed unanswered");
                 job.answer(Err(NodeError::Indeterminate(Unanswered::LeaderFailed)));

@@ -33,6 +33,9 @@ pub enum WriteError {
     /// Not appended, and never will be: the member asked does not lead. Safe to propose again.
     #[error("not the leader")]
     NotLeader(Option<NodeId>),
+    /// Not appended, and never will be: the leader cannot read the command. Proposing it again fails again.
+    #[error("the leader cannot read the command: {0}")]
+    Unreadable(String),
     /// Appended by a leader that was replaced: it may or may not take effect.
     #[error("the leader was replaced while the write was under way")]
     Discarded,

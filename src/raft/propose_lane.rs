@@ -131,6 +131,7 @@ fn result_from_pb(result: pb::ProposeResult) -> Result<Applied, WriteError> {
         Some(R::NotLeader(id)) => Err(WriteError::NotLeader((id != 0).then_some(NodeId(id)))),
         Some(R::Discarded(_)) => Err(WriteError::Discarded),
         Some(R::Stopped(why)) => Err(WriteError::Stopped(why)),
+        Some(R::Unreadable(why)) => Err(WriteError::Unreadable(why)),
         None => Err(WriteError::ConnectionLost),
     }
 }

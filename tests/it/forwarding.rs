@@ -73,3 +73,66 @@ async fn an_index_that_is_not_reached_is_unavailable_within_the_deadline() {
         "{status:?}"
     );
 }
+
+/// A put of `key` as it goes to the log, but for its lease: every member would end at it.
+fn put_without_a_lease(key: &str) -> Vec<u8> {
+    use headwater::pb::headwater::internal;
+    use prost::Message;
+    let value = Some(internal::put::Value::Set("v".into()));
+    let put = internal::Put { key: key.to_owned().into(), value, lease: None, ..Default::default() };
+    let proposal = internal::Proposal { command: Some(internal::proposal::Command::Put(put)), ..Default::default() };
+    let format = 1;
+    [vec![format], proposal.encode_to_vec()].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proposal_that_cannot_be_decoded_is_refused_before_the_log() {
+    use headwater::codec::encode_proposal;
+    use headwater::pb::headwater::peer::{self, peer_client::PeerClient, propose_result::Result as Fate};
+    use headwater::types::{Command, DeleteRange, KeyRange, Proposal};
+
+    let mut cluster = Cluster::three().await;
+    let header = cluster.kv(0).put(put("k", "v")).await.unwrap().into_inner().header.unwrap();
+    let leader = cluster.leader().await;
+    let delete = DeleteRange { range: KeyRange::from_etcd("k".into(), "".into()), prev_kv: false };
+    let readable = encode_proposal(&Proposal { unix_ms: 1, command: Command::DeleteRange(delete) }).unwrap();
+    let commands: Vec<bytes::Bytes> = vec![
+        put_without_a_lease("k").into(),
+        readable,
+        bytes::Bytes::new(),
+        bytes::Bytes::from_static(&[9, 1, 2, 3]),
+        bytes::Bytes::from_static(&[1, 255, 255, 255]),
+    ];
+    let mut request = tonic::Request::new(tokio_stream::iter([peer::ProposeRequest { commands }]));
+    for (key, value) in [
+        ("headwater-cluster", header.cluster_id),
+        ("headwater-from", cluster.id((leader + 1) % 3)),
+        ("headwater-to", cluster.id(leader)),
+    ] {
+        request.metadata_mut().insert(key, value.into());
+    }
+    let mut client = PeerClient::connect(cluster.peer_url(leader)).await.unwrap();
+    let mut answers = client.propose(request).await.unwrap().into_inner();
+    let results = answers.message().await.unwrap().expect("an answer to the batch").results;
+    let fates: Vec<Fate> = results.into_iter().map(|result| result.result.expect("a fate")).collect();
+    let [no_lease, applied, empty, format, garbage] = &fates[..] else { panic!("{fates:?}") };
+    assert!(matches!(no_lease, Fate::Unreadable(why) if why.contains("Put.lease is missing")), "{no_lease:?}");
+    assert!(matches!(applied, Fate::Applied(_)), "{applied:?}");
+    for refused in [empty, format, garbage] {
+        assert!(matches!(refused, Fate::Unreadable(_)), "{refused:?}");
+    }
+
+    // Everybody goes on, and starts again.
+    for member in 0..3 {
+        assert_eq!(
+            cluster.kv(member).range(get("k")).await.unwrap().into_inner().kvs,
+            [],
+            "deleted by the second command"
+        );
+        cluster.kv(member).put(put(format!("from-{member}"), "v")).await.unwrap();
+    }
+    cluster.crash(leader).await;
+    cluster.restart(leader).await;
+    cluster.wait_healthy().await;
+    cluster.kv(leader).put(put("again", "v")).await.unwrap();
+}

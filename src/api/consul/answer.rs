@@ -214,6 +214,7 @@ impl From<NodeError> for Refusal {
             | NodeError::Membership(_)
             | NodeError::NotLeader
             | NodeError::BadTransferee
+            | NodeError::Unreadable(_)
             | NodeError::TransferTimeout
             | NodeError::Storage(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -44,6 +44,7 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | NodeError::Membership(_)
             | NodeError::NotLeader
             | NodeError::BadTransferee
+            | NodeError::Unreadable(_)
             | NodeError::TransferTimeout
             | NodeError::Removed
             | NodeError::Stopped

@@ -269,6 +269,11 @@ fn node(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::TransferTimeout => (Code::Unknown, "etcdserver: request timed out, leader transfer took too long"),
         NodeError::Removed => (Code::Unavailable, "headwater: this member was removed from the cluster, ask another"),
         NodeError::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
+        NodeError::Unreadable(detail) => {
+            let text =
+                format!("headwater: the leader cannot read this member's command, do both run one version? {detail}");
+            return (Code::Internal, text.into());
+        }
         NodeError::Storage(detail) => {
             let text = format!("headwater: this member's storage failed and it is stopping, ask another: {detail}");
             return (Code::Unavailable, text.into());
@@ -406,6 +411,11 @@ mod tests {
             (NodeError::TransferTimeout.into(), 2, "etcdserver: request timed out, leader transfer took too long"),
             (NodeError::Removed.into(), 14, "headwater: this member was removed from the cluster, ask another"),
             (NodeError::Stopped.into(), 14, "etcdserver: server stopped"),
+            (
+                NodeError::Unreadable("Put.lease is missing".into()).into(),
+                13,
+                "headwater: the leader cannot read this member's command, do both run one version? Put.lease is missing",
+            ),
             (
                 NodeError::Storage("disk full".into()).into(),
                 14,

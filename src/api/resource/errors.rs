@@ -154,9 +154,11 @@ fn node(error: &NodeError) -> Status {
         | NodeError::MinIndexNotReached { .. }
         | NodeError::Removed
         | NodeError::Stopped => Code::Unavailable,
-        NodeError::Membership(_) | NodeError::BadTransferee | NodeError::TransferTimeout | NodeError::Storage(_) => {
-            Code::Internal
-        }
+        NodeError::Membership(_)
+        | NodeError::BadTransferee
+        | NodeError::TransferTimeout
+        | NodeError::Unreadable(_)
+        | NodeError::Storage(_) => Code::Internal,
     };
     let mut status = Status::new(code, error.to_string());
     if let NodeError::Indeterminate(_) = error {

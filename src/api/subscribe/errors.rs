@@ -69,6 +69,7 @@ fn node(error: &NodeError) -> Status {
         NodeError::RequestTooLarge
         | NodeError::Membership(_)
         | NodeError::BadTransferee
+        | NodeError::Unreadable(_)
         | NodeError::TransferTimeout
         | NodeError::Storage(_) => Code::Internal,
     };

@@ -105,6 +105,7 @@ fn node(error: &NodeError) -> Code {
         | NodeError::Indeterminate(_)
         | NodeError::Membership(_)
         | NodeError::BadTransferee
+        | NodeError::Unreadable(_)
         | NodeError::TransferTimeout
         | NodeError::Storage(_) => Code::Internal,
     }

@@ -30,6 +30,7 @@ pub(super) fn passes(error: &NodeError) -> bool {
         | NodeError::Membership(_)
         | NodeError::NotLeader
         | NodeError::BadTransferee
+        | NodeError::Unreadable(_)
         | NodeError::TransferTimeout
         | NodeError::Removed
         | NodeError::Stopped

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use openraft::raft::{StreamAppendError, TransferLeaderRequest};
 use prost::Message;
@@ -222,8 +223,7 @@ impl Peer for PeerService {
             .map(move |item| {
                 let consensus = consensus.clone();
                 async move {
-                    let batch = item?.commands;
-                    let results = consensus.propose_here(batch).await;
+                    let results = propose_readable(&consensus, item?.commands).await;
                     Ok(pb::ProposeResponse { results: results.into_iter().map(result_to_pb).collect() })
                 }
             })
@@ -256,6 +256,27 @@ impl Peer for PeerService {
     }
 }
 
+/// Proposes the commands of another member that decode, and refuses the others one by one. An entry that cannot be decoded
+/// would stop every member at apply, and again after each restart.
+async fn propose_readable(consensus: &Consensus, batch: Vec<Bytes>) -> Vec<Result<crate::types::Applied, WriteError>> {
+    let refused: Vec<Option<WriteError>> = batch.iter().map(unreadable).collect();
+    let readable = batch.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+    let readable: Vec<Bytes> = readable.map(|(command, _)| command).collect();
+    if readable.is_empty() {
+        return refused.into_iter().flatten().map(Err).collect();
+    }
+    let mut answers = consensus.propose_here(readable).await.into_iter();
+    let lost = || Err(WriteError::Stopped("consensus has ended".to_owned()));
+    refused.into_iter().map(|refused| refused.map_or_else(|| answers.next().unwrap_or_else(lost), Err)).collect()
+}
+
+/// Why a command cannot be proposed; `None` if every member of this version can apply it.
+fn unreadable(command: &Bytes) -> Option<WriteError> {
+    let error = codec::decode_proposal(command.clone()).err()?;
+    tracing::warn!(%error, "refused a proposal of another member: it cannot be decoded");
+    Some(WriteError::Unreadable(error.to_string()))
+}
+
 /// Batches of one follower that may be under way at once.
 const PROPOSE_BATCHES_MAX: usize = 64;
 
@@ -267,6 +288,7 @@ fn result_to_pb(result: Result<crate::types::Applied, WriteError>) -> pb::Propos
         Err(WriteError::Discarded) => R::Discarded(true),
         Err(WriteError::ConnectionLost) => R::Stopped("connection lost".to_owned()),
         Err(WriteError::Stopped(why)) => R::Stopped(why),
+        Err(WriteError::Unreadable(why)) => R::Unreadable(why),
     };
     pb::ProposeResult { result: Some(result) }
 }
