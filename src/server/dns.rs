@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::descriptors::ConnectionLimit;
 use super::listener::{ACCEPT_PAUSE, PortState};
 use crate::api::{DnsService, DnsTransport};
 use crate::types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
@@ -62,11 +63,16 @@ impl DnsSockets {
 }
 
 /// Serves the port until told to stop. When it returns, nothing is under way.
-pub(super) async fn serve(sockets: DnsSockets, service: DnsService, state: watch::Receiver<PortState>) {
+pub(super) async fn serve(
+    sockets: DnsSockets,
+    service: DnsService,
+    places: ConnectionLimit,
+    state: watch::Receiver<PortState>,
+) {
     let queries = Arc::new(Semaphore::new(DNS_QUERIES_MAX));
     tokio::join!(
         serve_udp(sockets.udp, service.clone(), queries.clone(), state.clone()),
-        serve_tcp(sockets.tcp, service, queries, state),
+        serve_tcp(sockets.tcp, service, queries, places, state),
     );
 }
 
@@ -124,6 +130,7 @@ async fn serve_tcp(
     listener: TcpListener,
     service: DnsService,
     queries: Arc<Semaphore>,
+    places: ConnectionLimit,
     mut state: watch::Receiver<PortState>,
 ) {
     let room = Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX));
@@ -145,13 +152,13 @@ async fn serve_tcp(
                 continue;
             }
         };
-        let Ok(place) = room.clone().try_acquire_owned() else {
+        let (Ok(place), Some(descriptor)) = (room.clone().try_acquire_owned(), places.take()) else {
             service.connection_refused();
             continue;
         };
         let (service, queries, state) = (service.clone(), queries.clone(), state.clone());
         connections.spawn(async move {
-            let _place = place;
+            let _places = (place, descriptor);
             let _counted = service.connection();
             if let Err(error) = serve_connection(socket, &service, &queries, state).await {
                 tracing::debug!(%error, "a DNS connection ended");

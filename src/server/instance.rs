@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::descriptors::Connections;
 use super::dns::{self, DnsSockets};
 use super::listener::{CLIENT_PORT, PEER_PORT, PortState, serve};
 use super::socket::{Listener, UnixSocket};
@@ -83,6 +84,7 @@ impl Instance {
     /// Whatever keeps the node from starting.
     pub async fn start(options: InstanceOptions) -> anyhow::Result<Self> {
         let registry = Registry::new();
+        let connections = Connections::new(&registry).context("registering metrics")?;
         let client_address = options.client_listener.local_addr().context("client listener")?;
         let node = Node::start(options.node, &registry).await?;
         let dns_address = match &options.dns {
@@ -100,18 +102,27 @@ impl Instance {
         let routes = peer_routes(node.consensus());
         let peers = Port {
             state: peer_state,
-            task: tokio::spawn(serve(Listener::Tcp(options.peer_listener), routes, PEER_PORT, state)),
+            task: tokio::spawn(serve(
+                Listener::Tcp(options.peer_listener),
+                routes,
+                PEER_PORT,
+                connections.peers,
+                state,
+            )),
         };
         let listeners = [Listener::Tcp(options.client_listener)].into_iter();
         let listeners = listeners.chain(options.client_socket.map(Listener::Unix));
         let clients = listeners.map(|listener| {
             let (state, told) = watch::channel(PortState::Open);
-            Port { state, task: tokio::spawn(serve(listener, faces.clone(), CLIENT_PORT, told)) }
+            Port {
+                state,
+                task: tokio::spawn(serve(listener, faces.clone(), CLIENT_PORT, connections.clients.clone(), told)),
+            }
         });
         let clients = clients.collect();
         let dns = dns.map(|(sockets, service)| {
             let (state, told) = watch::channel(PortState::Open);
-            Port { state, task: tokio::spawn(dns::serve(sockets, service, told)) }
+            Port { state, task: tokio::spawn(dns::serve(sockets, service, connections.clients.clone(), told)) }
         });
         node.form_cluster();
         Ok(Self { node, client_address, dns_address, clients, peers, dns })

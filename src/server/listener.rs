@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use super::authority::RepairedStream;
+use super::descriptors::ConnectionLimit;
 use super::socket::{Listener, Socket};
 
 /// What distinguishes the ports.
@@ -78,6 +79,7 @@ pub(super) async fn serve<S, B>(
     listener: Listener,
     service: S,
     options: PortOptions,
+    places: ConnectionLimit,
     mut state: watch::Receiver<PortState>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -116,6 +118,7 @@ pub(super) async fn serve<S, B>(
                 continue;
             }
         };
+        let Some(place) = places.take() else { continue };
         if let Socket::Tcp(tcp) = &socket
             && let Err(error) = tune(tcp, options)
         {
@@ -130,6 +133,7 @@ pub(super) async fn serve<S, B>(
             builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone())).into_owned();
         let connection = graceful.watch(connection);
         connections.spawn(async move {
+            let _place = place;
             if let Err(error) = connection.await {
                 tracing::debug!(error, "a connection ended");
             }

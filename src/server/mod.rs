@@ -6,6 +6,7 @@
 mod authority;
 pub mod backup;
 pub mod config;
+mod descriptors;
 mod dns;
 mod instance;
 mod join;
@@ -55,6 +56,7 @@ const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX +
 /// Whatever keeps the node from starting or from going on; the text says what to do about it.
 pub fn run(config: Config) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
+    tracing::debug!(limit = descriptors::raise_limit(), "open files");
     // One thread is a runtime of its own kind: it runs tasks strictly in turn, so that the answers to a whole batch are
     // ready before a connection writes, and go out in one call.
     let mut builder = match config.runtime.worker_threads {
@@ -204,6 +206,7 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
         state: StateOptions {
             block_cache_bytes: config.storage.block_cache_bytes as usize,
             memtable_bytes: config.storage.state_memtable_bytes as usize,
+            open_files_max: descriptors::store_files_max(),
             ..StateOptions::default()
         },
         feed: FeedOptions {

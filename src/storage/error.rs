@@ -53,6 +53,9 @@ fn remedy(text: &str) -> String {
         DAMAGED
     } else if text.contains("No space left on device") {
         "the disk is full: free some space, then start this node again"
+    } else if text.contains("Too many open files") {
+        "the process has run out of file descriptors, the disk is well: raise the limit of open files (ulimit -n, \
+         LimitNOFILE=), then start this node again"
     } else if text.starts_with("IO error") {
         "the disk fails: see to it, then start this node again"
     } else {
@@ -70,6 +73,10 @@ mod tests {
         for (text, wanted) in [
             ("Corruption: block checksum mismatch: stored = 1, computed = 2", "move this node's data directory away"),
             ("IO error: No space left on device: While appending to file: 000004.log", "free some space"),
+            (
+                "IO error: While open a file for random read: 000009.sst: Too many open files",
+                "raise the limit of open files",
+            ),
             ("IO error: While fdatasync: 000004.log: Input/output error", "see to it"),
         ] {
             assert!(remedy(text).contains(wanted), "{text}");
