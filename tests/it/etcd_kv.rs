@@ -54,7 +54,7 @@ async fn the_last_message_of_a_streamed_range_has_pairs_and_what_holds_for_all()
     for number in 0..25 {
         kv.put(put(format!("k{number:02}"), "v")).await.unwrap();
     }
-    for number in 0..3 {
+    for number in 0..4 {
         kv.put(put(format!("large/{number}"), "v".repeat(700_000))).await.unwrap();
     }
     let few = pb::RangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
@@ -65,7 +65,7 @@ async fn the_last_message_of_a_streamed_range_has_pairs_and_what_holds_for_all()
         ("no limit", few.clone(), true),
         ("keys only", pb::RangeRequest { keys_only: true, limit: 7, ..few.clone() }, true),
         ("several messages", all(), true),
-        ("several messages and a limit", pb::RangeRequest { limit: 27, ..all() }, true),
+        ("several messages and a limit", pb::RangeRequest { limit: 28, ..all() }, true),
         ("one key", pb::RangeRequest { key: "k07".into(), ..Default::default() }, true),
         ("an absent key", pb::RangeRequest { key: "q".into(), ..Default::default() }, false),
         ("an empty interval", pb::RangeRequest { key: "x".into(), range_end: "y".into(), ..Default::default() }, false),
