@@ -33,6 +33,7 @@ fi
 #   220        show-services
 #   230        show-fencing
 #   240        lease-failover
+#   256, 258   show-moving
 #   270        show-owners
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.

@@ -29,8 +29,13 @@ const fn config() -> Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>
 pub trait RaftRecord: Serialize + DeserializeOwned {
     /// What to call it in an error.
     const WHAT: &'static str;
-    /// The format that is written.
+    /// The newest format.
     const FORMAT: u8 = FORMAT;
+
+    /// The format byte and body, if an older format holds all of this record: members of an earlier version read it, too.
+    fn in_older_format(&self) -> Option<(u8, impl Serialize)> {
+        None::<(u8, ())>
+    }
 
     /// Reads the body of a record of an older format, with the bytes that it took; `None` if there is no such format.
     fn read_older(_format: u8, _body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
@@ -71,6 +76,8 @@ pub struct NodeInfo {
     pub incarnation: u64,
     /// It is to vote as soon as it has caught up.
     pub awaits_vote: bool,
+    /// Where its peer port was before it was to move; empty if it never moved.
+    pub former_peer_url: String,
 }
 
 /// Who belongs to the cluster.
@@ -137,13 +144,19 @@ impl RaftRecord for LogId {
 }
 impl RaftRecord for Membership {
     const WHAT: &'static str = "membership";
-    const FORMAT: u8 = 2;
+    const FORMAT: u8 = 3;
+
+    fn in_older_format(&self) -> Option<(u8, impl Serialize)> {
+        let has_moved = self.nodes.values().any(|node| !node.former_peer_url.is_empty());
+        (!has_moved).then(|| (second_format::FORMAT, second_format::Membership::from(self)))
+    }
 
     fn read_older(format: u8, body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
-        (format == first_format::FORMAT).then(|| {
-            let (old, len): (first_format::Membership, usize) = bincode::serde::decode_from_slice(body, config())?;
-            Ok((old.into(), len))
-        })
+        match format {
+            first_format::FORMAT => Some(read_as::<first_format::Membership, Self>(body)),
+            second_format::FORMAT => Some(read_as::<second_format::Membership, Self>(body)),
+            _ => None,
+        }
     }
 }
 impl RaftRecord for MemberIds {
@@ -154,6 +167,55 @@ impl RaftRecord for RecordHeader {
 }
 impl RaftRecord for LogTip {
     const WHAT: &'static str = "log tip";
+}
+
+fn read_as<Old: DeserializeOwned + Into<New>, New>(body: &[u8]) -> Result<(New, usize), DecodeError> {
+    let (old, len): (Old, usize) = bincode::serde::decode_from_slice(body, config())?;
+    Ok((old.into(), len))
+}
+
+/// A membership in which nobody is known to have moved.
+mod second_format {
+    use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
+
+    pub(super) const FORMAT: u8 = 2;
+
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct NodeInfo {
+        name: String,
+        peer_url: String,
+        client_url: String,
+        incarnation: u64,
+        awaits_vote: bool,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub(super) struct Membership {
+        configs: Vec<BTreeSet<NodeId>>,
+        nodes: BTreeMap<NodeId, NodeInfo>,
+    }
+
+    impl From<&super::Membership> for Membership {
+        fn from(new: &super::Membership) -> Self {
+            let node = |info: &super::NodeInfo| {
+                let super::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote, former_peer_url: _ } =
+                    info.clone();
+                NodeInfo { name, peer_url, client_url, incarnation, awaits_vote }
+            };
+            Self { configs: new.configs.clone(), nodes: new.nodes.iter().map(|(id, info)| (*id, node(info))).collect() }
+        }
+    }
+
+    impl From<Membership> for super::Membership {
+        fn from(old: Membership) -> Self {
+            let node = |info: NodeInfo| {
+                let NodeInfo { name, peer_url, client_url, incarnation, awaits_vote } = info;
+                let former_peer_url = String::new();
+                super::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote, former_peer_url }
+            };
+            Self { configs: old.configs, nodes: old.nodes.into_iter().map(|(id, info)| (id, node(info))).collect() }
+        }
+    }
 }
 
 /// A membership as it was written before members could come and go.
@@ -190,9 +252,17 @@ mod first_format {
 
 /// Appends the bytes of `record` to `out`.
 pub fn encode_into<T: RaftRecord>(record: &T, out: &mut Vec<u8>) {
-    out.push(T::FORMAT);
-    bincode::serde::encode_into_std_write(record, out, config())
-        .expect("invariant: plain structs encode, and writing to memory does not fail");
+    let written = match record.in_older_format() {
+        Some((format, body)) => {
+            out.push(format);
+            bincode::serde::encode_into_std_write(&body, out, config())
+        }
+        None => {
+            out.push(T::FORMAT);
+            bincode::serde::encode_into_std_write(record, out, config())
+        }
+    };
+    written.expect("invariant: plain structs encode, and writing to memory does not fail");
 }
 
 /// The bytes of `record`.
@@ -257,6 +327,13 @@ mod tests {
         }
     }
 
+    /// As `membership`, after node 1 has moved.
+    fn moved() -> Membership {
+        let mut moved = membership();
+        moved.nodes.get_mut(&NodeId(1)).unwrap().former_peer_url = "o".into();
+        moved
+    }
+
     /// These bytes are on disks: a change here is a new format, not an edit.
     #[test]
     fn golden_bytes() {
@@ -287,6 +364,16 @@ mod tests {
                 2, 2, 1, 2, 1, 251, 44, 1, // two sets of voters
                 2, 1, 1, b'a', 1, b'p', 1, b'c', 0, 0, // node 1
                 251, 44, 1, 0, 1, b'p', 1, b'c', 9, 1, // node 300
+            ],
+            "what nobody has moved in is written as it was before members could be reached at two addresses"
+        );
+        assert_eq!(
+            encode(&moved()),
+            [
+                3, // format
+                2, 2, 1, 2, 1, 251, 44, 1, // two sets of voters
+                2, 1, 1, b'a', 1, b'p', 1, b'c', 0, 0, 1, b'o', // node 1
+                251, 44, 1, 0, 1, b'p', 1, b'c', 9, 1, 0, // node 300
             ]
         );
         assert_eq!(encode(&MemberIds { highest: NodeId(300) }), [1, 251, 44, 1]);
@@ -319,33 +406,36 @@ mod tests {
 
     #[test]
     fn every_proper_prefix_and_every_extension_is_refused() {
-        let bytes = encode(&membership());
-        for len in 0..bytes.len() {
-            assert!(decode::<Membership>(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+        for record in [membership(), moved()] {
+            let bytes = encode(&record);
+            for len in 0..bytes.len() {
+                assert!(decode::<Membership>(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+            }
+            let mut longer = bytes.clone();
+            longer.push(0);
+            assert!(matches!(decode::<Membership>(&longer), Err(CodecError::Malformed { .. })));
+            assert_eq!(decode_prefix::<Membership>(&longer), Ok((record, bytes.len())));
         }
-        let mut longer = bytes.clone();
-        longer.push(0);
-        assert!(matches!(decode::<Membership>(&longer), Err(CodecError::Malformed { .. })));
-        assert_eq!(decode_prefix::<Membership>(&longer), Ok((membership(), bytes.len())));
     }
 
     #[test]
     fn a_damaged_length_allocates_nothing() {
         // A name that claims 2^60 bytes.
-        for format in [1, 2] {
+        for format in [1, 2, 3] {
             let bytes = [format, 0, 1, 1, 253, 0, 0, 0, 0, 0, 0, 0, 16];
             assert!(matches!(decode::<Membership>(&bytes), Err(CodecError::Malformed { .. })));
         }
     }
 
     fn node_info() -> impl Strategy<Value = NodeInfo> {
-        ("[a-z]{0,9}", "[a-z:/]{0,20}", "[a-z:/]{0,20}", any::<u64>(), any::<bool>()).prop_map(
-            |(name, peer_url, client_url, incarnation, awaits_vote)| NodeInfo {
+        ("[a-z]{0,9}", "[a-z:/]{0,20}", "[a-z:/]{0,20}", any::<u64>(), any::<bool>(), "[a-z:/]{0,20}").prop_map(
+            |(name, peer_url, client_url, incarnation, awaits_vote, former_peer_url)| NodeInfo {
                 name,
                 peer_url,
                 client_url,
                 incarnation,
                 awaits_vote,
+                former_peer_url,
             },
         )
     }

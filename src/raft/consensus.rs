@@ -450,9 +450,7 @@ impl Consensus {
             self.inner.term.store(term, Ordering::Relaxed);
             let now = Leading { leader: (leader != 0).then_some(NodeId(leader)), term: Term(term) };
             self.inner.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
-            for member in self.roster().members {
-                self.inner.peers.learn_address(member.id, &member.info);
-            }
+            self.inner.peers.learn_addresses(&self.roster());
             let before = self.inner.leader.swap(leader, Ordering::Relaxed);
             if before != leader {
                 if leader != 0 {

@@ -77,8 +77,9 @@ fn to_record(membership: &Membership) -> record::Membership {
         nodes: membership
             .nodes()
             .map(|(id, info)| {
-                let MemberInfo { name, peer_url, client_url, incarnation, awaits_vote } = info.clone();
-                (NodeId(*id), record::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote })
+                let MemberInfo { name, peer_url, client_url, incarnation, awaits_vote, former_peer_url } = info.clone();
+                let info = record::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote, former_peer_url };
+                (NodeId(*id), info)
             })
             .collect(),
     }
@@ -90,8 +91,8 @@ fn from_record(record: record::Membership) -> Result<Membership, CodecError> {
     }
     let configs = record.configs.into_iter().map(|voters| voters.into_iter().map(NodeId::get).collect()).collect();
     let nodes = record.nodes.into_iter().map(|(id, node)| {
-        let record::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote } = node;
-        (id.get(), MemberInfo { name, peer_url, client_url, incarnation, awaits_vote })
+        let record::NodeInfo { name, peer_url, client_url, incarnation, awaits_vote, former_peer_url } = node;
+        (id.get(), MemberInfo { name, peer_url, client_url, incarnation, awaits_vote, former_peer_url })
     });
     let nodes: std::collections::BTreeMap<u64, MemberInfo> = nodes.collect();
     Membership::new(configs, nodes)
@@ -109,6 +110,7 @@ mod tests {
                 peer_url: format!("http://127.0.0.1:{id}2380"),
                 incarnation: 7 * id,
                 awaits_vote: id == 3,
+                former_peer_url: if id == 2 { "http://127.0.0.1:9".to_owned() } else { String::new() },
                 ..MemberInfo::default()
             };
             (id, info)

@@ -1,6 +1,7 @@
 //! Proposals on their way from a follower to the leader: one long-lived stream a leader, batches answered in order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ const MESSAGES_QUEUED: usize = 16;
 /// The lanes of one follower, by leader and address.
 #[derive(Default)]
 pub(super) struct ProposeLanes {
-    lanes: Mutex<BTreeMap<u64, (String, Queue)>>,
+    lanes: Mutex<BTreeMap<u64, (Arc<str>, Queue)>>,
 }
 
 impl ProposeLanes {
@@ -37,13 +38,14 @@ impl ProposeLanes {
     }
 
     fn lane(&self, peers: &Peers, leader: NodeId, info: &MemberInfo) -> Queue {
+        let address = peers.address(leader, info);
         let mut lanes = self.lanes.lock();
         match lanes.get(&leader.get()) {
-            Some((url, lane)) if *url == info.peer_url && !lane.is_closed() => lane.clone(),
+            Some((url, lane)) if *url == address && !lane.is_closed() => lane.clone(),
             _ => {
                 let (lane, gatherer) = Queue::new();
                 tokio::spawn(run(peers.shared(leader.get(), info), gatherer));
-                lanes.insert(leader.get(), (info.peer_url.clone(), lane.clone()));
+                lanes.insert(leader.get(), (address, lane.clone()));
                 lane
             }
         }

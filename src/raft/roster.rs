@@ -229,6 +229,11 @@ impl Consensus {
         heard.await.is_ok()
     }
 
+    /// Whether `member` itself answers at a peer address.
+    pub async fn answers_at(&self, member: NodeId, peer_url: &str) -> bool {
+        self.inner().peers.answers_at(member, peer_url).await
+    }
+
     /// The highest id that any member has ever had, by what this member has applied. An id above it was never used.
     pub fn highest_member_id(&self) -> NodeId {
         self.inner().members.highest()

@@ -63,6 +63,26 @@ pub struct MemberInfo {
     pub incarnation: u64,
     /// It is to vote as soon as it has caught up.
     pub awaits_vote: bool,
+    /// Where its peer port was before it was to move, for as long as nobody answers at the new address; empty if it never
+    /// moved.
+    pub former_peer_url: String,
+}
+
+impl MemberInfo {
+    /// It is to move. `is_there` says whether it has answered where it was to be until now: only then is that what it moves
+    /// from, for a move that never happened leaves it where it was before.
+    pub fn move_to(&mut self, peer_url: &str, is_there: bool) {
+        if self.peer_url == peer_url {
+            return;
+        }
+        let left = std::mem::replace(&mut self.peer_url, peer_url.to_owned());
+        if is_there || self.former_peer_url.is_empty() {
+            self.former_peer_url = left;
+        }
+        if self.former_peer_url == peer_url {
+            self.former_peer_url.clear();
+        }
+    }
 }
 
 /// A log id from its parts (with one leader a term, the term alone names the leader).
@@ -73,4 +93,25 @@ pub(crate) fn log_id(term: u64, index: u64) -> LogId {
 /// The term of a log id.
 pub(crate) fn term_of(id: &LogId) -> u64 {
     id.leader_id.term
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_that_never_happened_leaves_a_member_where_it_was() {
+        let mut info = MemberInfo { peer_url: "a".into(), ..MemberInfo::default() };
+        for (to, is_there, peer, former) in [
+            ("b", true, "b", "a"),
+            ("b", false, "b", "a"),
+            ("c", false, "c", "a"),
+            ("a", false, "a", ""),
+            ("b", true, "b", "a"),
+            ("c", true, "c", "b"),
+        ] {
+            info.move_to(to, is_there);
+            assert_eq!((info.peer_url.as_str(), info.former_peer_url.as_str()), (peer, former), "to {to}");
+        }
+    }
 }

@@ -479,3 +479,63 @@ async fn a_member_moves_to_another_address() {
     cluster.kv(follower).put(put("k", "v")).await.unwrap();
     equal_hashes(&cluster).await;
 }
+
+async fn move_to(cluster: &Cluster, asked: usize, id: u64, url: String) {
+    cluster.members(asked).member_update(pb::MemberUpdateRequest { id, peer_ur_ls: vec![url] }).await.unwrap();
+}
+
+/// A write and a linearizable read at every running member, again and again, each within a few seconds.
+async fn serves_for(cluster: &Cluster, time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        for member in cluster.running().collect::<Vec<_>>() {
+            let serving = async {
+                cluster.kv(member).put(put("k", "v")).await.unwrap();
+                assert_eq!(cluster.kv(member).range(get("k")).await.unwrap().into_inner().count, 1);
+            };
+            tokio::time::timeout(Duration::from_secs(10), serving)
+                .await
+                .unwrap_or_else(|_| panic!("member {member} does not serve"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_is_reached_where_it_was_until_it_answers_elsewhere() {
+    let mut cluster = Cluster::three().await;
+    let leader = cluster.leader().await;
+    let (id, here) = (cluster.id(leader), cluster.peer_url(leader));
+    // Longer than a silent leader is trusted.
+    let long = Duration::from_secs(3);
+    let before = term(&cluster, leader);
+    // Nobody listens there; then somebody does who is not that member.
+    let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for elsewhere in ["http://127.0.0.1:9".to_owned(), format!("http://{}", stranger.local_addr().unwrap())] {
+        move_to(&cluster, leader, id, elsewhere.clone()).await;
+        assert!(list(&cluster, leader).await.iter().any(|member| member.peer_ur_ls == [elsewhere.clone()]));
+        serves_for(&cluster, long).await;
+    }
+    assert_eq!((cluster.leader().await, term(&cluster, leader)), (leader, before), "nobody was elected");
+    // Who has never called it finds it, too.
+    let follower = cluster.follower().await;
+    cluster.stop(follower).await;
+    cluster.restart(follower).await;
+    cluster.wait_healthy().await;
+    serves_for(&cluster, Duration::from_secs(1)).await;
+    assert_eq!(cluster.leader().await, leader);
+
+    move_to(&cluster, leader, id, here.clone()).await;
+    serves_for(&cluster, Duration::from_secs(1)).await;
+
+    // And it moves.
+    let leader = cluster.leader().await;
+    let id = cluster.id(leader);
+    cluster.stop(leader).await;
+    cluster.give_new_addresses(leader).await;
+    let asked = cluster.leader().await;
+    move_to(&cluster, asked, id, cluster.peer_url(leader)).await;
+    cluster.restart(leader).await;
+    cluster.wait_healthy().await;
+    serves_for(&cluster, long).await;
+    equal_hashes(&cluster).await;
+}

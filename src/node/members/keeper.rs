@@ -166,7 +166,11 @@ impl MemberKeeper {
             }
             MemberChange::Update { id, peer_url } => {
                 situation.may_move(*id, peer_url)?;
-                self.rewrite(&roster, *id, |info| info.peer_url.clone_from(peer_url)).await
+                let is_there = match roster.find(*id) {
+                    Some(member) => self.consensus.answers_at(*id, &member.info.peer_url).await,
+                    None => false,
+                };
+                self.rewrite(&roster, *id, |info| info.move_to(peer_url, is_there)).await
             }
             MemberChange::Describe { id, name, client_url } => {
                 self.rewrite(&roster, *id, |info| {
@@ -218,6 +222,7 @@ impl MemberKeeper {
             client_url: client_url.clone(),
             incarnation: *incarnation,
             awaits_vote: !*learner,
+            ..MemberInfo::default()
         };
         match roster.members.iter().find(|member| member.info.peer_url == *peer_url) {
             None => {

@@ -22,12 +22,14 @@ use tokio::sync::{oneshot, watch};
 use tonic::Code;
 use tonic::transport::Channel;
 
+use super::addresses::Addresses;
 use super::reachable::Reachability;
 use super::{Lineage, Route, lazy_channel, snapshot_sender};
 use crate::pb::peer as pb;
 use crate::pb::peer::peer_client::PeerClient as Grpc;
 use crate::raft::convert;
 use crate::raft::metrics::{PeerMetrics, RaftMetrics};
+use crate::raft::roster::Roster;
 use crate::raft::snapshot::SnapshotFiles;
 use crate::raft::types::{MemberInfo, Snapshot, TypeConfig, Vote};
 use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
@@ -44,8 +46,8 @@ struct PeersInner {
     me: NodeId,
     lineage: Lineage,
     shared: Mutex<BTreeMap<u64, PeerClient>>,
-    /// Where each member is reached by the latest membership, for connections that outlive a move.
-    addresses: Mutex<BTreeMap<u64, Arc<str>>>,
+    /// Where each member is reached, for connections that outlive a move.
+    addresses: Arc<Addresses>,
     reachable: Reachability,
     metrics: Arc<RaftMetrics>,
     /// Marked as changed when the log waits for somebody.
@@ -54,12 +56,13 @@ struct PeersInner {
 
 impl Peers {
     pub(crate) fn new(cluster: ClusterId, me: NodeId, lineage: Lineage, metrics: Arc<RaftMetrics>) -> Self {
+        let route = Route { cluster, from: me, to: me, lineage: lineage.clone() };
         let inner = PeersInner {
             cluster,
             me,
             lineage,
             shared: Mutex::default(),
-            addresses: Mutex::default(),
+            addresses: Addresses::new(route),
             reachable: Reachability::default(),
             metrics,
             silence_ends: watch::Sender::default(),
@@ -67,12 +70,23 @@ impl Peers {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Notes where a member is reached. Connections go there from their next call on.
-    pub(crate) fn learn_address(&self, member: NodeId, info: &MemberInfo) {
-        let mut addresses = self.inner.addresses.lock();
-        if addresses.get(&member.get()).is_none_or(|known| **known != *info.peer_url) {
-            addresses.insert(member.get(), info.peer_url.as_str().into());
+    /// Notes where the members are by the latest membership. Connections go to a new address from their next call on, once the
+    /// member has answered there.
+    pub(crate) fn learn_addresses(&self, roster: &Roster) {
+        for member in &roster.members {
+            self.inner.addresses.learn(member.id, &member.info);
         }
+        self.inner.addresses.keep(|id| roster.find(id).is_some());
+    }
+
+    /// Where calls to a member go.
+    pub(crate) fn address(&self, member: NodeId, info: &MemberInfo) -> Arc<str> {
+        self.inner.addresses.used(member).unwrap_or_else(|| info.peer_url.as_str().into())
+    }
+
+    /// Whether `member` itself answers at an address.
+    pub(crate) async fn answers_at(&self, member: NodeId, url: &str) -> bool {
+        self.inner.addresses.answers(member, url).await
     }
 
     /// Ends the replication sessions in which a request has gone without any answer for a while: openraft keeps every entry that
@@ -83,21 +97,17 @@ impl Peers {
 
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
         // Somebody may ask for a client before the membership that names its address is seen here.
-        self.inner.addresses.lock().entry(target).or_insert_with(|| info.peer_url.as_str().into());
+        self.inner.addresses.learn_if_unknown(NodeId(target), info);
         let PeersInner { cluster, me, lineage, metrics, .. } = &*self.inner;
         let metrics = Some(metrics.peer(*me, NodeId(target)));
         let route = Route { cluster: *cluster, from: *me, to: NodeId(target), lineage: lineage.clone() };
-        let connection = Arc::new(Mutex::new(Connection::to(info.peer_url.as_str().into())));
+        let connection = Arc::new(Mutex::new(Connection::to(self.address(route.to, info))));
         PeerClient { route, peers: Some(self.clone()), connection, lane, metrics }
     }
 
     /// Whose store this member has.
     pub(crate) fn lineage(&self) -> &Lineage {
         &self.inner.lineage
-    }
-
-    fn address(&self, target: NodeId) -> Option<Arc<str>> {
-        self.inner.addresses.lock().get(&target.get()).cloned()
     }
 
     /// The connection for everything that is not replication.
@@ -176,7 +186,7 @@ impl PeerClient {
     /// The generated client, or why the configured address cannot be used.
     pub(crate) fn grpc(&self) -> Result<Grpc<Channel>, String> {
         let mut connection = self.connection.lock();
-        if let Some(url) = self.peers.as_ref().and_then(|peers| peers.address(self.route.to))
+        if let Some(url) = self.peers.as_ref().and_then(|peers| peers.inner.addresses.used(self.route.to))
             && url != connection.url
         {
             *connection = Connection::to(url);

@@ -4,6 +4,7 @@
 //! the sender has; the receiver refuses what is not for it, so that a wrong address in a configuration can never divert
 //! votes or entries, and two stores that began under one name never mix.
 
+mod addresses;
 mod client;
 mod reachable;
 mod server;
