@@ -33,6 +33,7 @@ fi
 #   220        show-services
 #   230        show-fencing
 #   240        lease-failover
+#   250 - 254  show-lost-members: five nodes
 #   256, 258   show-moving
 #   270        show-owners
 #

@@ -128,6 +128,8 @@ pub(super) struct Inner {
     pub(super) called: watch::Sender<bool>,
     /// A leader has called this one since the process started, for which it counts as a member.
     pub(super) led: AtomicBool,
+    /// The process is about to end.
+    pub(super) stopping: AtomicBool,
 }
 
 /// When this member last heard from a leader.

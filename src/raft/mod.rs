@@ -10,6 +10,7 @@ mod form;
 mod gather;
 mod log_keeper;
 mod log_store;
+mod majority;
 mod member_desk;
 mod membership;
 mod metrics;

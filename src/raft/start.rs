@@ -154,6 +154,7 @@ pub async fn start(
         removed: watch::Sender::new(false),
         called: watch::Sender::new(false),
         led: AtomicBool::new(false),
+        stopping: AtomicBool::new(false),
     }));
     tokio::spawn(consensus.clone().follow_leadership());
     tokio::spawn(consensus.clone().watch_for_removal());

@@ -153,6 +153,7 @@ impl Instance {
 
     /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests finish, end consensus, flush.
     pub async fn stop(self) {
+        self.node.consensus().note_stopping();
         self.node.hand_over().await;
         // Their clients go on at another member; open requests may finish.
         self.node.close_streams();

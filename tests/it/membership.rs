@@ -480,6 +480,45 @@ async fn a_member_moves_to_another_address() {
     equal_hashes(&cluster).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_needs_those_who_have_just_ended_is_refused_and_the_others_serve_on() {
+    // A leader with these clocks would not miss anybody for a long time.
+    let mut cluster = Cluster::start(Settings { members: 5, ..Settings::calm() }).await;
+    let leader = cluster.leader().await;
+    let others: Vec<_> = cluster.running().filter(|index| *index != leader).collect();
+    let (dead, third) = ([others[0], others[1]], cluster.id(others[2]));
+    for member in dead {
+        cluster.crash(member).await;
+    }
+    let unhealthy = (Code::Unavailable, "etcdserver: unhealthy cluster".to_owned());
+    for asked in [leader, others[3]] {
+        let began = Instant::now();
+        assert_eq!(refusal(remove(&cluster, asked, third).await), unhealthy, "two of four would be left");
+        assert_eq!(refusal(add(&cluster, asked, "http://127.0.0.1:9", false).await), unhealthy);
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+    for (key, member) in [leader, others[2], others[3]].into_iter().enumerate() {
+        let key = format!("key-{key}");
+        within("a write", cluster.kv(member).put(put(key.clone(), "v"))).await.unwrap();
+        assert_eq!(within("a read", cluster.kv(member).range(get(key))).await.unwrap().into_inner().count, 1);
+    }
+    assert_eq!(list(&cluster, leader).await.len(), 5);
+    cluster.restart(dead[0]).await;
+    cluster.wait_healthy().await;
+    remove(&cluster, leader, third).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_about_to_end_does_not_count_for_a_change() {
+    let cluster = Cluster::start(Settings::calm()).await;
+    let leader = cluster.leader().await;
+    let others: Vec<_> = cluster.running().filter(|index| *index != leader).collect();
+    cluster.node(others[0]).consensus().note_stopping();
+    let unhealthy = (Code::Unavailable, "etcdserver: unhealthy cluster".to_owned());
+    assert_eq!(refusal(remove(&cluster, leader, cluster.id(others[1])).await), unhealthy);
+    remove(&cluster, leader, cluster.id(others[0])).await.unwrap();
+}
+
 async fn move_to(cluster: &Cluster, asked: usize, id: u64, url: String) {
     cluster.members(asked).member_update(pb::MemberUpdateRequest { id, peer_ur_ls: vec![url] }).await.unwrap();
 }

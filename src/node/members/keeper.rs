@@ -4,7 +4,7 @@
 //! A voter is never added before it has caught up: until then it is a learner, so it cannot hold up the quorum. Invariant:
 //! an id that was ever given is never given again (spec: reliability §3.2, 7).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,18 @@ use tokio::sync::Mutex;
 
 use super::rules::{Situation, is_unstarted};
 use crate::raft::{
-    ChangeError, ChangeFrom, Consensus, MemberDesk, MemberInfo, MemberRecord, MembershipStep, ReadIndexError, Roster,
-    StepError,
+    ChangeError, ChangeFrom, Consensus, MemberDesk, MemberInfo, MemberProgress, MemberRecord, MembershipStep,
+    ReadIndexError, Roster, StepError,
 };
 use crate::types::limits::LEARNER_LAG_MS_MAX;
 use crate::types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
 /// How far behind a learner may be to be promoted.
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
-/// How long a refusal for members that do not answer is put off: a new leader has heard nobody yet, and one that was
-/// restarted comes back.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a learner that seems ready may take to get its vote, before it is looked at again.
+const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a change of voters may stay half done until that is told.
+const HALF_DONE_MAX: Duration = Duration::from_secs(2);
 /// How often the leader looks whether somebody has caught up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long to wait for another leader before a change is offered again.
@@ -63,6 +64,35 @@ impl Past {
     }
 }
 
+/// A change of voters that is half done, and whether that was told.
+#[derive(Debug, Default)]
+struct HalfDone {
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl HalfDone {
+    /// Tells once what a change waits for that does not come to its end: it needs a majority of the voters before it and of
+    /// those after it, and whoever is missing has ended after the change was begun.
+    fn look(&mut self, consensus: &Consensus, roster: &Roster) {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if self.is_told || since.elapsed() < HALF_DONE_MAX {
+            return;
+        }
+        self.is_told = true;
+        let progress = consensus.progress();
+        let is_silent = |member: &&MemberRecord| !progress.get(&member.id).is_some_and(|progress| progress.is_live);
+        let silent: Vec<u64> = roster.voters().filter(is_silent).map(|member| member.id.get()).collect();
+        let leaving: Vec<u64> = roster.voters().filter(|member| member.leaving).map(|member| member.id.get()).collect();
+        tracing::warn!(
+            ?silent,
+            ?leaving,
+            "a change of voters is half done, and waits for a majority of the voters before it and of those after it: start a \
+             silent member again, and it comes to its end by itself"
+        );
+    }
+}
+
 type Changed = Result<MemberChanged, ChangeError>;
 
 impl MemberKeeper {
@@ -96,7 +126,7 @@ impl MemberKeeper {
         };
         let keeper = self.clone();
         let making = tokio::spawn(async move {
-            let made = keeper.make(&change, deadline).await;
+            let made = keeper.make(&change).await;
             keeper.count(&change, &made);
             drop(turn);
             made
@@ -117,18 +147,9 @@ impl MemberKeeper {
         }
     }
 
-    async fn make(&self, change: &MemberChange, deadline: Instant) -> Changed {
+    async fn make(&self, change: &MemberChange) -> Changed {
         self.confirm().await?;
-        let patience = deadline.min(Instant::now() + PATIENCE);
-        loop {
-            match self.attempt(change).await {
-                // Whoever does not answer may be about to.
-                Err(ChangeError::Refused(MemberRefusal::Unhealthy)) if Instant::now() < patience => {
-                    tokio::time::sleep(LOOK_INTERVAL).await;
-                }
-                result => return result,
-            }
-        }
+        self.attempt(change).await
     }
 
     /// Confirms that this member leads, and waits until it has applied what earlier leaders did: then it knows every id that
@@ -145,7 +166,7 @@ impl MemberKeeper {
 
     async fn attempt(&self, change: &MemberChange) -> Changed {
         let roster = self.settled().await?;
-        let progress = self.consensus.progress();
+        let progress = self.asked(&roster, change).await;
         let situation = Situation { roster: &roster, progress: &progress, recent: self.recent() };
         match change {
             MemberChange::Add { peer_url, learner } => {
@@ -180,6 +201,38 @@ impl MemberKeeper {
                 .await
             }
         }
+    }
+
+    /// How the members stand, with who answers now. What was heard a moment ago does not count: whoever has ended since is
+    /// missed only later, and a change that needs it would hold up everything. That a majority of today's voters answers is
+    /// confirmed before.
+    async fn asked(&self, roster: &Roster, change: &MemberChange) -> BTreeMap<NodeId, MemberProgress> {
+        let mut progress = self.consensus.progress();
+        let recent = self.recent();
+        let with_answers = |answered: &BTreeSet<NodeId>, progress: &mut BTreeMap<NodeId, MemberProgress>| {
+            for (id, progress) in progress {
+                progress.is_live = answered.contains(id);
+            }
+        };
+        let is_enough = |answered: &BTreeSet<NodeId>| {
+            let mut progress = progress.clone();
+            with_answers(answered, &mut progress);
+            let situation = Situation { roster, progress: &progress, recent };
+            match change {
+                MemberChange::Promote(id) => situation.may_promote(*id).is_ok(),
+                MemberChange::Remove(id) => situation.may_remove(*id).is_ok(),
+                // Nobody is counted.
+                MemberChange::Add { learner: true, .. }
+                | MemberChange::Update { .. }
+                | MemberChange::Describe { .. } => true,
+                // One who answers may be a reason to refuse, and one who does not.
+                MemberChange::Add { learner: false, .. } | MemberChange::Join(_) => false,
+            }
+        };
+        let asked = whom_to_ask(roster, change);
+        let answered = self.consensus.who_answers(roster, &asked, is_enough).await;
+        with_answers(&answered, &mut progress);
+        progress
     }
 
     /// What a member has if it has caught up.
@@ -282,6 +335,7 @@ impl MemberKeeper {
 
     /// While this member leads: gives announced members their vote when they have caught up, and ends half-done changes.
     pub(super) async fn run(self) {
+        let mut half_done = HalfDone::default();
         loop {
             tokio::select! {
                 // Looked at now and then: following the progress of every entry would cost each write.
@@ -290,17 +344,26 @@ impl MemberKeeper {
             }
             if self.consensus.leading().leader != Some(self.consensus.node_id()) {
                 *self.past.lock() = Past::default();
+                half_done = HalfDone::default();
                 continue;
             }
             self.past.lock().note(Instant::now(), self.consensus.log_points().last);
             let roster = self.consensus.roster();
+            if !roster.is_joint {
+                half_done = HalfDone::default();
+            }
             if roster.is_joint {
+                half_done.look(&self.consensus, &roster);
                 let Ok(_turn) = self.turn.try_lock() else { continue };
-                if let Err(error) = self.settled().await {
+                let settling = async {
+                    self.confirm().await?;
+                    self.settled().await
+                };
+                if let Err(error) = settling.await {
                     tracing::debug!(%error, "a half-done change of voters stays so for now");
                 }
             } else if let Some(member) = self.ready_to_vote(&roster) {
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + PROMOTE_TIMEOUT;
                 if let Err(error) = self.here(MemberChange::Promote(member.id), deadline).await {
                     tracing::debug!(member = %member.id, %error, "a member that has caught up does not vote yet");
                 }
@@ -315,6 +378,28 @@ impl MemberKeeper {
         let progress = self.consensus.progress();
         let situation = Situation { roster, progress: &progress, recent: self.recent() };
         waiting.find(|member| situation.may_promote(member.id).is_ok())
+    }
+}
+
+/// Whose answers decide whether a change may be made.
+fn whom_to_ask(roster: &Roster, change: &MemberChange) -> BTreeSet<NodeId> {
+    let voters_and = |also: &dyn Fn(&MemberRecord) -> bool| {
+        let asked = roster.members.iter().filter(|member| member.voter || also(member));
+        asked.map(|member| member.id).collect()
+    };
+    match change {
+        MemberChange::Add { learner: false, .. } => voters_and(&|member| member.info.awaits_vote),
+        MemberChange::Promote(id) => voters_and(&|member| member.id == *id),
+        MemberChange::Remove(id) if roster.find(*id).is_some_and(|member| member.voter) => voters_and(&|_| false),
+        MemberChange::Join(joining) => match roster.members.iter().find(|at| at.info.peer_url == joining.peer_url) {
+            Some(replaced) => voters_and(&|member| member.id == replaced.id),
+            None => BTreeSet::new(),
+        },
+        // They change no quorum.
+        MemberChange::Remove(_)
+        | MemberChange::Add { learner: true, .. }
+        | MemberChange::Update { .. }
+        | MemberChange::Describe { .. } => BTreeSet::new(),
     }
 }
 

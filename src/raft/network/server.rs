@@ -163,7 +163,7 @@ impl Peer for PeerService {
         let from = self.check(&request)?;
         let formed = self.consensus.has_had_a_leader();
         let removed = self.consensus.knows_as_removed(from);
-        Ok(Response::new(pb::HelloResponse { formed, removed }))
+        Ok(Response::new(pb::HelloResponse { formed, removed, stopping: self.consensus.is_stopping() }))
     }
 
     async fn change_members(
