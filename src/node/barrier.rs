@@ -1,5 +1,6 @@
 //! The read barrier: one confirmation of the leader serves every read that was waiting when it began.
 //!
+//! A read ends as soon as it is known that there is no majority; while nobody leads it waits, for somebody may be about to.
 //! Invariant: a read is released only by a confirmation that began after the read did; a retried round is a new one.
 
 use std::sync::Arc;
@@ -86,6 +87,13 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
             round.retain(|reader| !reader.is_closed());
             if round.is_empty() {
                 break;
+            }
+            // Nobody could confirm it, and a majority that is back is heard of without being asked here.
+            if consensus.lacks_majority() {
+                for reader in round.drain(..) {
+                    drop(reader.send(Err(NodeError::NoLeader)));
+                }
+                continue;
             }
             let confirmed = match tokio::time::timeout(ROUND_TIMEOUT, consensus.read_index()).await {
                 Ok(confirmed) => confirmed,

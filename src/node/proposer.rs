@@ -172,6 +172,13 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     if batch.is_empty() {
         return Vec::new();
     }
+    // Whoever leads could not take it, and so it is not offered: what is not handed to anybody is certainly not done.
+    if consensus.lacks_majority() {
+        for job in batch {
+            job.answer(Err(NodeError::NoLeader));
+        }
+        return Vec::new();
+    }
     let commands = batch.iter().map(|job| job.command.clone()).collect();
     let results = consensus.propose(commands).await;
     let mut refused = Vec::new();

@@ -181,7 +181,13 @@ impl Node {
     pub(super) async fn ready_to_read(&self, ctx: &RequestContext, consistency: Consistency) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         if consistency == Consistency::Linearizable {
-            self.inner.barrier.pass(ctx.deadline).await?;
+            match self.inner.barrier.pass(ctx.deadline).await {
+                // Who asks for a leader is told that there is none, also if it went away while the read waited.
+                Err(NodeError::Timeout) if ctx.require_leader && self.live_leader().is_none() => {
+                    return Err(NodeError::NoLeader);
+                }
+                passed => passed?,
+            }
         }
         if let Some(wanted) = ctx.min_index {
             let reached = self.inner.barrier.wait_applied(wanted, ctx.deadline).await;

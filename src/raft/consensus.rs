@@ -14,6 +14,7 @@ use futures::StreamExt;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
 use openraft::{Instant as _, ReadPolicy};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::desk::Desk;
@@ -111,6 +112,8 @@ pub(super) struct Inner {
     pub(super) leader_changes: AtomicU64,
     /// Leader and term together, for whoever must not mix them up.
     pub(super) leading: watch::Sender<Leading>,
+    /// When `leading` last changed.
+    pub(super) leading_since: Mutex<Instant>,
     pub(super) desk: OnceLock<Arc<dyn Desk>>,
     pub(super) initial_members: BTreeMap<NodeId, MemberInfo>,
     pub(super) standing: AtomicU8,
@@ -132,21 +135,28 @@ pub(super) struct Inner {
     pub(super) stopping: AtomicBool,
 }
 
-/// When this member last heard from a leader.
+/// When this member last heard from a leader that can lead.
 #[derive(Debug)]
 pub(super) struct LeaderContact {
     origin: Instant,
     last_ms: AtomicU64,
+    /// The leader has said since then that it has no majority.
+    blocked: AtomicBool,
 }
 
 impl LeaderContact {
     pub(super) fn new() -> Self {
-        Self { origin: Instant::now(), last_ms: AtomicU64::new(u64::MAX) }
+        Self { origin: Instant::now(), last_ms: AtomicU64::new(u64::MAX), blocked: AtomicBool::new(false) }
     }
 
     fn mark(&self) {
         let now_ms = self.origin.elapsed().as_millis() as u64;
         self.last_ms.store(now_ms, Ordering::Relaxed);
+        self.blocked.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
     }
 
     fn elapsed(&self) -> Option<Duration> {
@@ -222,6 +232,11 @@ impl Consensus {
         &self.inner.metrics
     }
 
+    /// Notes that the leader said that it has no majority.
+    pub(crate) fn mark_leader_blocked(&self) {
+        self.inner.contact.blocked.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn inner(&self) -> &Inner {
         &self.inner
     }
@@ -248,8 +263,8 @@ impl Consensus {
         self.inner.leader_changes.load(Ordering::Relaxed)
     }
 
-    /// The leader, provided that it showed life within the last election timeouts: a leader that lost its quorum, or a
-    /// follower that hears nothing, has none.
+    /// The leader, provided that it showed life within the last election timeouts: a leader that lost its quorum, a follower of
+    /// such a one, or a follower that hears nothing, has none.
     pub fn live_leader(&self) -> Option<NodeId> {
         let leader = self.leading().leader?;
         let alive = if leader == self.inner.me {
@@ -259,7 +274,7 @@ impl Consensus {
             let is_alone = metrics.membership_config.membership().voter_ids().count() == 1;
             is_alone || metrics.last_quorum_acked.is_some_and(|at| at.elapsed() <= self.inner.leader_silence_max)
         } else {
-            self.inner.contact.within(self.inner.leader_silence_max)
+            !self.inner.contact.is_blocked() && self.inner.contact.within(self.inner.leader_silence_max)
         };
         alive.then_some(leader)
     }
@@ -451,7 +466,13 @@ impl Consensus {
             };
             self.inner.term.store(term, Ordering::Relaxed);
             let now = Leading { leader: (leader != 0).then_some(NodeId(leader)), term: Term(term) };
-            self.inner.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
+            self.inner.leading.send_if_modified(|leading| {
+                let has_changed = std::mem::replace(leading, now) != now;
+                if has_changed {
+                    *self.inner.leading_since.lock() = Instant::now();
+                }
+                has_changed
+            });
             self.inner.peers.learn_addresses(&self.roster());
             let before = self.inner.leader.swap(leader, Ordering::Relaxed);
             if before != leader {

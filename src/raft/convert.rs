@@ -74,6 +74,7 @@ pub(crate) fn append_to_pb(request: &AppendEntriesRequest<TypeConfig>) -> pb::Ap
         prev: request.prev_log_id.as_ref().map(log_id_to_pb),
         entries: request.entries.iter().map(entry_to_pb).collect(),
         leader_commit: request.leader_commit.as_ref().map(log_id_to_pb),
+        blocked: false,
     }
 }
 

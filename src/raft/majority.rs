@@ -1,6 +1,8 @@
-//! Whether a majority is there: who answers when the leader asks.
+//! Whether a majority is there: what a leader knows of it from its heartbeats, what it tells its followers, and who answers
+//! when it asks.
 //!
-//! Invariant: who is said to answer has answered after the question.
+//! Invariants: that there is no majority is said only after a leader has heard of none for as long as a silent leader is
+//! trusted; who is said to answer has answered after the question.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use openraft::Instant as _;
+use openraft::async_runtime::watch::WatchReceiver;
 
 use super::consensus::Consensus;
 use super::roster::Roster;
@@ -20,6 +23,58 @@ const ASKED_MAX: u32 = 2;
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 impl Consensus {
+    /// Whether it is known that nobody can lead here now: this member leads and hears of no majority, or follows a leader that
+    /// says so of itself. While nobody leads, an election may be under way, and nothing is known.
+    pub fn lacks_majority(&self) -> bool {
+        match self.leading().leader {
+            Some(leader) if leader == self.node_id() => self.is_blocked(),
+            Some(_) => self.inner().contact.is_blocked(),
+            None => false,
+        }
+    }
+
+    /// This member leads, and no majority has answered it for as long as a silent leader is trusted.
+    fn is_blocked(&self) -> bool {
+        let metrics = self.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        if metrics.current_leader != Some(self.node_id().get()) {
+            return false;
+        }
+        // Nobody else is asked where there is nobody else: that time then stands still.
+        if metrics.membership_config.membership().voter_ids().all(|id| id == self.node_id().get()) {
+            return false;
+        }
+        let silence_max = self.inner().leader_silence_max;
+        match metrics.last_quorum_acked {
+            Some(at) => at.elapsed() > silence_max,
+            // Nobody has answered it since it was elected.
+            None => self.inner().leading_since.lock().elapsed() > silence_max,
+        }
+    }
+
+    /// Tells the followers whether this member, if it leads, has a majority; runs as long as consensus does.
+    pub(super) async fn watch_majority(self, heartbeat: Duration) {
+        let mut before = false;
+        loop {
+            tokio::select! {
+                // A clock, not a race: that nobody answers is no event.
+                () = tokio::time::sleep(heartbeat) => {}
+                _ = self.ended() => return,
+            }
+            let now = self.is_blocked();
+            self.inner().peers.set_blocked(now);
+            if std::mem::replace(&mut before, now) != now {
+                if now {
+                    tracing::warn!(
+                        "this member leads, and a majority of the members does not answer: it serves nothing"
+                    );
+                } else {
+                    tracing::info!("a majority of the members answers, or another one leads");
+                }
+            }
+        }
+    }
+
     /// Notes that this member is about to end, so that no change of the membership counts on it.
     pub fn note_stopping(&self) {
         self.inner().stopping.store(true, Ordering::Release);

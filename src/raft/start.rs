@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::consensus::{Consensus, Inner, LeaderContact, feed};
@@ -141,6 +142,7 @@ pub async fn start(
         term: AtomicU64::new(0),
         leader_changes: AtomicU64::new(0),
         leading: watch::Sender::default(),
+        leading_since: Mutex::new(std::time::Instant::now()),
         desk: OnceLock::new(),
         initial_members: options.initial_members.clone(),
         standing: AtomicU8::new(standing as u8),
@@ -158,6 +160,7 @@ pub async fn start(
     }));
     tokio::spawn(consensus.clone().follow_leadership());
     tokio::spawn(consensus.clone().watch_for_removal());
+    tokio::spawn(consensus.clone().watch_majority(options.timing.heartbeat));
     let limits = Limits {
         snapshot_every_bytes: options.snapshot_every_bytes,
         keep_bytes: options.keep_bytes,

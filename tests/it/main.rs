@@ -21,6 +21,7 @@ mod leases;
 mod limits;
 mod membership;
 mod metrics;
+mod no_leader;
 mod real_clients;
 mod recovery;
 mod resource_tools;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use headwater::pb::etcdserverpb as pb;
+use headwater::raft::MembershipStep;
 use headwater::server::join;
 use headwater::types::NodeId;
 use tonic::{Code, Status};
@@ -517,6 +518,45 @@ async fn a_member_that_is_about_to_end_does_not_count_for_a_change() {
     let unhealthy = (Code::Unavailable, "etcdserver: unhealthy cluster".to_owned());
     assert_eq!(refusal(remove(&cluster, leader, cluster.id(others[1])).await), unhealthy);
     remove(&cluster, leader, cluster.id(others[0])).await.unwrap();
+}
+
+// The voters of after the change end between the question and the change. Nothing can be undone then: who has the change in
+// its log counts by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
+    let settings = Settings { members: 5, request_timeout: Duration::from_secs(3), ..Settings::default() };
+    let mut cluster = Cluster::start(settings).await;
+    let leader = cluster.leader().await;
+    let others: Vec<_> = cluster.running().filter(|index| *index != leader).collect();
+    let (dead, third) = ([others[0], others[1]], cluster.id(others[2]));
+    for member in dead {
+        cluster.crash(member).await;
+    }
+    let consensus = cluster.node(leader).consensus().clone();
+    // Without the question.
+    let roster = consensus.roster();
+    let changing = tokio::spawn({
+        let consensus = consensus.clone();
+        async move { consensus.take_step(&roster, MembershipStep::Drop(NodeId(third))).await }
+    });
+    wait_until("the leader hears of no majority of both", async || consensus.lacks_majority()).await;
+    assert!(consensus.roster().is_joint);
+    let began = Instant::now();
+    let refused = (Code::Unavailable, "etcdserver: no leader".to_owned());
+    assert_eq!(refusal(cluster.kv(leader).put(put("k", "v")).await), refused);
+    assert_eq!(refusal(remove(&cluster, leader, cluster.id(others[3])).await), refused);
+    assert!(began.elapsed() < Duration::from_secs(3), "it is said at once: {:?}", began.elapsed());
+
+    cluster.restart(dead[0]).await;
+    within("the change is made", changing).await.unwrap().ok();
+    within("the removed member notices", cluster.node(others[2]).removed()).await;
+    cluster.stop(others[2]).await;
+    cluster.wait_healthy().await;
+    wait_until("no change is half done", async || !cluster.node(leader).consensus().roster().is_joint).await;
+    for member in cluster.running().collect::<Vec<_>>() {
+        within("a write", cluster.kv(member).put(put("k", "v"))).await.unwrap();
+        assert_eq!(list(&cluster, member).await.len(), 4);
+    }
 }
 
 async fn move_to(cluster: &Cluster, asked: usize, id: u64, url: String) {

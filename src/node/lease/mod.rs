@@ -242,6 +242,7 @@ impl Node {
                     }
                     LeaseAnswer::Unknown => return Ok(None),
                     LeaseAnswer::Busy => return Err(NodeError::TooManyRequests),
+                    LeaseAnswer::NotLeader if consensus.lacks_majority() => return Err(NodeError::NoLeader),
                     LeaseAnswer::NotLeader => consensus.leader_may_have_changed(RETRY_PAUSE).await,
                 }
             }

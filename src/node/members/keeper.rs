@@ -111,7 +111,10 @@ impl MemberKeeper {
                 Some(_) => self.here(change.clone(), deadline).await,
                 None => Err(ChangeError::NotLeader),
             };
-            if result != Err(ChangeError::NotLeader) || Instant::now() + LEADER_PAUSE >= deadline {
+            if result != Err(ChangeError::NotLeader)
+                || self.consensus.lacks_majority()
+                || Instant::now() + LEADER_PAUSE >= deadline
+            {
                 return result;
             }
             self.consensus.leader_may_have_changed(LEADER_PAUSE).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -48,6 +49,8 @@ struct PeersInner {
     shared: Mutex<BTreeMap<u64, PeerClient>>,
     /// Where each member is reached, for connections that outlive a move.
     addresses: Arc<Addresses>,
+    /// This member leads, and has no majority.
+    is_blocked: AtomicBool,
     reachable: Reachability,
     metrics: Arc<RaftMetrics>,
     /// Marked as changed when the log waits for somebody.
@@ -63,6 +66,7 @@ impl Peers {
             lineage,
             shared: Mutex::default(),
             addresses: Addresses::new(route),
+            is_blocked: AtomicBool::new(false),
             reachable: Reachability::default(),
             metrics,
             silence_ends: watch::Sender::default(),
@@ -87,6 +91,11 @@ impl Peers {
     /// Whether `member` itself answers at an address.
     pub(crate) async fn answers_at(&self, member: NodeId, url: &str) -> bool {
         self.inner.addresses.answers(member, url).await
+    }
+
+    /// Notes whether this member leads without a majority, which its heartbeats tell the followers that it still has.
+    pub(crate) fn set_blocked(&self, is_blocked: bool) {
+        self.inner.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
     /// Ends the replication sessions in which a request has gone without any answer for a while: openraft keeps every entry that
@@ -387,7 +396,9 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         let mut grpc = self.connected()?;
-        let message = self.route.request(convert::append_to_pb(&request));
+        let mut message = convert::append_to_pb(&request);
+        message.blocked = self.peers.as_ref().is_some_and(|peers| peers.inner.is_blocked.load(Ordering::Relaxed));
+        let message = self.route.request(message);
         self.count_sent(message.get_ref().encoded_len());
         let began = Instant::now();
         let answer = self.within(RPCTypes::AppendEntries, option.hard_ttl(), grpc.append(message)).await;

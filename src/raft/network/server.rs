@@ -80,10 +80,12 @@ fn fatal(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("consensus has ended on this member: {error}"))
 }
 
-/// An append that was not refused for a higher vote came from the leader.
-fn note_contact(consensus: &Consensus, result: &convert::AppendResult) {
-    if !matches!(result, Err(StreamAppendError::HigherVote(_))) {
-        consensus.mark_leader_contact();
+/// An append that was not refused for a higher vote came from the leader; `is_blocked` says that it has no majority.
+fn note_contact(consensus: &Consensus, result: &convert::AppendResult, is_blocked: bool) {
+    match result {
+        Err(StreamAppendError::HigherVote(_)) => {}
+        _ if is_blocked => consensus.mark_leader_blocked(),
+        Ok(_) | Err(StreamAppendError::Conflict(_)) => consensus.mark_leader_contact(),
     }
 }
 
@@ -98,11 +100,13 @@ impl Peer for PeerService {
         self.may_follow()?;
         let peer = self.peer(from);
         peer.received_bytes.inc_by(request.get_ref().encoded_len() as u64);
-        let request = convert::append_from_pb(request.into_inner())?;
+        let request = request.into_inner();
+        let is_blocked = request.blocked;
+        let request = convert::append_from_pb(request)?;
         let mut answers = Box::pin(self.consensus.raft().stream_append(futures::stream::iter([request])));
         match answers.next().await {
             Some(Ok(result)) => {
-                note_contact(&self.consensus, &result);
+                note_contact(&self.consensus, &result, is_blocked);
                 let response = convert::append_result_to_pb(&result);
                 peer.sent_bytes.inc_by(response.encoded_len() as u64);
                 Ok(Response::new(response))
@@ -138,7 +142,7 @@ impl Peer for PeerService {
         let answers = self.consensus.raft().stream_append(appends).map(move |item| match item {
             Ok(result) => {
                 fail_point!(FollowerAnswer);
-                note_contact(&consensus, &result);
+                note_contact(&consensus, &result, false);
                 let response = convert::append_result_to_pb(&result);
                 answered.sent_bytes.inc_by(response.encoded_len() as u64);
                 Ok(response)
