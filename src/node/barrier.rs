@@ -90,6 +90,7 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
             }
             // Nobody could confirm it, and a majority that is back is heard of without being asked here.
             if consensus.lacks_majority() {
+                metrics.read_indexes_failed.inc();
                 for reader in round.drain(..) {
                     drop(reader.send(Err(NodeError::NoLeader)));
                 }

@@ -123,12 +123,7 @@ impl Node {
     /// As [`Node::range`] with serializable consistency.
     pub async fn state_hash(&self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        let metrics = self.inner.metrics.clone();
-        self.read(false, ctx.deadline, move |view| {
-            let _timer = metrics.hash_seconds.start_timer();
-            view.state_hash().map(Ok)
-        })
-        .await
+        self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
     }
 
     /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else, also
@@ -139,7 +134,12 @@ impl Node {
     /// As [`Node::range`] with serializable consistency.
     pub async fn content_hash(&self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.read(false, ctx.deadline, |view| view.content_hash().map(Ok)).await
+        let metrics = self.inner.metrics.clone();
+        self.read(false, ctx.deadline, move |view| {
+            let _timer = metrics.hash_seconds.start_timer();
+            view.content_hash().map(Ok)
+        })
+        .await
     }
 
     /// The hash of the keys and values that can be read at `revision`, or at the current one: equal on all members, whatever
