@@ -17,8 +17,8 @@ use crate::storage::StorageError;
 use crate::storage::backup::{self, BackupError, Verified};
 use crate::storage::stamp::{DataDir, Owner};
 use crate::storage::state::{Rebirth, StateOptions, restore_state, restore_target};
-use crate::types::limits::RESTORED_REVISION_MAX;
-use crate::types::{ClusterId, NodeId, Revision};
+use crate::types::limits::{RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
+use crate::types::{ClusterId, LogIndex, NodeId, Revision};
 
 /// What is restored, and into what.
 #[derive(Clone, Debug)]
@@ -33,6 +33,9 @@ pub struct RestoreOptions {
     pub cluster_id: ClusterId,
     /// The voters of the new cluster; every one of them must be restored from the same backup.
     pub members: BTreeMap<NodeId, MemberInfo>,
+    /// Log indexes to leave out behind the last one: more than the old cluster can have given out since the backup. An index
+    /// that a client holds from before the restore is then below every index of the new lineage. At least 1.
+    pub bump_index: u64,
     /// Revisions to leave out behind the last one, not negative. Above zero only with `mark_compacted`: what was left out
     /// cannot be read.
     pub bump_revision: i64,
@@ -45,6 +48,8 @@ pub struct RestoreOptions {
 pub struct Restored {
     /// The backup.
     pub backup: Verified,
+    /// The log index that the new cluster's state is of; its first entry has the next one.
+    pub index: LogIndex,
     /// The revision that the new cluster begins with.
     pub revision: Revision,
     /// Its compaction point, if there is one.
@@ -83,6 +88,19 @@ pub enum RestoreError {
     /// Revisions would be left out but not marked.
     #[error("--bump-revision needs --mark-compacted: the revisions that are left out cannot be read")]
     BumpWithoutMark,
+    /// Log indexes would be given out a second time.
+    #[error(
+        "--bump-index must be at least 1, and more than the old cluster can have written entries since the backup: clients would \
+         take its log indexes for those of the new cluster"
+    )]
+    NoIndexBump,
+    /// The new cluster would soon run out of log indexes.
+    #[error(
+        "--bump-index {0} is too much: the backup is at log index {index}, and a store is restored at {RESTORED_INDEX_MAX} at most; \
+         give a smaller one that is still more than the old cluster can have written entries since the backup",
+        index = .1.get()
+    )]
+    IndexBumpTooFar(u64, LogIndex),
     /// The new cluster would soon run out of revisions.
     #[error(
         "--bump-revision {0} is too much: the backup is at revision {revision}, and a store is restored at {RESTORED_REVISION_MAX} at most",
@@ -99,6 +117,9 @@ pub enum RestoreError {
 pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     if options.bump_revision > 0 && !options.mark_compacted {
         return Err(RestoreError::BumpWithoutMark);
+    }
+    if options.bump_index == 0 {
+        return Err(RestoreError::NoIndexBump);
     }
     refuse_existing(&options.data_dir)?;
     let staging = Staging::begin(&options.data_dir)?;
@@ -119,21 +140,24 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     if info.revision.get().checked_add(options.bump_revision).is_none_or(|bumped| bumped > RESTORED_REVISION_MAX) {
         return Err(RestoreError::BumpTooFar(options.bump_revision, info.revision));
     }
+    let index = info.index.get().checked_add(options.bump_index).filter(|bumped| *bumped <= RESTORED_INDEX_MAX);
+    let index = LogIndex(index.ok_or(RestoreError::IndexBumpTooFar(options.bump_index, info.index))?);
     let rebirth = Rebirth {
-        membership: raft::first_membership(&options.members, info.term, info.index),
+        membership: raft::first_membership(&options.members, info.term, index),
+        index,
         bump_revision: options.bump_revision,
         mark_compacted: options.mark_compacted,
     };
     let head = restore_state(&state_dir, &StateOptions::default(), &rebirth)?;
     let store_id = rand::random();
-    raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, info.index)?;
-    let origin = backup.origin(options.bump_revision, options.mark_compacted);
+    raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, index)?;
+    let origin = backup.origin(options.bump_index, options.bump_revision, options.mark_compacted);
     let origin_file = dir.join(ORIGIN_FILE);
     write_durably(&origin_file, &format!("{origin:016x}\n")).map_err(at(&origin_file))?;
     let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
     DataDir::stamp_restored(dir, owner, store_id)?;
     let compact_revision = head.compaction.map(|point| point.revision);
-    Ok(Restored { revision: head.revision, compact_revision, backup })
+    Ok(Restored { index, revision: head.revision, compact_revision, backup })
 }
 
 fn write_durably(path: &Path, text: &str) -> io::Result<()> {

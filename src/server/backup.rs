@@ -18,6 +18,7 @@ pub use crate::storage::backup::{BackupError, Verified, inspect};
 pub fn restore(
     file: &Path,
     config: &Config,
+    bump_index: u64,
     bump_revision: i64,
     mark_compacted: bool,
 ) -> Result<Restored, RestoreError> {
@@ -27,6 +28,7 @@ pub fn restore(
         node_id: config.node.id,
         cluster_id: cluster_id(config),
         members: initial_members(config),
+        bump_index,
         bump_revision,
         mark_compacted,
     })

@@ -90,6 +90,12 @@ pub const HISTORY_RETENTION_SECONDS_DEFAULT: u64 = 3600;
 pub const HISTORY_RETENTION_SECONDS_MIN: u64 = 10;
 /// Highest revision at which a store is restored, revisions: half of what there are stay for what comes.
 pub const RESTORED_REVISION_MAX: i64 = i64::MAX / 2;
+/// Log indexes that a restored store leaves out if nothing else is said, entries. A cluster that commits 100,000 entries a second
+/// needs four months for as many.
+pub const RESTORE_BUMP_INDEX_DEFAULT: u64 = 1 << 40;
+/// Highest log index at which a store is restored, entries. Numbers up to twice that are exact in JSON (2^53), so that half of
+/// them stay for what comes; 4096 restores in a row fit below it.
+pub const RESTORED_INDEX_MAX: u64 = 1 << 52;
 /// Backups that one member sends at once, count; one more is refused. Each keeps files alive that the store has replaced.
 pub const BACKUPS_MAX: usize = 4;
 /// One piece of a backup on the wire, bytes (etcd's; spec: etcd §4.2).

@@ -13,12 +13,13 @@ use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::watch_client::WatchClient;
 use headwater::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater::server::backup::inspect;
-use headwater::types::limits::RESTORED_REVISION_MAX;
-use headwater::types::{ClusterId, NodeId};
+use headwater::types::limits::{RESTORE_BUMP_INDEX_DEFAULT, RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
+use headwater::types::{ClusterId, LogIndex, NodeId};
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
+use crate::consul_http;
 
 /// A restore of something into somewhere else.
 fn options() -> RestoreOptions {
@@ -28,6 +29,7 @@ fn options() -> RestoreOptions {
         node_id: NodeId(1),
         cluster_id: ClusterId(8),
         members: BTreeMap::new(),
+        bump_index: RESTORE_BUMP_INDEX_DEFAULT,
         bump_revision: 0,
         mark_compacted: false,
     }
@@ -257,12 +259,16 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     let same = RestoreOptions { cluster_id: ClusterId(7), ..wanted.clone() };
     let bumped = RestoreOptions { bump_revision: 1, ..wanted.clone() };
     let too_far = RestoreOptions { bump_revision: RESTORED_REVISION_MAX - 50, mark_compacted: true, ..wanted.clone() };
+    let no_index = RestoreOptions { bump_index: 0, ..wanted.clone() };
+    let index_too_far = RestoreOptions { bump_index: RESTORED_INDEX_MAX - 50, ..wanted.clone() };
     let absent = RestoreOptions { file: dir.path().join("absent"), ..wanted.clone() };
     for (options, part) in [
         (cut, "is damaged"),
         (same, "another cluster.token"),
         (bumped, "needs --mark-compacted"),
         (too_far, "the backup is at revision 51"),
+        (no_index, "--bump-index must be at least 1"),
+        (index_too_far, "the backup is at log index"),
         (absent, "No such file"),
     ] {
         let error = restore(&options).unwrap_err().to_string();
@@ -307,4 +313,79 @@ async fn too_many_backups_at_once_are_refused_and_leave_nothing() {
     drop(open);
     wait_until("the files of backups that nobody reads are gone", async || folders() == 0).await;
     cluster.node(0).backup(&ctx()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
+    let paths = ["/v1/health/service/web", "/v1/catalog/nodes", "/v1/kv/key", "/v1/kv/?recurse", "/v1/session/list"];
+    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    consul_http::register(&old, 0, "n", "web", "passing").await;
+    consul_http::put(&old, 0, "/v1/kv/key", "kept").await;
+    consul_http::put(&old, 0, "/v1/session/create", "{}").await;
+    let mut before = Vec::new();
+    for path in paths {
+        before.push(consul_http::get(&old, 0, path).await.json);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = save(&old, 0, &dir).await;
+    // What the old cluster goes on to do, the new one does not know; its clients have the indexes of that.
+    consul_http::register(&old, 0, "n", "web", "warning").await;
+    consul_http::put(&old, 0, "/v1/kv/key", "lost").await;
+    consul_http::put(&old, 0, "/v1/session/create", "{}").await;
+    let mut lost = Vec::new();
+    for path in paths {
+        lost.push(consul_http::get(&old, 0, path).await.index());
+    }
+    let last = old.node(0).status().unwrap().applied.get();
+
+    let mut new = Cluster::restored(Settings::default(), &file, &options()).await;
+    // As many commands as the old one had, so that its indexes would mean something.
+    for turn in 0..last + 10 {
+        new.kv(0).put(put("other", turn.to_string())).await.unwrap();
+    }
+    for member in 0..3 {
+        for ((path, before), lost) in paths.iter().zip(&before).zip(&lost) {
+            let with = if path.contains('?') { '&' } else { '?' };
+            let at_once = format!("{path}{with}index={lost}&wait=600s");
+            let told = within(&at_once, consul_http::get(&new, member, &at_once)).await;
+            assert!(told.index() > *lost && told.index() > last, "{path}: {told:?}");
+            assert_eq!(&told.json, before, "{path}");
+            // The index of the answer is one to wait with.
+            let began = std::time::Instant::now();
+            let again = format!("{path}{with}index={}&wait=200ms", told.index());
+            assert_eq!(consul_http::get(&new, member, &again).await.index(), told.index(), "{path}");
+            assert!(began.elapsed() >= Duration::from_millis(200), "{path}");
+        }
+        // A view of before is no reason to wait: it means nothing here.
+        let ctx = RequestContext { min_index: Some(LogIndex(last)), ..RequestContext::within(Duration::from_secs(30)) };
+        new.node(member).service_names(&ctx, Default::default()).await.unwrap();
+    }
+    // And a change moves the index on.
+    let told = consul_http::get(&new, 0, paths[0]).await;
+    consul_http::register(&new, 0, "n", "web", "critical").await;
+    assert!(consul_http::get(&new, 1, paths[0]).await.index() > told.index());
+
+    // A restore of the restored goes on upwards.
+    let highest = new.node(0).status().unwrap().applied.get();
+    assert!((RESTORE_BUMP_INDEX_DEFAULT..1 << 53).contains(&highest), "{highest}");
+    let file = save(&new, 0, &dir).await;
+    let once_more = RestoreOptions { cluster_id: ClusterId(9), ..options() };
+    let mut newest = Cluster::restored(Settings::default(), &file, &once_more).await;
+    newest.kv(0).put(put("a", "1")).await.unwrap();
+    assert!(newest.node(0).status().unwrap().applied.get() > highest + RESTORE_BUMP_INDEX_DEFAULT);
+    // Members catch up, start again and are replaced as in any other cluster.
+    for cluster in [&mut new, &mut newest] {
+        let follower = cluster.follower().await;
+        cluster.crash(follower).await;
+        cluster.kv((follower + 1) % 3).put(put("a", "2")).await.unwrap();
+        cluster.wipe(follower);
+        cluster.restart(follower).await;
+        cluster.wait_healthy().await;
+        let leader = cluster.leader().await;
+        cluster.crash(leader).await;
+        cluster.restart(leader).await;
+        cluster.wait_healthy().await;
+        let hashes = cluster.hashes().await;
+        assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+    }
 }

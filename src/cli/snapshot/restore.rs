@@ -15,12 +15,17 @@ use crate::cli::output::{self, WriteOut};
 use crate::cli::serve;
 use crate::server::backup;
 use crate::server::config::{Config, SETTINGS, Setting, Sources};
+use crate::types::limits::RESTORE_BUMP_INDEX_DEFAULT;
+
+/// [`RESTORE_BUMP_INDEX_DEFAULT`] as it is written on the command line.
+const BUMP_INDEX_DEFAULT: &str = "1099511627776";
 
 /// What `restore` was told.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RestoreArgs {
     file: PathBuf,
     config: Option<PathBuf>,
+    bump_index: u64,
     bump_revision: i64,
     mark_compacted: bool,
     flags: Vec<(&'static str, String)>,
@@ -44,6 +49,14 @@ impl clap::Args for RestoreArgs {
                  then start them all. An existing data directory is\nnever touched.",
             )
             .arg(Arg::new("file").value_name("FILE").required(true).value_parser(path()).help("The backup"))
+            .arg(
+                Arg::new("bump-index")
+                    .long("bump-index")
+                    .value_name("N")
+                    .value_parser(clap::value_parser!(u64).range(1..))
+                    .default_value(BUMP_INDEX_DEFAULT)
+                    .help("Leave N log indexes out, more than the old cluster can have given out since the backup"),
+            )
             .arg(
                 Arg::new("bump-revision")
                     .long("bump-revision")
@@ -77,6 +90,7 @@ impl clap::FromArgMatches for RestoreArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.file = matches.get_one::<PathBuf>("file").cloned().unwrap_or_default();
         self.config = matches.get_one::<PathBuf>("config").cloned();
+        self.bump_index = matches.get_one::<u64>("bump-index").copied().unwrap_or(RESTORE_BUMP_INDEX_DEFAULT);
         self.bump_revision = matches.get_one::<i64>("bump-revision").copied().unwrap_or_default();
         self.mark_compacted = matches.get_flag("mark-compacted");
         self.flags = serve::given_settings(settings(), matches);
@@ -90,6 +104,7 @@ struct Done {
     node: String,
     cluster: String,
     members: usize,
+    index: u64,
     revision: i64,
     compact_revision: i64,
     backup: Summary,
@@ -105,13 +120,14 @@ pub(super) fn run(args: RestoreArgs, format: WriteOut) -> Result<(), CliError> {
                 .to_owned(),
         ));
     }
-    let restored = backup::restore(&args.file, &config, args.bump_revision, args.mark_compacted)
+    let restored = backup::restore(&args.file, &config, args.bump_index, args.bump_revision, args.mark_compacted)
         .map_err(|error| CliError::Finding(format!("nothing was restored: {error}")))?;
     let done = Done {
         data_dir: config.data_dir.display().to_string(),
         node: config.node.id.to_string(),
         cluster: format!("{:x}", backup::cluster_of(&config)),
         members: config.cluster.initial.len(),
+        index: restored.index.get(),
         revision: restored.revision.get(),
         compact_revision: restored.compact_revision.map_or(0, |revision| revision.get()),
         backup: Summary::from(&restored.backup),
@@ -134,12 +150,25 @@ pub(super) fn run(args: RestoreArgs, format: WriteOut) -> Result<(), CliError> {
         }
         WriteOut::Simple => {
             writeln!(out, "restored {} into {}", done.backup.line(), done.data_dir)?;
-            let Done { node, cluster, members, revision, .. } = &done;
-            writeln!(out, "node {node} of {members} in the new cluster {cluster} begins at revision {revision}")?;
+            let Done { node, cluster, members, index, revision, .. } = &done;
+            writeln!(
+                out,
+                "node {node} of {members} in the new cluster {cluster} begins at revision {revision}, log index {index}"
+            )?;
             if *members > 1 {
                 writeln!(out, "restore the other members from the same backup before you start any")?;
             }
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_that_of_the_store() {
+        assert_eq!(BUMP_INDEX_DEFAULT.parse(), Ok(RESTORE_BUMP_INDEX_DEFAULT));
     }
 }

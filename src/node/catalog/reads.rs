@@ -249,6 +249,10 @@ impl Node {
         answer: impl FnOnce(&ReadView<'_>) -> Result<Indexed<T>, StorageError> + Send + 'static,
     ) -> Answer<T> {
         self.ready_to_read(ctx, consistency).await?;
-        self.read(is_small, ctx.deadline, move |view| answer(view).map(Ok)).await
+        let floored = move |view: &ReadView<'_>| {
+            let Indexed { index, value } = answer(view)?;
+            Ok(Ok(Indexed { index: view.head().floored(index), value }))
+        };
+        self.read(is_small, ctx.deadline, floored).await
     }
 }

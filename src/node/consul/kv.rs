@@ -37,11 +37,12 @@ impl Node {
     ) -> Result<Read<Indexed<Option<KvEntry>>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
         self.read(true, ctx.deadline, move |view| {
-            Ok(Ok(match view.consul_entry(&path)? {
-                Some((_, entry)) => Indexed { index: entry.modified, value: Some(entry) },
+            let (index, value) = match view.consul_entry(&path)? {
+                Some((_, entry)) => (entry.modified, Some(entry)),
                 // What was removed below the compaction point may be forgotten here and remembered elsewhere.
-                None => Indexed { index: consul_newest(view, &path)?.max(view.head().key_floor()), value: None },
-            }))
+                None => (consul_newest(view, &path)?.max(view.head().key_floor()), None),
+            };
+            Ok(Ok(Indexed { index: view.head().floored(index), value }))
         })
         .await
     }
@@ -64,7 +65,7 @@ impl Node {
             if !fits(tree.versions.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
                 return Ok(Ok(Err(ConsulTreeTooLarge)));
             }
-            let index = tree.newest.max(view.head().key_floor());
+            let index = view.head().floored(tree.newest.max(view.head().key_floor()));
             Ok(Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? })))
         })
         .await
@@ -86,7 +87,7 @@ impl Node {
         self.ready_to_read(ctx, consistency).await?;
         self.read(false, ctx.deadline, move |view| {
             let tree = consul_tree(view, &prefix)?;
-            let index = tree.newest.max(view.head().key_floor());
+            let index = view.head().floored(tree.newest.max(view.head().key_floor()));
             let paths = tree.versions.into_iter().map(|(path, _)| path);
             Ok(Ok(Indexed { index, value: fold(paths, prefix.len(), &separator) }))
         })

@@ -124,7 +124,7 @@ impl Node {
         self.ready_to_read(ctx, consistency).await?;
         self.read(is_small, ctx.deadline, move |view| {
             let index = view.catalog_mark(&CatalogMark::Table(CatalogTable::Sessions))?;
-            Ok(Ok(Indexed { index, value: read(view)? }))
+            Ok(Ok(Indexed { index: view.head().floored(index), value: read(view)? }))
         })
         .await
     }

@@ -28,9 +28,10 @@ pub struct Verified {
 impl Verified {
     /// A number for what a member becomes that is restored from this, with these options: members that are restored alike
     /// have it in common. Never 0.
-    pub fn origin(&self, bump_revision: i64, mark_compacted: bool) -> u64 {
+    pub fn origin(&self, bump_index: u64, bump_revision: i64, mark_compacted: bool) -> u64 {
         let hash = Sha256::new()
             .chain_update(self.digest)
+            .chain_update(bump_index.to_be_bytes())
             .chain_update(bump_revision.to_be_bytes())
             .chain_update([u8::from(mark_compacted)])
             .finalize();

@@ -130,6 +130,13 @@ impl StateHead {
         self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
     }
 
+    /// The query index of an answer whose last change was at `index`: no lower than the index at which the store was restored.
+    /// All of a restored state is new to those who come with an index of before: they are answered at once, and wait again with
+    /// an index of this lineage.
+    pub fn floored(&self, index: LogIndex) -> LogIndex {
+        index.max(LogIndex(self.epoch_since.get().saturating_sub(1)))
+    }
+
     /// Where history begins for everything but keys: every command from here on can still be told, and every state after
     /// one of them read. Zero if it begins with the log.
     pub fn compacted_index(&self) -> LogIndex {

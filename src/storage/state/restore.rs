@@ -15,7 +15,7 @@ use super::record::{CompactionPoint, StateHead};
 use super::store::{CURRENT, first_generation};
 use super::{files, keys};
 use crate::storage::StorageError;
-use crate::types::{AlarmSet, Revision};
+use crate::types::{AlarmSet, LogIndex, Revision};
 
 /// What a checkpoint holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,11 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
 /// How a restored state differs from the one that was backed up.
 #[derive(Clone, Debug)]
 pub struct Rebirth {
-    /// The membership of the new cluster, opaque here, as of the last entry in the state.
+    /// The membership of the new cluster, opaque here, as of `index`.
     pub membership: Bytes,
+    /// The log index that the state is of in the new cluster, above every index that the old one has given out: whoever comes
+    /// with one of those is known by it.
+    pub index: LogIndex,
     /// Revisions that are left out, so that what clients have seen of the old cluster is never given out again.
     pub bump_revision: i64,
     /// Whether the history becomes unreadable: who asks for an old revision has to start over.
@@ -104,13 +107,26 @@ pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth
 fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> {
     let revision = old.revision.get().checked_add(rebirth.bump_revision).map(Revision);
     let revision = revision.ok_or("there are no revisions left above the one that it would be raised to")?;
+    let (term, last) = old.applied.ok_or("nothing was ever applied to it")?;
+    if rebirth.index <= last {
+        return Err("log indexes would be given out a second time");
+    }
     let compaction = match rebirth.mark_compacted {
-        true => Some(CompactionPoint { revision, index: old.applied_index() }),
+        true => Some(CompactionPoint { revision, index: last }),
         false => old.compaction,
     };
-    let epoch_since = old.applied_index().next();
+    let (applied, epoch_since) = (Some((term, rebirth.index)), rebirth.index.next());
     // Where the point marks everything, it lies above whatever was given up before.
-    Ok(StateHead { revision, compaction, epoch: None, epoch_since, quota: None, alarms: AlarmSet::NONE, ..old })
+    Ok(StateHead {
+        applied,
+        revision,
+        compaction,
+        epoch: None,
+        epoch_since,
+        quota: None,
+        alarms: AlarmSet::NONE,
+        ..old
+    })
 }
 
 #[cfg(test)]
@@ -120,7 +136,7 @@ mod tests {
     use crate::types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
 
     #[test]
-    fn a_new_lineage_begins_where_the_old_one_ended() {
+    fn a_new_lineage_begins_above_the_old_one() {
         let point = CompactionPoint { revision: Revision(3), index: LogIndex(4) };
         let old = StateHead {
             applied: Some((Term(2), LogIndex(9))),
@@ -135,8 +151,9 @@ mod tests {
             alarms: [AlarmKind::NoSpace].into_iter().collect(),
             types: RegisteredTypes { changed: LogIndex(4), count: 1 },
         };
-        let epoch_since = LogIndex(10);
-        let new = StateHead { epoch: None, epoch_since, quota: None, alarms: AlarmSet::NONE, ..old };
+        let index = LogIndex(1009);
+        let (applied, epoch_since) = (Some((Term(2), index)), LogIndex(1010));
+        let new = StateHead { applied, epoch: None, epoch_since, quota: None, alarms: AlarmSet::NONE, ..old };
         let at = |revision| Some(CompactionPoint { revision: Revision(revision), index: LogIndex(9) });
         for (bump_revision, mark_compacted, wanted) in [
             (0, false, Ok(new)),
@@ -145,8 +162,12 @@ mod tests {
             (i64::MAX - 7, true, Ok(StateHead { revision: Revision(i64::MAX), compaction: at(i64::MAX), ..new })),
             (i64::MAX - 6, true, Err(())),
         ] {
-            let rebirth = Rebirth { membership: Bytes::new(), bump_revision, mark_compacted };
+            let rebirth = Rebirth { membership: Bytes::new(), index, bump_revision, mark_compacted };
             assert_eq!(reborn(old, &rebirth).map_err(|_| ()), wanted, "{bump_revision}, {mark_compacted}");
         }
+        let again = Rebirth { membership: Bytes::new(), index: LogIndex(9), bump_revision: 0, mark_compacted: false };
+        assert!(reborn(old, &again).is_err(), "its own index would be given out again");
+        assert_eq!((new.floored(LogIndex(9)), new.floored(LogIndex(1011))), (index, LogIndex(1011)));
+        assert_eq!(StateHead::EMPTY.floored(LogIndex::ZERO), LogIndex::ZERO);
     }
 }
