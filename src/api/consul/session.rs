@@ -134,8 +134,8 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
     if node_checks.len() + service_checks.len() > SESSION_CHECKS_MAX {
         return Err(Refusal::bad(format!("a session has at most {SESSION_CHECKS_MAX} checks")));
     }
-    // An empty list says that it stands on no check.
-    let is_said = ["Checks", "NodeChecks", "ServiceChecks"].into_iter().any(|name| body.get(name).is_some());
+    // An empty list says that it stands on no check of the node. Checks of services come on top of that of the node.
+    let is_said = ["Checks", "NodeChecks"].into_iter().any(|name| body.get(name).is_some());
     Ok(SessionCreate {
         default_check: !is_said,
         node_required: !named.is_empty() && named != own_node,
@@ -243,6 +243,9 @@ mod tests {
         assert_eq!(session.service_checks, ["c"]);
         assert_eq!((session.ttl_ms, session.ttl.as_str(), session.lock_delay_ms), (10_000, "10s", 60_000));
         assert!(!created(&json!({"NodeChecks": []})).unwrap().default_check);
+        let of_service = created(&json!({"ServiceChecks": [{"ID": "c"}]})).unwrap();
+        assert!(of_service.default_check, "it stands on its node as well");
+        assert!(!created(&json!({"Checks": [], "ServiceChecks": [{"ID": "c"}]})).unwrap().default_check);
     }
 
     #[test]

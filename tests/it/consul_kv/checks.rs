@@ -20,6 +20,43 @@ async fn reported(cluster: &Cluster, member: usize, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_service_checks_stands_on_its_node_as_well() {
+    let (cluster, _) = cluster().await;
+    let register = async |status: &str| {
+        let body = json!({
+            "Node": "n", "Address": "10.0.0.1", "Service": {"Service": "web"}, "Checks": [
+                {"CheckID": "serfHealth", "Name": "alive", "Status": status},
+                {"CheckID": "web", "Name": "web", "ServiceID": "web", "Status": "passing"},
+            ],
+        });
+        put(&cluster, 0, "catalog/register", body.to_string()).await;
+    };
+    register("passing").await;
+    let of_service = json!({"Node": "n", "ServiceChecks": [{"ID": "web"}], "LockDelay": "0s"});
+    let on_node = session(&cluster, 1, of_service.clone()).await;
+    // Who says so stands on the service alone.
+    let alone = json!({"Node": "n", "NodeChecks": [], "ServiceChecks": [{"ID": "web"}], "LockDelay": "0s"});
+    let alone = session(&cluster, 1, alone).await;
+    let told = get(&cluster, 0, &format!("session/info/{on_node}")).await.json();
+    assert_eq!(told[0]["NodeChecks"], json!(["serfHealth"]));
+    assert_eq!(told[0]["ServiceChecks"][0]["ID"], "web");
+    assert_eq!(get(&cluster, 0, &format!("session/info/{alone}")).await.json()[0]["NodeChecks"], json!([]));
+    // The node fails.
+    register("critical").await;
+    assert!(!is_alive(&cluster, 0, &on_node).await, "it outlives its node");
+    assert!(is_alive(&cluster, 0, &alone).await);
+    let refused = call(&cluster, 0, "PUT", "session/create", of_service.to_string()).await;
+    assert_eq!(refused.status, 500, "{}", refused.text());
+    register("passing").await;
+    let on_node = session(&cluster, 1, of_service).await;
+    // The node goes.
+    put(&cluster, 0, "catalog/deregister", json!({"Node": "n"}).to_string()).await;
+    for id in [on_node, alone] {
+        assert!(!is_alive(&cluster, 0, &id).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_is_not_refreshed_turns_critical_and_its_service_goes_at_last() {
     let (mut cluster, clock) = cluster().await;
     let agent = cluster.follower().await;
