@@ -40,6 +40,12 @@ impl ServiceHealth {
         Self { is_connect: true, ..Self::of(name) }
     }
 
+    /// The instances through which any service is reached in the mesh. Consul's servers refuse it, Headwater's do not.
+    #[must_use]
+    pub fn connect_all() -> Self {
+        Self { is_connect: true, ..Self::of_all() }
+    }
+
     /// Only instances whose checks, and those of their nodes, all pass.
     #[must_use]
     pub fn passing_only(self) -> Self {

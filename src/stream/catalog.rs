@@ -29,6 +29,8 @@ pub enum CatalogSubject {
     EveryService,
     /// Instances through which a service is reached in the mesh.
     Connect(Arc<str>),
+    /// All instances through which any service is reached in the mesh.
+    EveryConnect,
     /// Names of services, as the first instance comes and the last one goes.
     ServiceList,
     /// A node, and whatever is on it.
@@ -104,6 +106,7 @@ impl Topic for Catalog {
             CatalogSubject::Service(name) => event.topic == CatalogTopic::ServiceHealth && event.key == *name,
             CatalogSubject::EveryService => event.topic == CatalogTopic::ServiceHealth,
             CatalogSubject::Connect(name) => event.topic == CatalogTopic::ServiceHealthConnect && event.key == *name,
+            CatalogSubject::EveryConnect => event.topic == CatalogTopic::ServiceHealthConnect,
             CatalogSubject::ServiceList => event.topic == CatalogTopic::ServiceList,
             CatalogSubject::Node(name) => event.topic == CatalogTopic::Node && event.key == *name,
             CatalogSubject::EveryNode => event.topic == CatalogTopic::Node,
@@ -166,8 +169,9 @@ impl SubjectIndex<Catalog> for CatalogIndex {
         }
         let everything = match event.topic {
             CatalogTopic::ServiceHealth => CatalogSubject::EveryService,
+            CatalogTopic::ServiceHealthConnect => CatalogSubject::EveryConnect,
             CatalogTopic::Node => CatalogSubject::EveryNode,
-            CatalogTopic::ServiceHealthConnect | CatalogTopic::ServiceList | CatalogTopic::Table => return,
+            CatalogTopic::ServiceList | CatalogTopic::Table => return,
         };
         if let Some(slot) = self.get(&everything) {
             found(slot);
@@ -191,6 +195,7 @@ mod tests {
             key().prop_map(CatalogSubject::Service),
             Just(CatalogSubject::EveryService),
             key().prop_map(CatalogSubject::Connect),
+            Just(CatalogSubject::EveryConnect),
             Just(CatalogSubject::ServiceList),
             key().prop_map(CatalogSubject::Node),
             Just(CatalogSubject::EveryNode),

@@ -19,13 +19,16 @@ pub(super) enum Invalid {
     #[error("topic {0} is not served: subscribe to ServiceHealth, ServiceHealthConnect or ServiceList")]
     OtherTopic(&'static str),
     /// Neither a key nor the wildcard.
-    #[error("either WildcardSubject or NamedSubject.Key is required")]
+    #[error(
+        "either WildcardSubject or NamedSubject.Key is required: name a service, or ask for the whole topic by WildcardSubject \
+         (or, without either of them, by an empty Key)"
+    )]
     NoSubject,
-    /// All services of the mesh at once.
-    #[error("topic ServiceHealthConnect does not support wildcard subscriptions")]
-    ConnectWildcard,
     /// One name of the list of names.
-    #[error("topic ServiceList can only be consumed using WildcardSubject")]
+    #[error(
+        "topic ServiceList can only be consumed using WildcardSubject (or, in requests without it, an empty Key): it is the list \
+         of all names"
+    )]
     NamedList,
     /// A unit that there is not.
     #[error("{what} {name:?} does not exist: there is only \"default\"")]
@@ -67,7 +70,7 @@ pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Inva
             check_units(&named)?;
             match named.key.is_empty() {
                 false => Some(named.key),
-                true if empty_is_all && topic != Topic::ServiceHealthConnect => None,
+                true if empty_is_all => None,
                 true => {
                     served(topic)?;
                     return Err(Invalid::NoSubject);
@@ -79,7 +82,7 @@ pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Inva
         (Topic::ServiceHealth, Some(name)) => Ok(CatalogSubject::service(&name)),
         (Topic::ServiceHealth, None) => Ok(CatalogSubject::EveryService),
         (Topic::ServiceHealthConnect, Some(name)) => Ok(CatalogSubject::connect(&name)),
-        (Topic::ServiceHealthConnect, None) => Err(Invalid::ConnectWildcard),
+        (Topic::ServiceHealthConnect, None) => Ok(CatalogSubject::EveryConnect),
         (Topic::ServiceList, None) => Ok(CatalogSubject::ServiceList),
         (Topic::ServiceList, Some(_)) => Err(Invalid::NamedList),
         (topic, _) => Err(served(topic).err().unwrap_or(Invalid::NoSubject)),
@@ -160,13 +163,14 @@ mod tests {
             (named(Topic::ServiceHealthConnect, "Web"), Ok(CatalogSubject::connect("web"))),
             (wildcard(Topic::ServiceHealth), Ok(CatalogSubject::EveryService)),
             (wildcard(Topic::ServiceList), Ok(CatalogSubject::ServiceList)),
-            (wildcard(Topic::ServiceHealthConnect), Err(Invalid::ConnectWildcard)),
+            (wildcard(Topic::ServiceHealthConnect), Ok(CatalogSubject::EveryConnect)),
+            (named(Topic::ServiceHealthConnect, ""), Err(Invalid::NoSubject)),
             (named(Topic::ServiceList, "web"), Err(Invalid::NamedList)),
             (named(Topic::ServiceHealth, ""), Err(Invalid::NoSubject)),
             (named(Topic::ServiceList, ""), Err(Invalid::NoSubject)),
             (old(Topic::ServiceHealth, "Web"), Ok(web.clone())),
             (old(Topic::ServiceHealth, ""), Ok(CatalogSubject::EveryService)),
-            (old(Topic::ServiceHealthConnect, ""), Err(Invalid::NoSubject)),
+            (old(Topic::ServiceHealthConnect, ""), Ok(CatalogSubject::EveryConnect)),
             (old(Topic::ServiceList, ""), Ok(CatalogSubject::ServiceList)),
             (not_wildcard(Topic::ServiceHealth, "web"), Ok(web.clone())),
             (not_wildcard(Topic::ServiceHealth, ""), Err(Invalid::NoSubject)),

@@ -66,9 +66,7 @@ impl SubscribeArgs {
             (Topic::Health, Some(key)) => Ok(Wanted::Health(ServiceHealth::of(key))),
             (Topic::Health, None) => Ok(Wanted::Health(ServiceHealth::of_all())),
             (Topic::Connect, Some(key)) => Ok(Wanted::Health(ServiceHealth::connect(key))),
-            (Topic::Connect, None) => {
-                Err(CliError::Usage("ServiceHealthConnect needs the name of a service".to_owned()))
-            }
+            (Topic::Connect, None) => Ok(Wanted::Health(ServiceHealth::connect_all())),
             (Topic::Names, None) => Ok(Wanted::Names),
             (Topic::Names, Some(_)) => {
                 Err(CliError::Usage("ServiceList is the list of all names; it takes none".to_owned()))
@@ -122,7 +120,7 @@ mod tests {
             ("servicehealth", true),
             ("health web --once", true),
             ("connect web", true),
-            ("ServiceHealthConnect", false),
+            ("ServiceHealthConnect", true),
             ("services", true),
             ("ServiceList web", false),
             ("MeshConfig", false),

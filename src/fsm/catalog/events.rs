@@ -46,6 +46,9 @@ struct Mark {
     mesh_changed: BTreeSet<String>,
 }
 
+/// The key of an event that concerns the subscribers of the whole mesh alone. No service has an empty name.
+const MESH_AS_A_WHOLE: &str = "";
+
 /// Instances by their keys.
 type Marks = BTreeMap<Bytes, Mark>;
 
@@ -217,12 +220,17 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
             if let Some(before) = left {
                 add(CatalogTopic::ServiceHealth, CatalogOp::Deregister, &canonical(&before.name), &gone);
             }
-            for name in mesh_left {
+            for name in &mesh_left {
                 add(CatalogTopic::ServiceHealthConnect, CatalogOp::Deregister, name, &gone);
             }
         }
         let comes = |name: &String| mark.is_concerned || mark.mesh_changed.contains(name);
-        let mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
+        let stays_in_mesh = !mesh_left.is_empty() && !mesh_after.is_empty();
+        let mut mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
+        if stays_in_mesh && mesh.is_empty() {
+            // Whoever follows the whole mesh has heard that it left, and has to hear that it is there for others.
+            mesh.push(MESH_AS_A_WHOLE.to_owned());
+        }
         let service = after.filter(|_| mark.is_concerned).map(|service| canonical(&service.name));
         if service.is_some() || !mesh.is_empty() {
             keys.push(key);
@@ -283,6 +291,10 @@ fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) 
     let mut moved = BTreeSet::new();
     // Registrations come last, and what a subject is told of at last is there: nobody has to look.
     for event in events.iter().rev() {
+        // No query is about it.
+        if event.topic == CatalogTopic::ServiceHealthConnect && event.key.as_ref() == MESH_AS_A_WHOLE {
+            continue;
+        }
         if !moved.insert((event.topic, &event.key, table_of(event))) {
             continue;
         }

@@ -210,6 +210,9 @@ fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<Catalog
         CatalogSubject::Connect(name) => {
             instances(CatalogTopic::ServiceHealthConnect, view.connect_instances(name)?.value)
         }
+        CatalogSubject::EveryConnect => {
+            instances(CatalogTopic::ServiceHealthConnect, view.all_connect_instances()?.value)
+        }
         CatalogSubject::ServiceList => {
             let names = view.service_names()?.value;
             names.into_iter().map(|it| event(CatalogTopic::ServiceList, CatalogBody::Name(it.name.into()))).collect()

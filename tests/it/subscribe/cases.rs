@@ -2,10 +2,14 @@
 
 use headwater::pb::subscribe::subscribe_request::Subject;
 use headwater::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
-use headwater::types::catalog::{CheckStatus, Deregistered};
+use headwater::types::catalog::{
+    CheckStatus, Deregistered, LinkedService, Proxy, Registration, Service, ServiceKind, TerminatingGateway,
+};
 use tonic::Code;
 
-use super::client::{Subscriber, Told, after, check, dereg, deregister, health, named, old, reg, register, wildcard};
+use super::client::{
+    Subscriber, Told, after, apply, check, ctx, dereg, deregister, health, named, old, on, reg, register, wildcard,
+};
 use crate::cluster::{Cluster, wait_until};
 
 /// Where the cases are asked.
@@ -49,6 +53,7 @@ pub async fn run_all(member: &Member<'_>) {
     s11_the_first_event_of_a_subject(member).await;
     s12_to_s14_one_commit_is_one_event(member).await;
     s15_to_s17_keys(member).await;
+    an_empty_key_means_all_of_the_mesh(member).await;
     s18_s34_s35_what_is_refused(member).await;
     s19_s20_s21_live(member).await;
     s33_a_client_that_goes_away(member, subscriptions).await;
@@ -239,6 +244,49 @@ async fn s15_to_s17_keys(member: &Member<'_>) {
     }
 }
 
+async fn an_empty_key_means_all_of_the_mesh(member: &Member<'_>) {
+    let put = async |id: &str, kind: ServiceKind, name: &str, destination: &str| {
+        let proxy = Proxy { destination_service_name: destination.to_owned(), ..Proxy::default() };
+        let name = name.to_owned();
+        let service = Service { id: id.to_owned(), name, kind, proxy, port: 80, ..Service::default() };
+        apply(member.cluster, member.index, Registration { service: Some(service), ..on("mesh-n") }).await
+    };
+    let link = async |services: &[&str]| {
+        let link = |name: &&str| LinkedService { name: (*name).to_owned(), ..LinkedService::default() };
+        let services = services.iter().map(link).collect();
+        let gateway = TerminatingGateway { name: "mesh-gw".to_owned(), services, ..TerminatingGateway::default() };
+        member.cluster.node(member.index).set_gateway(&ctx(), gateway).await.unwrap().index.get()
+    };
+    let proxy = ServiceKind::ConnectProxy;
+    put("web-proxy", proxy, "web-proxy", "mesh-web").await;
+    put("plain", ServiceKind::Typical, "mesh-web", "").await;
+    link(&["mesh-db", "mesh-mail"]).await;
+    let mut streams = Vec::new();
+    for request in [old(Topic::ServiceHealthConnect, ""), wildcard(Topic::ServiceHealthConnect)] {
+        let mut stream = member.open(request).await;
+        let (found, _) = stream.snapshot().await;
+        assert!(found.contains(&"mesh-n/web-proxy".to_owned()), "{found:?}");
+        assert!(!found.contains(&"mesh-n/plain".to_owned()), "it is not reached in the mesh: {found:?}");
+        streams.push(stream);
+    }
+    let api = put("api-proxy", proxy, "api-proxy", "mesh-api").await;
+    put("plain-2", ServiceKind::Typical, "mesh-web", "").await;
+    let gateway = put("gw", ServiceKind::TerminatingGateway, "mesh-gw", "").await;
+    // It is still there for the other one.
+    let unlinked = link(&["mesh-mail"]).await;
+    let gone = link(&[]).await;
+    for stream in &mut streams {
+        assert_eq!(stream.next().await, reg(api, "mesh-n/api-proxy"));
+        let twice = |at, told: [Told; 2]| Told::Batch(at, told.to_vec());
+        let came = || reg(gateway, "mesh-n/gw");
+        assert_eq!(stream.next().await, twice(gateway, [came(), came()]), "once for each service that it stands for");
+        let wanted = [dereg(unlinked, "mesh-n/gw"), reg(unlinked, "mesh-n/gw")];
+        assert_eq!(stream.next().await, twice(unlinked, wanted));
+        assert_eq!(stream.next().await, dereg(gone, "mesh-n/gw"));
+    }
+    member.deregister("mesh-n", Deregistered::Node).await;
+}
+
 async fn s18_s34_s35_what_is_refused(member: &Member<'_>) {
     let with_topic = |topic| SubscribeRequest { topic, ..health("web") };
     member.refused(with_topic(0), "unknown topic").await;
@@ -247,7 +295,7 @@ async fn s18_s34_s35_what_is_refused(member: &Member<'_>) {
     member.refused(with_topic(Topic::MeshConfig.into()), "MeshConfig is not served").await;
     member.refused(health(""), "NamedSubject.Key is required").await;
     member.refused(named(Topic::ServiceList, "web"), "WildcardSubject").await;
-    member.refused(wildcard(Topic::ServiceHealthConnect), "does not support wildcard").await;
+    member.refused(named(Topic::ServiceHealthConnect, ""), "by WildcardSubject").await;
     let in_datacenter = |name: &str| SubscribeRequest { datacenter: name.to_owned(), ..health("s34-web") };
     assert!(matches!(member.open(in_datacenter("dc1")).await.next().await, Told::End(_)));
     member.refused(in_datacenter("dc9"), "no path to datacenter").await;

@@ -211,6 +211,11 @@ impl Model {
         named.map(|(place, _)| self.instance(place)).collect()
     }
 
+    /// Everything through which any service is reached in the mesh.
+    fn mesh(&self) -> BTreeSet<String> {
+        ["web", "api", "gw"].into_iter().flat_map(|service| self.connect(service)).collect()
+    }
+
     fn connect(&self, service: &str) -> Vec<String> {
         let stands_for = |row: &Service| match row.kind {
             ServiceKind::ConnectProxy => canonical(&row.proxy.destination_service_name) == service,
@@ -247,6 +252,8 @@ type Place = (String, String, String);
 #[derive(Default)]
 struct Heard {
     instances: BTreeMap<(CatalogTopic, String), BTreeMap<Place, String>>,
+    /// What a subscriber of the whole mesh has, who does not see for which service an instance stands.
+    mesh: BTreeMap<Place, String>,
     names: BTreeSet<String>,
 }
 
@@ -257,6 +264,12 @@ impl Heard {
                 // By the node's name as it is written (spec: consul §4.6).
                 let name = &instance.node.name;
                 let place = (canonical(name), instance.service.id.clone(), name.clone());
+                if event.topic == CatalogTopic::ServiceHealthConnect {
+                    match event.op {
+                        CatalogOp::Register => drop(self.mesh.insert(place.clone(), text_of(instance))),
+                        CatalogOp::Deregister => drop(self.mesh.remove(&place)),
+                    }
+                }
                 let subject = self.instances.entry((event.topic, event.key.to_string())).or_default();
                 match event.op {
                     CatalogOp::Register => drop(subject.insert(place, text_of(instance))),
@@ -306,6 +319,7 @@ fn check_all(store: &Store, model: &Model, heard: &Heard) -> Result<(), TestCase
         prop_assert_eq!(&found, &wanted, "{:?} {}", topic, name);
         prop_assert_eq!(heard.subject(topic, name), wanted, "heard of {:?} {}", topic, name);
     }
+    prop_assert_eq!(heard.mesh.values().cloned().collect::<BTreeSet<_>>(), model.mesh(), "heard of the whole mesh");
     let names: BTreeSet<String> = model.services.values().map(|row| row.name.clone()).collect();
     prop_assert_eq!(&heard.names, &names);
     store.view(|view| {
@@ -331,6 +345,9 @@ fn check_all(store: &Store, model: &Model, heard: &Heard) -> Result<(), TestCase
             let found = view.checks_in_state(Some(status)).unwrap().value.len();
             prop_assert_eq!(found, model.checks.values().filter(|check| check.status == status).count());
         }
+        let mesh: BTreeSet<String> =
+            view.all_connect_instances().unwrap().value.iter().map(|found| text_of(found)).collect();
+        prop_assert_eq!(mesh, model.mesh());
         prop_assert_eq!(view.all_instances().unwrap().value.len(), model.services.len());
         Ok(())
     })

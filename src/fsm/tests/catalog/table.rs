@@ -497,7 +497,14 @@ fn terminating_gateways() {
             |s| ok(s.link("gw", &["srv1", "srv2"])),
             &["C/srv2 + n1/gw"],
         ),
-        ("the entry removes a service", linked, |s| ok(s.link("gw", &["srv2"])), &["C/srv1 - n1/gw"]),
+        // The event without a service is for those who follow the whole mesh: the gateway is still in it.
+        ("the entry removes a service", linked, |s| ok(s.link("gw", &["srv2"])), &["C/srv1 - n1/gw", "C/ + n1/gw"]),
+        (
+            "the entry removes a service and adds another",
+            linked,
+            |s| ok(s.link("gw", &["srv2", "srv3"])),
+            &["C/srv1 - n1/gw", "C/srv3 + n1/gw"],
+        ),
         ("the entry is the same", linked, |s| ok(s.link("gw", &["srv1", "srv2"])), &[]),
         (
             "a linked service is linked otherwise",

@@ -14,7 +14,7 @@ use super::super::reader::{NEWEST, StateReader};
 use super::super::record::{HistoryRecord, Version};
 use super::cache::AnyRow;
 use super::keys;
-use super::row::{CatalogRow, StoredRow};
+use super::row::{CatalogRow, StoredRow, mesh_name};
 use crate::storage::StorageError;
 use crate::types::catalog::{
     CatalogMark, CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed, Node, Service, ServiceKind, ServiceName,
@@ -265,6 +265,22 @@ pub trait CatalogReader: StateReader {
             index = index.max(self.catalog_mark(&CatalogMark::Table(table))?);
         }
         Ok(Indexed { index, value: self.with_node_and_checks(&found)? })
+    }
+
+    /// Every instance through which any service can be reached in the mesh: native ones, sidecars, terminating gateways that stand
+    /// for a service. Looks at all instances.
+    fn all_connect_instances(&self) -> Result<Indexed<Vec<Arc<CheckServiceNode>>>, StorageError> {
+        let gateways = self.gateways()?;
+        let linked = gateways.value.iter().filter(|gateway| !gateway.services.is_empty());
+        let linked: BTreeSet<String> = linked.map(|gateway| canonical(&gateway.name)).collect();
+        let Indexed { index, mut value } = self.all_instances()?;
+        value.retain(|instance| {
+            let service = &instance.service;
+            let is_linked =
+                || service.kind == ServiceKind::TerminatingGateway && linked.contains(&canonical(&service.name));
+            mesh_name(service).is_some() || is_linked()
+        });
+        Ok(Indexed { index: index.max(gateways.index), value })
     }
 
     /// Instances by their keys, each with its node and checks.
