@@ -123,6 +123,8 @@ pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 /// Longest name of a datacenter, bytes: a DNS label.
 pub const DATACENTER_NAME_BYTES_MAX: usize = 63;
+/// Members of another datacenter that a subscription may be forwarded to, count: each gets its part of the time that there is.
+pub const REMOTE_ENDPOINTS_MAX: usize = 32;
 /// Largest body of a request of Consul's HTTP API that registers something, bytes.
 pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Requests of Consul's HTTP API that wait for a change at once, count; one more is refused.

@@ -27,6 +27,8 @@ const FORWARDED: &str = "headwater-forwarded";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the other side is asked whether it is there, and how long its answer may take.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Of the text of one endpoint's error, characters: all of them together are sent as one header.
+const ERROR_CHARS_MAX: usize = 200;
 
 /// Asks one member after the other until one answers.
 pub(super) async fn open(
@@ -39,33 +41,88 @@ pub(super) async fn open(
     if metadata.contains_key(FORWARDED) {
         return Err(Invalid::Datacenter { asked: message.datacenter, here: node.datacenter().to_owned() }.into());
     }
-    match first(endpoints, deadline.into(), |endpoint| ask(endpoint, metadata, message.clone())).await {
-        Ok(answer) => Ok(pass_on(node, answer)),
+    let datacenter = message.datacenter.clone();
+    match first(&datacenter, endpoints, deadline.into(), |endpoint| ask(endpoint, metadata, message.clone())).await {
+        Ok((endpoint, answer)) => Ok(pass_on(node, answer, place(&datacenter, endpoint))),
         Err(status) => Err(Failure::Elsewhere(Box::new(status))),
     }
 }
 
-/// The answer of the first endpoint that has one. Each is waited for no longer than leaves as much for every one after it.
+/// Where an error comes from, at the beginning of its text.
+fn place(datacenter: &str, endpoint: &str) -> String {
+    format!("datacenter {datacenter:?} at {endpoint}")
+}
+
+/// The answer of the first endpoint that has one, with that endpoint. Each is waited for no longer than leaves as much for every
+/// one after it. What is wrong with the request is an answer; any other error sends the request to the next endpoint.
 async fn first<'a, T, Asking>(
+    datacenter: &str,
     endpoints: &'a [String],
     deadline: Instant,
     ask: impl Fn(&'a str) -> Asking,
-) -> Result<T, Status>
+) -> Result<(&'a str, T), Status>
 where
     Asking: Future<Output = Result<T, Status>>,
 {
-    let mut last =
-        Status::unavailable("no endpoint of the datacenter is configured; name its members in the server's settings");
-    for (place, endpoint) in endpoints.iter().enumerate() {
+    let mut failed: Vec<(Code, String)> = Vec::new();
+    for (number, endpoint) in endpoints.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left_to_ask = u32::try_from(endpoints.len() - place).unwrap_or(u32::MAX);
-        match tokio::time::timeout(left / left_to_ask, ask(endpoint)).await {
-            Ok(Err(status)) if status.code() == Code::Unavailable => last = status,
-            Ok(answer) => return answer,
-            Err(_) => last = Status::deadline_exceeded("no member of the datacenter answered in time; try again"),
+        let left_to_ask = u32::try_from(endpoints.len() - number).unwrap_or(u32::MAX);
+        let patience = left / left_to_ask;
+        match tokio::time::timeout(patience, ask(endpoint)).await {
+            Ok(Ok(answer)) => return Ok((endpoint.as_str(), answer)),
+            Ok(Err(status)) if is_about_the_request(status.code()) => {
+                return Err(Status::new(
+                    status.code(),
+                    format!("{}: {}", place(datacenter, endpoint), status.message()),
+                ));
+            }
+            Ok(Err(status)) => failed.push((status.code(), format!("{endpoint}: {}", told(&status)))),
+            Err(_) => {
+                let text = format!("{endpoint}: no answer within {} ms", patience.as_millis());
+                failed.push((Code::DeadlineExceeded, text));
+            }
         }
     }
-    Err(last)
+    Err(none_answered(datacenter, &failed))
+}
+
+/// Whether another member would say the same.
+fn is_about_the_request(code: Code) -> bool {
+    matches!(code, Code::InvalidArgument | Code::Aborted)
+}
+
+/// What every endpoint has failed with. The code is theirs if they agree and clients know it.
+fn none_answered(datacenter: &str, failed: &[(Code, String)]) -> Status {
+    let common = failed.first().map(|(code, _)| *code).filter(|code| failed.iter().all(|(other, _)| other == code));
+    let code = common.filter(|code| is_known_to_clients(*code)).unwrap_or(Code::Unavailable);
+    let texts: Vec<&str> = failed.iter().map(|(_, text)| text.as_str()).collect();
+    Status::new(code, format!("no member of datacenter {datacenter:?} answered: {}", texts.join("; ")))
+}
+
+/// Whether the code is one with which a stream of this node ends (docs/subscribe.md); others are those of a transport.
+fn is_known_to_clients(code: Code) -> bool {
+    is_about_the_request(code) || matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
+}
+
+/// The text of an error with its causes, of which the transport tells only the outermost by itself.
+fn told(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = match error.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    match text.char_indices().nth(ERROR_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 async fn ask(
@@ -74,12 +131,12 @@ async fn ask(
     message: SubscribeRequest,
 ) -> Result<Response<Streaming<Event>>, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))
-        .map_err(|error| Status::internal(format!("the endpoint of a datacenter: {error}")))?
+        .map_err(|error| Status::unavailable(told(&error)))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE);
-    let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let channel = endpoint.connect().await.map_err(|error| Status::unavailable(told(&error)))?;
     let mut request = Request::new(message);
     let headers = request.metadata_mut().as_mut();
     headers.insert(FORWARDED, HeaderValue::from_static("true"));
@@ -88,20 +145,36 @@ async fn ask(
             headers.insert(name, value.clone());
         }
     }
-    StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX).subscribe(request).await
+    let answer =
+        StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX).subscribe(request).await?;
+    // The status of another sort of server would come only with the first message.
+    let content_type = answer.metadata().get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match content_type.starts_with("application/grpc") {
+        true => Ok(answer),
+        false => {
+            Err(Status::unavailable(format!("it is no gRPC server: it answers with content-type {content_type:?}")))
+        }
+    }
 }
 
-/// The stream as it comes, until this node stops.
-fn pass_on(node: &Node, answer: Response<Streaming<Event>>) -> Response<Frames> {
+/// The stream as it comes, until this node stops. `from` is the [`place`] that it comes from.
+fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Response<Frames> {
     let (metadata, events, _) = answer.into_parts();
     let stopping = node.streams_closing();
     let stopped = futures::stream::once(async move {
         stopping.await;
         Err(closed(&CloseReason::Stopping))
     });
-    let frames = events.map(|event| event.map(|event| Frame::new(&event)));
+    let ended = ended(&from);
+    let frames = events.map(move |event| match event {
+        Ok(event) => Ok(Frame::new(&event)),
+        Err(status) => {
+            let code = if is_known_to_clients(status.code()) { status.code() } else { Code::Unavailable };
+            Err(Status::new(code, format!("{from}: {}", told(&status))))
+        }
+    });
     // The first error of either is the last thing that is said.
-    let both = futures::stream::select(frames.chain(ended()), stopped);
+    let both = futures::stream::select(frames.chain(ended), stopped);
     let mut has_ended = false;
     let both = both.take_while(move |item| {
         let goes_on = !has_ended;
@@ -119,43 +192,69 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>) -> Response<Frames> 
 }
 
 /// A stream that ends without a word ends with one here.
-fn ended() -> impl futures::Stream<Item = Result<Frame, Status>> {
-    futures::stream::once(async { Err(Status::unavailable("the stream of the datacenter ended")) })
+fn ended(from: &str) -> impl futures::Stream<Item = Result<Frame, Status>> + use<> {
+    let status = Status::unavailable(format!("{from}: the stream ended without a status"));
+    futures::stream::once(async { Err(status) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What members do that are asked: `hangs`, `down`, `refuses` or answer.
-    async fn asked(members: &[&str]) -> (Result<String, Code>, Duration) {
+    /// What members do that are asked: `hangs`, `down`, `full`, `noise`, `forbids`, `refuses` or answer.
+    async fn asked(members: &[&str]) -> (Result<String, Status>, Duration) {
         let endpoints: Vec<String> = members.iter().map(|&member| member.to_owned()).collect();
         let began = Instant::now();
         let ask = async |member: &str| match member {
             "hangs" => std::future::pending().await,
-            "down" => Err(Status::unavailable("down")),
+            "down" => Err(Status::unavailable("it is down")),
+            "full" => Err(Status::resource_exhausted("it is full")),
+            "noise" => Err(Status::unknown("h2 protocol error")),
+            "forbids" => Err(Status::permission_denied("a proxy's answer")),
+            "absent" => Err(Status::unimplemented("another program's answer")),
+            "breaks" => Err(Status::internal("its disk failed")),
             "refuses" => Err(Status::invalid_argument("refused")),
             answer => Ok(answer.to_owned()),
         };
-        let answer = first(&endpoints, began + Duration::from_secs(12), ask).await;
-        (answer.map_err(|status| status.code()), began.elapsed())
+        let answer = first("dc2", &endpoints, began + Duration::from_secs(12), ask).await;
+        let answer = answer.map(|(endpoint, answer)| {
+            assert_eq!(endpoint, answer);
+            answer
+        });
+        (answer, began.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn members_that_hang_leave_time_for_the_others() {
+    async fn the_next_one_is_asked_whatever_the_trouble_of_the_first() {
         for (members, wanted, seconds) in [
             (&["hangs", "b"][..], Ok("b"), 6),
             (&["hangs", "hangs", "hangs", "d"], Ok("d"), 9),
             (&["down", "hangs", "c"], Ok("c"), 6),
             (&["a", "hangs"], Ok("a"), 0),
+            (&["down", "full", "noise", "forbids", "absent", "breaks", "g"], Ok("g"), 0),
             (&["hangs", "hangs"], Err(Code::DeadlineExceeded), 12),
             (&["hangs", "down"], Err(Code::Unavailable), 6),
+            (&["full", "full"], Err(Code::ResourceExhausted), 0),
+            (&["noise"], Err(Code::Unavailable), 0),
+            (&["forbids", "forbids"], Err(Code::Unavailable), 0),
             (&["hangs", "refuses", "c"], Err(Code::InvalidArgument), 4),
             (&[], Err(Code::Unavailable), 0),
         ] {
             let (answer, took) = asked(members).await;
-            assert_eq!(answer, wanted.map(str::to_owned), "{members:?}");
+            let codes = answer.map_err(|status| status.code());
+            assert_eq!(codes, wanted.map(str::to_owned), "{members:?}");
             assert_eq!(took.as_secs(), seconds, "{members:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_name_the_datacenter_and_the_endpoints() {
+        let text = async |members: &[&str]| asked(members).await.0.unwrap_err().message().to_owned();
+        assert_eq!(text(&["down", "refuses"]).await, "datacenter \"dc2\" at refuses: refused");
+        assert_eq!(
+            text(&["down", "noise", "hangs"]).await,
+            "no member of datacenter \"dc2\" answered: down: it is down; noise: h2 protocol error; hangs: no answer within \
+             12000 ms"
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use super::settings::Draft;
+use super::value;
 use super::{
     ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, HistoryConfig, InitialMember, JoinConfig,
     LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
@@ -15,8 +16,8 @@ use crate::api::domain_problem;
 use crate::types::NodeId;
 use crate::types::limits::{
     DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, HISTORY_RETENTION_SECONDS_DEFAULT, HISTORY_RETENTION_SECONDS_MIN,
-    MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, REQUEST_BYTES_MAX, REQUEST_BYTES_SET_MAX, REQUEST_BYTES_SET_MIN,
-    TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,
+    MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, REMOTE_ENDPOINTS_MAX, REQUEST_BYTES_MAX, REQUEST_BYTES_SET_MAX,
+    REQUEST_BYTES_SET_MIN, TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,
 };
 
 /// A leader is missed after election-max plus a wait between election-min and election-max, so that writes resume well within
@@ -355,36 +356,43 @@ fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
     }
 }
 
+/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`. Every entry and endpoint that makes no sense is a problem of its own.
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
-    remote_datacenters(text, here).unwrap_or_else(|problem| {
-        found.add("consul.remote-datacenters", format!("{problem}; write NAME=HOST:PORT+HOST:PORT,NAME=…"));
-        BTreeMap::new()
-    })
-}
-
-/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.
-fn remote_datacenters(text: &str, here: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
-    let mut found = BTreeMap::new();
+    let mut datacenters = BTreeMap::new();
     if text == "none" {
-        return Ok(found);
+        return datacenters;
     }
+    let mut add = |problem: String| {
+        found.add("consul.remote-datacenters", format!("{problem}; write NAME=HOST:PORT+HOST:PORT,NAME=…"));
+    };
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let (name, endpoints) = entry.split_once('=').ok_or_else(|| format!("{entry:?} has no ="))?;
-        if !is_dns_label(name) || name == here {
-            return Err(format!("{name:?} is no name of another datacenter"));
-        }
-        let endpoint = |text: &str| {
-            let is_good = text
-                .rsplit_once(':')
-                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-            if is_good { Ok(text.to_owned()) } else { Err(format!("{text:?} is not HOST:PORT")) }
+        let Some((name, endpoints)) = entry.split_once('=') else {
+            add(format!("{entry:?} has no ="));
+            continue;
         };
-        let endpoints = endpoints.split('+').map(endpoint).collect::<Result<Vec<_>, _>>()?;
-        if found.insert(name.to_owned(), endpoints).is_some() {
-            return Err(format!("{name:?} is there twice"));
+        if !is_dns_label(name) || name == here {
+            add(format!("{name:?} is no name of another datacenter"));
+        }
+        let mut members: Vec<String> = Vec::new();
+        for endpoint in endpoints.split('+') {
+            if let Err(problem) = value::host_and_port(endpoint) {
+                add(format!("datacenter {name:?}: {problem}"));
+            } else if members.iter().any(|member| member.eq_ignore_ascii_case(endpoint)) {
+                add(format!("datacenter {name:?}: {endpoint:?} is there twice"));
+            }
+            members.push(endpoint.to_owned());
+        }
+        if members.len() > REMOTE_ENDPOINTS_MAX {
+            add(format!(
+                "datacenter {name:?} has {} endpoints, at most {REMOTE_ENDPOINTS_MAX} are asked",
+                members.len()
+            ));
+        }
+        if datacenters.insert(name.to_owned(), members).is_some() {
+            add(format!("{name:?} is there twice"));
         }
     }
-    Ok(found)
+    datacenters
 }
 
 /// What may stand between two dots of a name. Consul takes the underscore as well.

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::types::limits::{LOG_KEEP_BYTES, SNAPSHOT_EVERY_BYTES};
+use crate::types::limits::{LOG_KEEP_BYTES, REMOTE_ENDPOINTS_MAX, SNAPSHOT_EVERY_BYTES};
 
 fn from_file(text: &str) -> Result<Config, ConfigError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -265,7 +265,12 @@ fn rules_between_settings() {
         ("[consul]\nremote-datacenters = \"dc2\"", "consul.remote-datacenters", "has no ="),
         ("[consul]\nremote-datacenters = \"dc1=a:1\"", "consul.remote-datacenters", "another datacenter"),
         ("[consul]\nremote-datacenters = \"dc2=a:1+b\"", "consul.remote-datacenters", "\"b\" is not HOST:PORT"),
-        ("[consul]\nremote-datacenters = \"dc2=a:1,dc2=b:1\"", "consul.remote-datacenters", "twice"),
+        ("[consul]\nremote-datacenters = \"dc2=a:1,dc2=b:1\"", "consul.remote-datacenters", "\"dc2\" is there twice"),
+        ("[consul]\nremote-datacenters = \"dc2=a:1+A:1\"", "consul.remote-datacenters", "\"A:1\" is there twice"),
+        ("[consul]\nremote-datacenters = \"dc2=\"", "consul.remote-datacenters", "\"\" is not HOST:PORT"),
+        ("[consul]\nremote-datacenters = \"dc2=a:1+\"", "consul.remote-datacenters", "\"\" is not HOST:PORT"),
+        ("[consul]\nremote-datacenters = \"Dc 2=a:1\"", "consul.remote-datacenters", "another datacenter"),
+        ("[consul]\nremote-datacenters = \"dc2=http://a:1\"", "consul.remote-datacenters", "without a scheme"),
         ("[dns]\nlisten = \"127.0.0.1:2380\"", "dns.listen", "must differ"),
         ("[dns]\ndomain = \"a b\"", "dns.domain", "domain name"),
         ("[dns]\nttl = \"1500ms\"", "dns.ttl", "whole seconds"),
@@ -279,6 +284,62 @@ fn rules_between_settings() {
         let found = problems(from_file(file));
         assert!(found.iter().any(|(k, detail)| k == key && detail.contains(text)), "{file:?}: {found:?}");
     }
+}
+
+#[test]
+fn endpoints_of_remote_datacenters_are_hosts_with_ports() {
+    for text in ["a:1", "A.example.com:65535", "a_b-c:80", "10.0.0.1:2379", "[::1]:2379", "[2001:db8::1]:1", "a.:1"] {
+        let config = from_file(&format!("[consul]\nremote-datacenters = \"dc2={text}\""));
+        assert_eq!(config.unwrap().consul.remote_datacenters["dc2"], [text]);
+    }
+    for text in [
+        "a",
+        ":1",
+        "a:",
+        "a:0",
+        "a:65536",
+        "a:-1",
+        "a:+1",
+        "a:1/x",
+        "a b:1",
+        "a/b:1",
+        "a@b:1",
+        "::1:2379",
+        "[::1:2379",
+        "[a]:1",
+        "[::1]x:1",
+        "[::1]",
+        "300.0.0.1:1",
+        "1.2.3:1",
+        "a..b:1",
+        "-a:1",
+        "ä:1",
+        "https://a:1",
+        "a?b:1",
+        "a#b:1",
+        "a%41:1",
+        " a:1",
+    ] {
+        let found = problems(from_file(&format!("[consul]\nremote-datacenters = \"dc2={text}\"")));
+        let is_told = |(key, detail): &(String, String)| {
+            // Plus parts endpoints.
+            key == "consul.remote-datacenters" && detail.contains("is not HOST:PORT")
+        };
+        assert!(found.iter().any(is_told), "{text:?}: {found:?}");
+    }
+    // All at once, those of other settings as well.
+    let file = "[consul]\nremote-datacenters = \"dc2=a+b:1+c:x,dc1=d:1,dc3,dc4=e:0\"\n[dns]\nudp-answers = 0";
+    let found = problems(from_file(file));
+    let wanted = ["\"a\" is not", "\"c:x\" is not", "\"dc1\" is no name", "\"dc3\" has no =", "\"e:0\" is not"];
+    for part in wanted {
+        assert!(found.iter().any(|(_, detail)| detail.contains(part)), "{part}: {found:?}");
+    }
+    assert_eq!(found.len(), wanted.len() + 1, "{found:?}");
+    let many: Vec<String> = (0..=REMOTE_ENDPOINTS_MAX).map(|number| format!("h{number}:1")).collect();
+    let of =
+        |endpoints: &[String]| from_file(&format!("[consul]\nremote-datacenters = \"dc2={}\"", endpoints.join("+")));
+    assert!(of(&many[1..]).is_ok());
+    assert!(problems(of(&many))[0].1.contains("endpoints, at most"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! From text and TOML to typed values: durations and sizes carry their unit, so that no number is misread.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -106,6 +106,39 @@ pub(super) fn url(text: &str) -> Result<String, String> {
         (Some(host), Some(port)) if !host.is_empty() && port != 0 => Ok(format!("http://{authority}")),
         _ => refused("host or port is missing"),
     }
+}
+
+/// Checks `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in brackets, and a port that is not 0.
+pub(super) fn host_and_port(text: &str) -> Result<(), String> {
+    let refused = |why: &str| Err(format!("{text:?} is not HOST:PORT ({why})"));
+    if text.contains("://") {
+        return refused("it is written without a scheme");
+    }
+    let Some((host, port)) = text.rsplit_once(':') else { return refused("it has no port") };
+    let is_digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits || port.parse::<u16>().is_ok_and(|port| port == 0) || port.parse::<u16>().is_err() {
+        return refused("the port is a number from 1 to 65535");
+    }
+    if let Some(inner) = host.strip_prefix('[') {
+        let address = inner.strip_suffix(']').and_then(|inner| inner.parse::<Ipv6Addr>().ok());
+        return if address.is_some() { Ok(()) } else { refused("in brackets stands an IPv6 address") };
+    }
+    if host.contains(':') {
+        return refused("an IPv6 address stands in brackets");
+    }
+    let is_number = host.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_number && host.parse::<Ipv4Addr>().is_err() {
+        return refused("that is no IPv4 address");
+    }
+    let is_label = |label: &str| {
+        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(is_good)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    if name.len() > 253 || !name.split('.').all(is_label) { refused("that is no name of a host") } else { Ok(()) }
 }
 
 /// Reads `host:port`, several of them with commas or as a list, as URLs.

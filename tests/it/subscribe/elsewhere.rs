@@ -1,6 +1,16 @@
 //! Streams of another datacenter (spec: consul §1.12).
 
+use std::convert::Infallible;
+
+use bytes::Bytes;
 use headwater::pb::subscribe::SubscribeRequest;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 use tonic::Code;
 
 use super::client::{Subscriber, Told, after, health, reg, register};
@@ -16,10 +26,12 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     let mut near = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
     let dead = "127.0.0.1:1".to_owned();
     let alive = far.client_url(0).trim_start_matches("http://").to_owned();
-    near.remote_datacenters.insert("dc2".to_owned(), vec![dead.clone(), alive.clone()]);
-    near.remote_datacenters.insert("gone".to_owned(), vec![dead]);
+    let (noise, web) = (talker(b"\x15\x03\x03\x00\x02\x02\x46").await, web_server().await);
+    let first = vec![dead.clone(), noise.clone(), web.clone(), alive.clone()];
+    near.remote_datacenters.insert("dc2".to_owned(), first);
+    near.remote_datacenters.insert("gone".to_owned(), vec![dead.clone(), noise.clone(), web.clone()]);
     // What that cluster does not call itself.
-    near.remote_datacenters.insert("dc3".to_owned(), vec![alive]);
+    near.remote_datacenters.insert("dc3".to_owned(), vec![alive.clone()]);
     near.crash(0).await;
     near.restart(0).await;
     near.wait_healthy().await;
@@ -40,11 +52,50 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     assert_eq!(stale.next().await, Told::StartOver);
 
     let refused = async |request| Subscriber::open(&near, 0, request).await.err().unwrap();
-    assert_eq!(refused(at("dc2", health(""))).await.code(), Code::InvalidArgument, "errors are theirs");
+    let theirs = refused(at("dc2", health(""))).await;
+    assert_eq!(theirs.code(), Code::InvalidArgument, "errors are theirs");
+    assert!(theirs.message().starts_with(&format!("datacenter \"dc2\" at {alive}: either")), "{theirs:?}");
     assert_eq!(refused(at("dc9", health("web"))).await.code(), Code::InvalidArgument);
     assert_eq!(refused(at("dc3", health("web"))).await.code(), Code::InvalidArgument, "it is not passed on again");
-    assert_eq!(refused(at("gone", health("web"))).await.code(), Code::Unavailable);
+    let gone = refused(at("gone", health("web"))).await;
+    assert_eq!(gone.code(), Code::Unavailable);
+    for part in ["datacenter \"gone\"", &format!("{dead}: "), "refused", &format!("{noise}: "), &format!("{web}: ")] {
+        assert!(gone.message().contains(part), "{part}: {gone:?}");
+    }
     // Both ends of it end with a word.
     far.stop(0).await;
-    assert_eq!(passed_on.end().await.code(), Code::Unavailable);
+    let ended = passed_on.end().await;
+    assert_eq!(ended.code(), Code::Unavailable);
+    assert!(ended.message().starts_with(&format!("datacenter \"dc2\" at {alive}: ")), "{ended:?}");
+}
+
+/// The address of somebody who says the same to everyone, and hangs up.
+async fn talker(words: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // The client may have gone.
+            drop(stream.write_all(words).await);
+            drop(stream.shutdown().await);
+        }
+    });
+    address
+}
+
+/// The address of an HTTP/2 server that is no gRPC server.
+async fn web_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = service_fn(|_: http::Request<Incoming>| async {
+                let response = http::Response::builder().status(404).header("content-type", "text/html");
+                Ok::<_, Infallible>(response.body(Full::new(Bytes::from_static(b"<p>not here</p>"))).unwrap())
+            });
+            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer);
+            tokio::spawn(async move { drop(connection.await) });
+        }
+    });
+    address
 }
