@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use super::{Deregistration, Registration, TerminatingGateway, canonical};
+use super::{Deregistration, Registration, TerminatingGateway, Weights, canonical};
 use crate::types::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
 
 /// What is wrong with a registration. The texts are for clients.
@@ -31,9 +31,17 @@ pub enum RegistrationProblem {
     /// The port is none.
     #[error("Invalid port {0}")]
     BadPort(i32),
-    /// A weight is negative.
-    #[error("Weights must not be negative")]
-    BadWeight,
+    /// A weight that DNS cannot say, or none for an instance that passes.
+    #[error(
+        "Invalid Weights: Passing {passing} must lie between 1 and 65535, and Warning {warning} between 0 and 65535; leave both \
+         out, or at 0, for 1 and 1"
+    )]
+    BadWeight {
+        /// The one while its checks pass.
+        passing: i32,
+        /// The one while one of them warns.
+        warning: i32,
+    },
     /// A sidecar stands in front of nothing.
     #[error("Proxy.DestinationServiceName must be non-empty for kind connect-proxy")]
     NoDestination,
@@ -102,9 +110,7 @@ impl Registration {
             if !(0..=i32::from(u16::MAX)).contains(&service.port) {
                 return Err(RegistrationProblem::BadPort(service.port));
             }
-            if service.weights.passing < 0 || service.weights.warning < 0 {
-                return Err(RegistrationProblem::BadWeight);
-            }
+            service.weights = complete_weights(service.weights)?;
             if service.kind == super::ServiceKind::ConnectProxy {
                 if service.proxy.destination_service_name.is_empty() {
                     return Err(RegistrationProblem::NoDestination);
@@ -204,10 +210,21 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
+/// Clients whose structure has no place for "not said" write zeros for both.
+fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
+    let Weights { passing, warning } = given;
+    let most = i32::from(u16::MAX);
+    match (passing, warning) {
+        (0, 0) => Ok(Weights::default()),
+        _ if (1..=most).contains(&passing) && (0..=most).contains(&warning) => Ok(given),
+        _ => Err(RegistrationProblem::BadWeight { passing, warning }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::catalog::{Check, CheckDefinition, LinkedService, Node, Proxy, Service, ServiceKind, Weights};
+    use crate::types::catalog::{Check, CheckDefinition, LinkedService, Node, Proxy, Service, ServiceKind};
 
     fn node() -> Node {
         Node { name: "n".to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() }
@@ -252,7 +269,7 @@ mod tests {
                 .collect(),
             ..of(node())
         };
-        let cases: [(Registration, Result<(), Problem>); 22] = [
+        let cases: [(Registration, Result<(), Problem>); 21] = [
             (of(Node::default()), Err(Problem::NoNode)),
             (of(Node { address: String::new(), ..node() }), Err(Problem::NoAddress)),
             (Registration { skip_node_update: true, ..of(Node { address: String::new(), ..node() }) }, Ok(())),
@@ -275,10 +292,6 @@ mod tests {
                 Err(Problem::BadServiceAddress("::".to_owned())),
             ),
             (with_service(Service { port: 65_536, ..named("w") }), Err(Problem::BadPort(65_536))),
-            (
-                with_service(Service { weights: Weights { passing: -1, warning: 1 }, ..named("w") }),
-                Err(Problem::BadWeight),
-            ),
             (with_service(Service { kind: ServiceKind::ConnectProxy, ..named("w") }), Err(Problem::NoDestination)),
             (
                 with_service(Service {
@@ -296,6 +309,33 @@ mod tests {
             assert_eq!(registration.complete(), wanted, "{registration:?}");
         }
         checks(CATALOG_CHECKS_MAX, false).complete().unwrap();
+    }
+
+    #[test]
+    fn weights_are_what_dns_can_say() {
+        for (given, wanted) in [
+            ((0, 0), Some((1, 1))),
+            ((1, 0), Some((1, 0))),
+            ((5, 2), Some((5, 2))),
+            ((65_535, 65_535), Some((65_535, 65_535))),
+            ((0, 1), None),
+            ((-1, 1), None),
+            ((1, -1), None),
+            ((65_536, 1), None),
+            ((1, 65_536), None),
+        ] {
+            let weights = Weights { passing: given.0, warning: given.1 };
+            let mut registration = with_service(Service { weights, ..named("web") });
+            let done = registration.complete();
+            let stored = registration.service.unwrap().weights;
+            match wanted {
+                Some(wanted) => assert_eq!((done, (stored.passing, stored.warning)), (Ok(()), wanted), "{given:?}"),
+                None => {
+                    let problem = RegistrationProblem::BadWeight { passing: given.0, warning: given.1 };
+                    assert_eq!(done, Err(problem), "{given:?}");
+                }
+            }
+        }
     }
 
     #[test]

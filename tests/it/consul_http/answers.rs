@@ -299,3 +299,23 @@ async fn services_are_reached_in_the_mesh_through_sidecars_and_gateways() {
     assert_eq!((removed.status, removed.json), (200, json!({})));
     assert_eq!(get(&cluster, 0, "/v1/health/connect/billing").await.json, json!([]));
 }
+
+/// Clients whose structure has no place for "not said" write zeros.
+#[tokio::test(flavor = "multi_thread")]
+async fn weights_of_zero_are_one_wherever_they_come_from() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let zeros = json!({"Passing": 0, "Warning": 0});
+    let service = json!({"ID": "a", "Service": "web", "Weights": zeros});
+    put(&cluster, 0, "/v1/catalog/register", json!({"Node": "n", "Address": "10.0.0.1", "Service": service})).await;
+    let service = json!({"ID": "b", "Service": "web", "Weights": zeros});
+    let ops = json!([{"Service": {"Verb": "set", "Node": "n", "Service": service}}]);
+    put(&cluster, 0, "/v1/txn", ops).await;
+    put(&cluster, 0, "/v1/agent/service/register", json!({"ID": "c", "Name": "web", "Weights": zeros})).await;
+    let told = get(&cluster, 0, "/v1/health/service/web").await.json;
+    let weights: Vec<_> = told.as_array().unwrap().iter().map(|it| it["Service"]["Weights"].clone()).collect();
+    assert_eq!(weights, vec![json!({"Passing": 1, "Warning": 1}); 3], "{told}");
+    let bad = json!({"Name": "web", "Weights": {"Passing": 0, "Warning": 5}});
+    let refused = ask(&cluster, 0, Method::PUT, "/v1/agent/service/register", bad).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.text.contains("Passing 0 must lie between 1 and 65535"), "{refused:?}");
+}
