@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use crate::api::duration;
 use crate::types::LogIndex;
 use crate::types::catalog::{
-    Check, CheckDefinition, CheckServiceNode, Locality, Node, Proxy, Service, ServiceAddress, ServiceConnect, Weights,
+    Check, CheckDefinition, CheckServiceNode, Locality, Node, Proxy, Service, ServiceAddress, ServiceConnect,
+    ServiceKind, Weights,
 };
 
 #[derive(Serialize)]
@@ -71,15 +72,20 @@ pub(super) struct ServiceJson<'a> {
     socket_path: &'a str,
     weights: WeightsJson,
     enable_tag_override: bool,
-    proxy: Value,
-    connect: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     locality: Option<LocalityJson<'a>>,
     /// Only the agent says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     datacenter: Option<&'a str>,
-    create_index: u64,
-    modify_index: u64,
+    /// The agent does not say it: what is registered with it is not yet in the log there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    create_index: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modify_index: Option<u64>,
 }
 
 /// A service instance with its node, flat.
@@ -285,18 +291,27 @@ pub(super) fn service(service: &Service) -> ServiceJson<'_> {
         socket_path: &service.socket_path,
         weights: weights(service.weights),
         enable_tag_override: service.enable_tag_override,
-        proxy: proxy(&service.proxy),
-        connect: connect(&service.connect),
+        proxy: Some(proxy(&service.proxy)),
+        connect: Some(connect(&service.connect)),
         locality: service.locality.as_ref().map(locality),
         datacenter: None,
-        create_index: raw(service.created),
-        modify_index: raw(service.modified),
+        create_index: Some(raw(service.created)),
+        modify_index: Some(raw(service.modified)),
     }
 }
 
-/// As the agent shows its own.
+/// As the agent shows its own: what the registration says, without indexes; settings of a proxy only of a sidecar or a gateway,
+/// and of the mesh only what was said.
 pub(super) fn agent_service<'a>(of: &'a Service, datacenter: &'a str) -> ServiceJson<'a> {
-    ServiceJson { datacenter: Some(datacenter), ..service(of) }
+    let has_connect = of.connect.native || !of.connect.more_json.is_empty();
+    ServiceJson {
+        proxy: (of.kind != ServiceKind::Typical).then(|| proxy(&of.proxy)),
+        connect: has_connect.then(|| connect(&of.connect)),
+        datacenter: Some(datacenter),
+        create_index: None,
+        modify_index: None,
+        ..service(of)
+    }
 }
 
 pub(super) fn catalog_service<'a>(instance: &'a CheckServiceNode, datacenter: &'a str) -> CatalogServiceJson<'a> {

@@ -23,6 +23,21 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
     assert_eq!(services["web"]["Service"], "web");
     assert_eq!(services["web"]["EnableTagOverride"], true);
     assert_eq!(services["web"]["Datacenter"], "dc1");
+    // Nothing that the registration does not have.
+    let one = get(&cluster, follower, "/v1/agent/service/web").await.json;
+    let health = ask(&cluster, follower, Method::GET, "/v1/agent/health/service/id/web", "").await.json;
+    for told in [&services["web"], &one, &health["Service"]] {
+        for absent in ["Connect", "Proxy", "CreateIndex", "ModifyIndex"] {
+            assert_eq!(told.get(absent), None, "{absent} in {told}");
+        }
+    }
+    let filtered = async |filter: &str| {
+        let path = format!("/v1/agent/services?filter={filter}");
+        get(&cluster, follower, &path).await.json.as_object().unwrap().len()
+    };
+    assert_eq!(filtered("Connect.Native==true").await, 0);
+    assert_eq!(filtered("Connect.Native==false").await, 1);
+    assert_eq!(filtered("Proxy.DestinationServiceName==db").await, 0);
     let checks = get(&cluster, follower, "/v1/agent/checks").await.json;
     assert_eq!(checks["service:web:1"]["Name"], "Service 'web' check");
     assert_eq!(checks["service:web:1"]["Status"], "critical");
@@ -39,6 +54,19 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
             get(&cluster, member, "/v1/agent/services").await.json.as_object().unwrap().len(),
             usize::from(member == follower)
         );
+    }
+
+    // A sidecar, and an instance that speaks the mesh's protocol itself.
+    let sidecar = json!({"Name": "web-proxy", "Kind": "connect-proxy", "Proxy": {"DestinationServiceName": "web"}});
+    put(&cluster, follower, "/v1/agent/service/register", sidecar).await;
+    put(&cluster, follower, "/v1/agent/service/register", json!({"Name": "api", "Connect": {"Native": true}})).await;
+    let services = get(&cluster, follower, "/v1/agent/services").await.json;
+    assert_eq!(services["web-proxy"]["Proxy"]["DestinationServiceName"], "web");
+    assert_eq!(services["web-proxy"].get("Connect"), None);
+    assert_eq!(services["api"]["Connect"], json!({"Native": true}));
+    assert_eq!(services["api"].get("Proxy"), None);
+    for id in ["web-proxy", "api"] {
+        put(&cluster, follower, &format!("/v1/agent/service/deregister/{id}"), "").await;
     }
 
     // Checks that the new registration does not name stay, unless it says that they go.
