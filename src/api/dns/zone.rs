@@ -121,7 +121,8 @@ impl Zone {
         if !self.domain.zone_of(name) {
             return None;
         }
-        let count = usize::from(name.num_labels() - self.domain.num_labels());
+        // Every label counts: `num_labels` leaves out a `*` at the front, which here is a label as any other.
+        let count = name.iter().len() - self.domain.iter().len();
         let labels: Option<Vec<String>> =
             name.iter().take(count).map(|label| Some(std::str::from_utf8(label).ok()?.to_ascii_lowercase())).collect();
         // What is no text is no name in the catalog.
@@ -278,6 +279,18 @@ mod tests {
             ("dc1.dc.consul.", Some(Between)),
             ("web.consul.", Some(Nothing)),
             ("web.query.consul.", Some(Nothing)),
+            ("*.consul.", Some(Nothing)),
+            ("*.*.consul.", Some(Nothing)),
+            ("*.ns.consul.", Some(Nothing)),
+            ("*.dc1.consul.", Some(Nothing)),
+            ("*.service.consul.", service("*", None)),
+            ("*.web.service.consul.", service("web", Some("*"))),
+            ("*._web._tcp.service.consul.", service("_tcp", Some("*._web"))),
+            ("*.connect.consul.", Some(Connect { name: "*".into() })),
+            ("*.node.consul.", node("*")),
+            ("*.addr.consul.", Some(Nothing)),
+            ("*.example.com.", None),
+            ("*.", None),
             ("example.com.", None),
             ("notconsul.", None),
             (".", None),
