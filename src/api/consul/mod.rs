@@ -9,6 +9,7 @@
 //! GET /v1/health/service/web?index=17&wait=60s            the same as soon as it has changed
 //! ```
 
+mod absent;
 mod agent;
 mod answer;
 mod blocking;
@@ -112,7 +113,7 @@ impl Consul {
             let method = request.method().clone();
             let path = found.as_ref().map_or("unknown", |(endpoint, _)| endpoint.path);
             let response = match found {
-                None => Refusal::not_found(format!("there is nothing at {}", request.uri().path())).into_response(),
+                None => nothing_at(request.uri().path()).into_response(),
                 Some((endpoint, _)) if method == Method::OPTIONS => options(endpoint),
                 Some((endpoint, rest)) => match serve(&shared, endpoint, &rest, request).await {
                     Ok(answer) => answer.into_response(&shared.node),
@@ -127,6 +128,11 @@ impl Consul {
             response
         })
     }
+}
+
+/// Consul's clients look for 404, whether a path is Consul's or nobody's.
+fn nothing_at(path: &str) -> Refusal {
+    Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
 
 async fn serve(
