@@ -55,7 +55,7 @@ const NONDETERMINISTIC: &[(&str, &[&str])] = &[
 ];
 
 /// Beginnings of paths that exist on some machine only.
-const MACHINE_FOLDERS: &[&str] = &["/home/", "/root", "/work/", "/Users/", "/tmp/wt"];
+const MACHINE_FOLDERS: &[&str] = &["/home/", "/root/", "/work/", "/Users/", "/tmp/wt"];
 
 /// Something that must not be.
 #[derive(Debug)]
