@@ -230,17 +230,16 @@ async fn who_asks_for_a_leader_is_told_by_every_method_that_there_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_whose_leader_is_gone_says_so() {
-    let mut cluster = Cluster::start(settings(3)).await;
+    // The server's own limit; this client waits longer.
+    let limit = Duration::from_secs(5);
+    let mut cluster = Cluster::start(Settings { request_timeout: limit, ..settings(3) }).await;
     let leader = cluster.leader().await;
     let others: Vec<_> = (0..3).filter(|member| *member != leader).collect();
     cluster.crash(others[0]).await;
     cluster.crash(leader).await;
     let alone = others[1];
     // Asked while it still trusts the leader, told when its time is over.
-    let mut request = demanding(get("k"));
-    // The server's own limit; this client waits longer.
-    request.metadata_mut().insert("grpc-timeout", MetadataValue::from_static("5S"));
-    assert_eq!(told(cluster.kv(alone).range(request).await), no_leader());
+    assert_eq!(told(cluster.kv(alone).range(demanding(get("k"))).await), no_leader());
     wait_until("the member knows", async || cluster.node(alone).live_leader().is_none()).await;
     assert_every_method_says_so(&cluster, alone).await;
 }
