@@ -17,7 +17,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(out.join("public_descriptors.bin"), public.encode_file_descriptor_set())?;
 
     // Ordered maps: what is stored must be the same bytes on every member.
-    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(compile(&files)?.file_descriptor_set())?;
+    let (peer, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.ends_with("internal/peer.proto"));
+    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(compile(others)?.file_descriptor_set())?;
+    // What members say to each other has checksums; the names of the messages are part of them.
+    let mut named = tonic_prost_build::Config::new();
+    named.enable_type_names();
+    tonic_prost_build::configure()
+        .bytes(".")
+        .btree_map(".")
+        .codec_path("crate::pb::checked::Checked")
+        .compile_fds_with_config(compile(peer)?.file_descriptor_set(), named)?;
     Ok(())
 }
 

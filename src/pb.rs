@@ -68,6 +68,7 @@ pub mod google {
     }
 }
 
+pub(crate) mod checked;
 mod json;
 
 pub use google::watcher::v1 as pbwatcher;

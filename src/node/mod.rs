@@ -200,6 +200,8 @@ pub struct Status {
     pub is_learner: bool,
     /// Whether the node has recovered what it had acknowledged before it was restarted, and serves.
     pub serving: bool,
+    /// For how long it has applied nothing although more was committed; `None` if that is not long.
+    pub stands_still: Option<Duration>,
 }
 
 impl Node {
@@ -292,7 +294,13 @@ impl Node {
             alarms: if head.alarms.is_empty() { Vec::new() } else { self.inner.store.read(|view| view.alarms())? },
             is_learner,
             serving: *self.inner.serving.borrow(),
+            stands_still: self.stands_still(),
         })
+    }
+
+    /// For how long this node has applied nothing although more was committed; `None` if that is not long.
+    pub fn stands_still(&self) -> Option<Duration> {
+        self.inner.consensus.stands_still()
     }
 
     /// What this node counts.

@@ -24,6 +24,7 @@ use super::metrics::RaftMetrics;
 use super::network::{Lineage, Peers};
 use super::propose_lane::ProposeLanes;
 use super::roster::AppliedMembers;
+use super::stuck::STANDSTILL_MIN;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
 use crate::storage::StateStore;
 use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
@@ -133,6 +134,8 @@ pub(super) struct Inner {
     pub(super) led: AtomicBool,
     /// The process is about to end.
     pub(super) stopping: AtomicBool,
+    /// Since when nothing is applied although more is committed.
+    pub(super) standstill: Mutex<Option<Instant>>,
 }
 
 /// When this member last heard from a leader that can lead.
@@ -187,6 +190,21 @@ impl Consensus {
     /// Lets go of entries that are kept only for members that do not answer.
     pub(super) fn end_silent_sessions(&self) {
         self.inner.peers.end_silent_sessions();
+    }
+
+    /// Ends the replication session with one follower; what it lacks is decided anew.
+    pub(super) fn end_session(&self, follower: NodeId) {
+        self.inner.peers.end_session(follower);
+    }
+
+    pub(super) fn set_standstill(&self, since: Option<Instant>) {
+        *self.inner.standstill.lock() = since;
+    }
+
+    /// For how long this member has applied nothing although more was committed; `None` if that is not long.
+    pub fn stands_still(&self) -> Option<Duration> {
+        let lasts = self.inner.standstill.lock().as_ref().map(Instant::elapsed);
+        lasts.filter(|lasts| *lasts >= STANDSTILL_MIN)
     }
 
     /// Whose store this member has.
@@ -353,8 +371,8 @@ impl Consensus {
         let mut grpc = client.grpc().map_err(|_| ReadIndexError::NotLeader(None))?;
         let request = client.route().request(pb::ReadIndexRequest {});
         // A leader that cannot be reached is as good as none: the caller asks again until its own deadline.
-        let response = grpc.read_index(request).await.map_err(|_| ReadIndexError::NotLeader(None))?;
-        match response.into_inner().result {
+        let response = client.answer(client.answer_max(), grpc.read_index(request)).await;
+        match response.map_err(|_| ReadIndexError::NotLeader(None))?.result {
             Some(R::Index(index)) => Ok(LogIndex(index)),
             Some(R::NotLeader(id)) => Err(ReadIndexError::NotLeader((id != 0).then_some(NodeId(id)))),
             Some(R::NoQuorum(_)) | None => Err(ReadIndexError::NoQuorum),

@@ -4,6 +4,7 @@
 //! answer came back, so only what may be asked twice may be asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -11,6 +12,9 @@ use futures::future::BoxFuture;
 use super::consensus::Consensus;
 use crate::pb::peer as pb;
 use crate::types::NodeId;
+
+/// How long another member may take to answer. Whoever asks may give up before.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Answers what other members ask.
 pub trait Desk: Send + Sync + 'static {
@@ -49,8 +53,9 @@ impl Consensus {
         let client = self.inner().peers.shared(member.get(), &info);
         let mut grpc = client.grpc().map_err(failed)?;
         let count = questions.len();
-        let answer = grpc.ask(client.route().request(pb::AskRequest { questions })).await;
-        let answers = answer.map_err(|status| failed(status.message().to_owned()))?.into_inner().answers;
+        let asked = grpc.ask(client.route().request(pb::AskRequest { questions }));
+        let answer = client.answer(ANSWER_MAX, asked).await;
+        let answers = answer.map_err(|status| failed(status.message().to_owned()))?.answers;
         if answers.len() != count {
             return Err(failed(format!("{} answers to {count} questions", answers.len())));
         }

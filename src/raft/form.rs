@@ -127,14 +127,13 @@ impl Consensus {
     pub(super) async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<pb::HelloResponse> {
         let client = self.inner().peers.shared(id.get(), info);
         let mut grpc = client.grpc().ok()?;
-        let asked = tokio::time::timeout(HELLO_TIMEOUT, grpc.hello(client.route().request(pb::HelloRequest {})));
-        match asked.await {
-            Ok(Ok(answer)) => Some(answer.into_inner()),
-            Ok(Err(status)) => {
+        let asked = grpc.hello(client.route().request(pb::HelloRequest {}));
+        match client.answer(HELLO_TIMEOUT, asked).await {
+            Ok(answer) => Some(answer),
+            Err(status) => {
                 tracing::debug!(%id, %status, "no answer from a member");
                 None
             }
-            Err(_) => None,
         }
     }
 

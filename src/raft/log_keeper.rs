@@ -4,16 +4,19 @@
 //! snapshot that are more than is worth keeping for a follower that comes back. openraft itself never removes an entry
 //! that no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a restart needs. Nor does
 //! it remove one that it may still send to a follower: one that answers is waited for, however slow it is; one that takes
-//! entries and answers nothing is sent no more of them after a while, and gets a snapshot instead.
+//! entries and answers nothing is sent no more of them after a while, and gets a snapshot instead. So does one whose log comes
+//! no nearer although it lives (`gaps`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::consensus::{Consensus, LogPoints};
+use super::gaps::{Gap, Gaps};
+use super::roster::MemberProgress;
 use super::start::PURGE_BATCH;
-use crate::types::LogIndex;
+use crate::types::{LogIndex, NodeId};
 
 /// How often the bytes are looked at: following every apply would cost each write.
 const POLL: Duration = Duration::from_millis(500);
@@ -29,6 +32,8 @@ pub(super) struct Limits {
     pub(super) keep_bytes: u64,
     /// Entries kept behind a snapshot; openraft removes the others.
     pub(super) keep_entries: u64,
+    /// How long the log of a follower that lives may come no nearer before it is sent a snapshot.
+    pub(super) gap_max: Duration,
 }
 
 /// How many samples lie within what is kept, count: memory must not grow with time where little is written.
@@ -43,6 +48,8 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
     let mut samples = VecDeque::new();
     let mut asked = LogIndex::ZERO;
     let mut held = HeldLog::default();
+    let mut gaps = Gaps::new(limits.gap_max);
+    let mut closing: Option<Gap> = None;
     while !consensus.has_ended() {
         tokio::time::sleep(POLL).await;
         let points = consensus.log_points();
@@ -57,17 +64,44 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         let by_bytes =
             surplus(&mut samples, total, limits.keep_bytes).map_or(LogIndex::ZERO, |upto| upto.min(points.snapshot));
         // openraft asks itself what to remove only when it has made a snapshot: not after a restart.
-        let wanted = by_bytes.max(surplus_entries(points.snapshot, limits.keep_entries));
+        let mut wanted = by_bytes.max(surplus_entries(points.snapshot, limits.keep_entries));
+        if let Some(gap) = gaps.look(&followers(&consensus), points.committed, Instant::now()) {
+            let Gap { follower, matched } = gap;
+            tracing::error!(%follower, %matched, "a follower lives and lacks the same entries for long: it is sent a snapshot");
+            closing = Some(gap);
+            if points.snapshot <= matched && consensus.raft().trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
+        // Once a snapshot holds what it lacks, nothing else can be sent to it.
+        let closed = closing.take_if(|gap| points.snapshot > gap.matched);
+        if let Some(gap) = closed {
+            wanted = wanted.max(gap.matched.next());
+        }
         if wanted > points.purged.max(asked) {
             asked = wanted;
             if consensus.raft().trigger().purge_log(wanted.get()).await.is_err() {
                 return;
             }
         }
+        if let Some(gap) = closed {
+            consensus.end_session(gap.follower);
+        }
         if held.look(&points, wanted) {
             consensus.end_silent_sessions();
         }
     }
+}
+
+/// How the other members stand, if this one leads. Whoever is being sent a snapshot counts as away: its log does not move.
+fn followers(consensus: &Consensus) -> BTreeMap<NodeId, MemberProgress> {
+    let me = consensus.node_id();
+    let mut members = consensus.progress();
+    members.remove(&me);
+    for (id, progress) in &mut members {
+        progress.is_live &= !consensus.metrics().peer(me, *id).is_sending();
+    }
+    members
 }
 
 /// Adds where the log is now, unless too little came since the last time.

@@ -97,11 +97,10 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
     // Nothing was sent if there is no address to send it to.
     let mut grpc = client.grpc().map_err(|_| ChangeError::NotLeader)?;
     let request = pb::ChangeMembersRequest { timeout_ms: limit.as_millis() as u64, change: Some(change_to_pb(change)) };
-    let answer = match tokio::time::timeout(limit, grpc.change_members(client.route().request(request))).await {
-        Err(_) => return Err(ChangeError::Interrupted("no answer in time".to_owned())),
-        Ok(Err(status)) if certainly_not_done(&status) => return Err(ChangeError::NotLeader),
-        Ok(Err(status)) => return Err(ChangeError::Interrupted(status.message().to_owned())),
-        Ok(Ok(answer)) => answer.into_inner(),
+    let answer = match client.answer(limit, grpc.change_members(client.route().request(request))).await {
+        Ok(answer) => answer,
+        Err(status) if certainly_not_done(&status) => return Err(ChangeError::NotLeader),
+        Err(status) => return Err(ChangeError::Interrupted(status.message().to_owned())),
     };
     match answer.result {
         Some(R::Changed(done)) => Ok(MemberChanged { id: NodeId(done.id), index: LogIndex(done.index) }),

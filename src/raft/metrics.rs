@@ -53,6 +53,8 @@ struct PeerFamilies {
     received_bytes: IntCounterVec,
     sent_failures: IntCounterVec,
     received_failures: IntCounterVec,
+    damaged: IntCounterVec,
+    overdue: IntCounterVec,
     round_trip: HistogramVec,
     active: IntGaugeVec,
     disconnected: IntCounterVec,
@@ -74,6 +76,10 @@ pub(crate) struct PeerMetrics {
     pub(crate) received_bytes: IntCounter,
     sent_failures: IntCounter,
     pub(crate) received_failures: IntCounter,
+    /// Calls that ended because a message was damaged on the way, either way.
+    pub(crate) damaged: IntCounter,
+    /// Streams that ended because an answer was overdue.
+    pub(crate) overdue: IntCounter,
     pub(crate) round_trip: Histogram,
     active: IntGauge,
     disconnected: IntCounter,
@@ -205,6 +211,16 @@ impl PeerFamilies {
                 "Messages of peers that could not be read.",
                 &["From"],
             ),
+            damaged: counters(
+                "headwater_peer_damaged_messages_total",
+                "Calls to peers that ended because a message was damaged on the way.",
+                &["To"],
+            ),
+            overdue: counters(
+                "headwater_peer_overdue_answers_total",
+                "Streams to peers that ended because an answer was overdue.",
+                &["To"],
+            ),
             round_trip: histograms(
                 "etcd_network_peer_round_trip_time_seconds",
                 "Seconds from a heartbeat of this leader to its answer.",
@@ -232,6 +248,8 @@ impl PeerFamilies {
             Box::new(self.received_bytes.clone()),
             Box::new(self.sent_failures.clone()),
             Box::new(self.received_failures.clone()),
+            Box::new(self.damaged.clone()),
+            Box::new(self.overdue.clone()),
             Box::new(self.round_trip.clone()),
             Box::new(self.active.clone()),
             Box::new(self.disconnected.clone()),
@@ -252,6 +270,8 @@ impl PeerFamilies {
             received_bytes: self.received_bytes.with_label_values(&one),
             sent_failures: self.sent_failures.with_label_values(&one),
             received_failures: self.received_failures.with_label_values(&one),
+            damaged: self.damaged.with_label_values(&one),
+            overdue: self.overdue.with_label_values(&one),
             round_trip: self.round_trip.with_label_values(&one),
             active: self.active.with_label_values(&both),
             disconnected: self.disconnected.with_label_values(&both),
@@ -403,6 +423,11 @@ impl Drop for Raised {
 }
 
 impl PeerMetrics {
+    /// Whether a snapshot is on its way to the member.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.under_way.get() > 0
+    }
+
     /// Notes that a call from or to the member succeeded.
     pub(crate) fn reached(&self) {
         if !self.is_active.swap(true, Ordering::Relaxed) {

@@ -7,6 +7,7 @@ mod consensus;
 mod convert;
 mod desk;
 mod form;
+mod gaps;
 mod gather;
 mod log_keeper;
 mod log_store;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ use crate::types::{Applied, NodeId};
 
 /// Messages that may wait for the connection; more than are under way while the leader answers.
 const MESSAGES_QUEUED: usize = 16;
+/// How often it is looked whether an answer is overdue.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The lanes of one follower, by leader and address.
 #[derive(Default)]
@@ -56,7 +59,7 @@ async fn run(client: PeerClient, mut gatherer: Gatherer) {
     while let Some(first) = gatherer.next().await {
         let (outgoing, requests) = mpsc::channel(MESSAGES_QUEUED);
         match open(&client, requests).await {
-            Ok(answers) => stream(first, &mut gatherer, outgoing, answers).await,
+            Ok(answers) => stream(&client, first, &mut gatherer, outgoing, answers).await,
             Err(status) => {
                 // Nothing was sent, so nothing can take effect.
                 tracing::debug!(to = %client.route().to, %status, "leader not reachable");
@@ -72,14 +75,12 @@ async fn open(
 ) -> Result<Streaming<pb::ProposeResponse>, tonic::Status> {
     let mut grpc = client.grpc().map_err(tonic::Status::unavailable)?;
     let call = grpc.propose(client.route().request(ReceiverStream::new(requests)));
-    match tokio::time::timeout(super::network::CONNECT_TIMEOUT, call).await {
-        Ok(answer) => answer.map(tonic::Response::into_inner),
-        Err(_) => Err(tonic::Status::unavailable("the leader did not answer in time")),
-    }
+    client.answer(super::network::CONNECT_TIMEOUT, call).await
 }
 
 /// Serves batches over one stream until it breaks.
 async fn stream(
+    client: &PeerClient,
     first: Batch,
     gatherer: &mut Gatherer,
     outgoing: mpsc::Sender<pb::ProposeRequest>,
@@ -87,7 +88,7 @@ async fn stream(
 ) {
     let (pending_tx, pending) = mpsc::unbounded_channel();
     // Answers are handed out by a task of their own: the gatherer waits for them while it gathers.
-    let reader = tokio::spawn(settle_in_order(answers, pending));
+    let reader = tokio::spawn(settle_in_order(client.clone(), answers, pending));
     let mut next = Some(first);
     while let Some(batch) = next {
         let request = pb::ProposeRequest { commands: batch.commands };
@@ -110,10 +111,35 @@ async fn stream(
 }
 
 async fn settle_in_order(
+    client: PeerClient,
     mut answers: Streaming<pb::ProposeResponse>,
     mut pending: mpsc::UnboundedReceiver<(Shares, InFlight)>,
 ) {
-    while let Ok(Some(response)) = answers.message().await {
+    // A leader answers when a majority has the entries, or when it leads no more, which it notices within two elections.
+    let mut wait = Wait::new(client.answer_max() * 2);
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        let answer = tokio::select! {
+            biased;
+            answer = answers.message() => answer,
+            _ = looks.tick() => {
+                if let Some(silence) = wait.look(!pending.is_empty(), Instant::now()) {
+                    client.give_up("forwarding proposals", silence);
+                    break;
+                }
+                continue;
+            }
+        };
+        let response = match answer {
+            Ok(Some(response)) => response,
+            Ok(None) => break,
+            Err(status) => {
+                client.hear_failure(&status);
+                break;
+            }
+        };
+        client.note_answer();
+        wait.answered();
         let Some((shares, _in_flight)) = pending.recv().await else { break };
         let results = response.results.into_iter().map(result_from_pb).collect();
         shares.settle(results, &WriteError::ConnectionLost);
@@ -121,6 +147,32 @@ async fn settle_in_order(
     pending.close();
     while let Some((shares, _in_flight)) = pending.recv().await {
         shares.settle(Vec::new(), &WriteError::ConnectionLost);
+    }
+}
+
+/// Notices that batches wait and nothing is answered.
+struct Wait {
+    limit: Duration,
+    since: Option<Instant>,
+}
+
+impl Wait {
+    fn new(limit: Duration) -> Self {
+        Self { limit, since: None }
+    }
+
+    fn answered(&mut self) {
+        self.since = None;
+    }
+
+    /// For how long nothing was answered, once that is too long.
+    fn look(&mut self, is_waiting: bool, now: Instant) -> Option<Duration> {
+        if !is_waiting {
+            self.since = None;
+            return None;
+        }
+        let silence = now - *self.since.get_or_insert(now);
+        (silence >= self.limit).then_some(silence)
     }
 }
 
@@ -135,5 +187,25 @@ fn result_from_pb(result: pb::ProposeResult) -> Result<Applied, WriteError> {
         Some(R::Stopped(why)) => Err(WriteError::Stopped(why)),
         Some(R::Unreadable(why)) => Err(WriteError::Unreadable(why)),
         None => Err(WriteError::ConnectionLost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_begins_with_what_waits_and_again_with_every_answer() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut wait = Wait::new(Duration::from_secs(6));
+        assert_eq!(wait.look(false, at(0)), None);
+        assert_eq!(wait.look(true, at(10)), None);
+        assert_eq!(wait.look(true, at(15)), None);
+        wait.answered();
+        assert_eq!(wait.look(true, at(16)), None);
+        assert_eq!(wait.look(true, at(22)), Some(Duration::from_secs(6)));
+        assert_eq!(wait.look(false, at(23)), None);
+        assert_eq!(wait.look(true, at(24)), None);
     }
 }

@@ -41,6 +41,21 @@ pub struct Timing {
     pub election_max: Duration,
 }
 
+/// Bounds of [`Timing::answer_max`].
+const ANSWER_MAX: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(10);
+
+impl Timing {
+    /// How long another member may owe an answer: a few elections.
+    pub(super) fn answer_max(self) -> Duration {
+        (self.election_max * 5).clamp(*ANSWER_MAX.start(), *ANSWER_MAX.end())
+    }
+
+    /// How long the log of a follower that lives may come no nearer: several sessions must have been tried.
+    fn gap_max(self) -> Duration {
+        self.answer_max() * 5
+    }
+}
+
 /// What consensus needs to know to start.
 #[derive(Clone, Debug)]
 pub struct ConsensusOptions {
@@ -114,7 +129,7 @@ pub async fn start(
         told.clone(),
     )?;
     let Told { bytes: applied_bytes, members, lineage, metrics } = told;
-    let peers = Peers::new(cluster_id, node_id, lineage, metrics.clone());
+    let peers = Peers::new(cluster_id, node_id, lineage, metrics.clone(), options.timing.answer_max());
     let raft = Raft::new(node_id.get(), config, peers.clone(), log_store, state_machine)
         .await
         .map_err(|error| StartError::Raft(error.to_string()))?;
@@ -157,6 +172,7 @@ pub async fn start(
         called: watch::Sender::new(false),
         led: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
+        standstill: Mutex::new(None),
     }));
     tokio::spawn(consensus.clone().follow_leadership());
     tokio::spawn(consensus.clone().watch_for_removal());
@@ -165,6 +181,7 @@ pub async fn start(
         snapshot_every_bytes: options.snapshot_every_bytes,
         keep_bytes: options.keep_bytes,
         keep_entries: options.keep_entries,
+        gap_max: options.timing.gap_max(),
     };
     tokio::spawn(log_keeper::run(consensus.clone(), applied_bytes, limits));
     tokio::spawn(stuck::nudge(consensus.clone(), options.timing.heartbeat));

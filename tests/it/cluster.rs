@@ -137,6 +137,8 @@ pub struct Cluster {
     cluster_id: ClusterId,
     root: Root,
     kept: Vec<Kept>,
+    /// Where members reach each other, by number, if that is not where they listen.
+    via: BTreeMap<usize, SocketAddr>,
     /// The members that joined later, by number, with whether they are learners.
     joined: BTreeMap<usize, bool>,
     /// Client addresses of other clusters, by datacenter: known to members that are started from now on.
@@ -208,6 +210,17 @@ impl Cluster {
         cluster
     }
 
+    /// As `start`; members reach each other where `via` says, given the address of a peer port.
+    pub async fn start_through(settings: Settings, via: impl AsyncFn(SocketAddr) -> SocketAddr) -> Self {
+        let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
+        for index in 0..settings.members {
+            let address = via(cluster.kept[index].addresses().1).await;
+            cluster.via.insert(index, address);
+        }
+        cluster.launch(listeners).await;
+        cluster
+    }
+
     /// Starts a cluster on what an earlier process left in `root`, if there was one, at the same addresses: of `host`, an
     /// address of loopback that nobody else uses, with ports from 2379 on.
     #[allow(dead_code, reason = "for `tests/crash`")]
@@ -252,9 +265,18 @@ impl Cluster {
             kept.push(sockets);
         }
         let cluster_id = ClusterId(7);
-        let (joined, remote_datacenters) = Default::default();
-        let cluster =
-            Self { settings, lease_clock, cluster_id, root, kept, joined, remote_datacenters, instances: Vec::new() };
+        let (via, joined, remote_datacenters) = Default::default();
+        let cluster = Self {
+            settings,
+            lease_clock,
+            cluster_id,
+            root,
+            kept,
+            via,
+            joined,
+            remote_datacenters,
+            instances: Vec::new(),
+        };
         (cluster, listeners)
     }
 
@@ -319,6 +341,7 @@ impl Cluster {
 
     fn info(&self, index: usize) -> MemberInfo {
         let (client, peer) = self.kept[index].addresses();
+        let peer = self.via.get(&index).copied().unwrap_or(peer);
         MemberInfo {
             name: format!("node{}", index + 1),
             peer_url: format!("http://{peer}"),

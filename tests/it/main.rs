@@ -11,6 +11,7 @@ mod cluster;
 mod consul_http;
 mod consul_kv;
 mod contests;
+mod damage;
 mod descriptors;
 mod dns;
 mod etcd_kv;

@@ -134,6 +134,9 @@ fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::Status
         errors.push("etcdserver: no leader".to_owned());
     }
     errors.extend(status.alarms.iter().map(alarm::text));
+    if let Some(lasts) = status.stands_still {
+        errors.push(format!("headwater: nothing was applied for {} s although more is committed", lasts.as_secs()));
+    }
     pb::StatusResponse {
         header: Some(header),
         version: ETCD_COMPATIBLE_VERSION.to_owned(),
@@ -180,6 +183,7 @@ mod tests {
             alarms: vec![],
             is_learner: true,
             serving: true,
+            stands_still: None,
         }
     }
 

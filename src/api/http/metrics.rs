@@ -210,6 +210,8 @@ gauges! {
     history_from: "headwater_history_first_index", "First log index whose change can still be told.";
     log_from: "headwater_log_first_index", "First log index that the log has: who needs an earlier one is sent a snapshot.";
     serving: "headwater_serving", "Whether this member has recovered and serves: 1 or 0.";
+    standstill: "headwater_apply_standstill_seconds",
+        "For how long nothing was applied although more is committed; 0 if that is not long.";
 }
 
 impl Gauges {
@@ -234,6 +236,7 @@ impl Gauges {
         self.history_from.set(signed(status.history_from.get()));
         self.log_from.set(signed(status.log_from.get()));
         self.serving.set(status.serving.into());
+        self.standstill.set(status.stands_still.map_or(0, |lasts| signed(lasts.as_secs())));
     }
 }
 
@@ -312,17 +315,19 @@ mod tests {
             alarms: vec![Alarm { member: 1.into(), kind: AlarmKind::NoSpace }],
             is_learner: false,
             serving: true,
+            stands_still: None,
         };
         let told = |id: u64, status: &Status| -> Vec<i64> {
             gauges.set(id.into(), status);
             gauges.all().into_iter().map(IntGauge::get).collect()
         };
-        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 1000, 3, 400, 5000, 1, 7, 5, 2, 6, 8, 1]);
+        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 1000, 3, 400, 5000, 1, 7, 5, 2, 6, 8, 1, 0]);
         assert_eq!(told(1, &status)[..2], [1, 0]);
         status.leadership.leader = None;
         (status.quota_bytes, status.alarms) = (None, vec![]);
         (status.is_learner, status.serving, status.stored_bytes) = (true, false, u64::MAX);
-        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, i64::MAX, 3, 400, 0, 0, 7, 5, 2, 6, 8, 0]);
+        status.stands_still = Some(std::time::Duration::from_millis(12_500));
+        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, i64::MAX, 3, 400, 0, 0, 7, 5, 2, 6, 8, 0, 12]);
     }
 
     #[test]

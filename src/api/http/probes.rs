@@ -4,6 +4,7 @@
 //! requests. A member without a quorum is alive and not ready.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{Method, StatusCode};
@@ -22,9 +23,14 @@ enum Check {
     SerializableRead,
     LinearizableRead,
     NonLearner,
+    /// What is committed is applied, sooner or later.
+    Progress,
 }
 
-const LIVE: &[Check] = &[Check::SerializableRead];
+/// How long a member may stand still until a restart is worth a try. Whatever ends it by itself has been tried by then.
+const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+
+const LIVE: &[Check] = &[Check::SerializableRead, Check::Progress];
 const READY: &[Check] = &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
 
 impl Check {
@@ -34,6 +40,7 @@ impl Check {
             Self::SerializableRead => "serializable_read",
             Self::LinearizableRead => "linearizable_read",
             Self::NonLearner => "non_learner",
+            Self::Progress => "progress",
         }
     }
 
@@ -52,6 +59,10 @@ impl Check {
             Self::NonLearner => match state.node.status().map_err(told)?.is_learner {
                 true => Err("this member is a learner".to_owned()),
                 false => Ok(()),
+            },
+            Self::Progress => match state.node.stands_still().filter(|lasts| *lasts >= STANDSTILL_MAX) {
+                Some(lasts) => Err(format!("nothing was applied for {} s although more is committed", lasts.as_secs())),
+                None => Ok(()),
             },
         }
     }

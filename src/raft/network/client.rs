@@ -24,8 +24,10 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::addresses::Addresses;
+use super::connection::{Connection, Heard};
 use super::reachable::Reachability;
-use super::{Lineage, Route, lazy_channel, snapshot_sender};
+use super::session::{Answers, Ends, Patience, Unanswered};
+use super::{Lineage, Route, snapshot_sender};
 use crate::pb::peer as pb;
 use crate::pb::peer::peer_client::PeerClient as Grpc;
 use crate::raft::convert;
@@ -33,7 +35,6 @@ use crate::raft::metrics::{PeerMetrics, RaftMetrics};
 use crate::raft::roster::Roster;
 use crate::raft::snapshot::SnapshotFiles;
 use crate::raft::types::{MemberInfo, Snapshot, TypeConfig, Vote};
-use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
 use crate::types::{ClusterId, NodeId};
 
 /// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and read indexes.
@@ -53,12 +54,20 @@ struct PeersInner {
     is_blocked: AtomicBool,
     reachable: Reachability,
     metrics: Arc<RaftMetrics>,
-    /// Marked as changed when the log waits for somebody.
-    silence_ends: watch::Sender<()>,
+    answer_max: Duration,
+    /// Marked as changed when sessions are to end.
+    session_ends: watch::Sender<Ends>,
 }
 
 impl Peers {
-    pub(crate) fn new(cluster: ClusterId, me: NodeId, lineage: Lineage, metrics: Arc<RaftMetrics>) -> Self {
+    /// `answer_max` is how long an answer to replication may stay away, unless the member is known to be slow.
+    pub(crate) fn new(
+        cluster: ClusterId,
+        me: NodeId,
+        lineage: Lineage,
+        metrics: Arc<RaftMetrics>,
+        answer_max: Duration,
+    ) -> Self {
         let route = Route { cluster, from: me, to: me, lineage: lineage.clone() };
         let inner = PeersInner {
             cluster,
@@ -69,7 +78,8 @@ impl Peers {
             is_blocked: AtomicBool::new(false),
             reachable: Reachability::default(),
             metrics,
-            silence_ends: watch::Sender::default(),
+            answer_max,
+            session_ends: watch::Sender::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -101,7 +111,12 @@ impl Peers {
     /// Ends the replication sessions in which a request has gone without any answer for a while: openraft keeps every entry that
     /// a session may still want to send, for a member whose disk hangs without end.
     pub(crate) fn end_silent_sessions(&self) {
-        self.inner.silence_ends.send_replace(());
+        self.inner.session_ends.send_replace(Ends::OfTheSilent);
+    }
+
+    /// Ends the replication session with one member.
+    pub(crate) fn end_session(&self, member: NodeId) {
+        self.inner.session_ends.send_replace(Ends::With(member));
     }
 
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
@@ -111,7 +126,8 @@ impl Peers {
         let metrics = Some(metrics.peer(*me, NodeId(target)));
         let route = Route { cluster: *cluster, from: *me, to: NodeId(target), lineage: lineage.clone() };
         let connection = Arc::new(Mutex::new(Connection::to(self.address(route.to, info))));
-        PeerClient { route, peers: Some(self.clone()), connection, lane, metrics }
+        let patience = Arc::new(Mutex::new(Patience::new(self.inner.answer_max)));
+        PeerClient { route, peers: Some(self.clone()), connection, patience, lane, metrics }
     }
 
     /// Whose store this member has.
@@ -158,34 +174,19 @@ pub(crate) struct PeerClient {
     /// Whom to ask where the member is now; nobody, if the connection was made for one address.
     peers: Option<Peers>,
     connection: Arc<Mutex<Connection>>,
+    /// With answers to replication.
+    patience: Arc<Mutex<Patience>>,
     lane: Lane,
     /// None outside of any membership.
     metrics: Option<Arc<PeerMetrics>>,
-}
-
-/// The generated client with the address that it connects to, or why that address cannot be used.
-struct Connection {
-    url: Arc<str>,
-    grpc: Result<Grpc<Channel>, String>,
-}
-
-impl Connection {
-    fn to(url: Arc<str>) -> Self {
-        let grpc = lazy_channel(&url).map(|channel| {
-            Grpc::new(channel)
-                // Requests are bounded; outcomes of forwarded writes (removed pairs, ranges) are as large as they are.
-                .max_decoding_message_size(usize::MAX)
-                .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
-        });
-        Self { url, grpc }
-    }
 }
 
 impl PeerClient {
     /// A connection to one address, outside of any membership.
     pub(crate) fn to_address(route: Route, url: &str) -> Self {
         let connection = Arc::new(Mutex::new(Connection::to(url.into())));
-        Self { route, peers: None, connection, lane: Lane::Unary, metrics: None }
+        let patience = Arc::new(Mutex::new(Patience::new(super::CONNECT_TIMEOUT)));
+        Self { route, peers: None, connection, patience, lane: Lane::Unary, metrics: None }
     }
 
     pub(crate) fn route(&self) -> &Route {
@@ -194,13 +195,81 @@ impl PeerClient {
 
     /// The generated client, or why the configured address cannot be used.
     pub(crate) fn grpc(&self) -> Result<Grpc<Channel>, String> {
-        let mut connection = self.connection.lock();
-        if let Some(url) = self.peers.as_ref().and_then(|peers| peers.inner.addresses.used(self.route.to))
-            && url != connection.url
-        {
-            *connection = Connection::to(url);
+        let url = self.peers.as_ref().and_then(|peers| peers.inner.addresses.used(self.route.to));
+        self.connection.lock().grpc(url)
+    }
+
+    pub(super) fn patience(&self) -> &Mutex<Patience> {
+        &self.patience
+    }
+
+    /// How long an answer that depends on no disk and no other member may take.
+    pub(crate) fn answer_max(&self) -> Duration {
+        self.peers.as_ref().map_or(super::CONNECT_TIMEOUT, |peers| peers.inner.answer_max)
+    }
+
+    /// Takes note of what came of a call, and says whether that made it close the connection.
+    pub(super) fn hear(&self, heard: Heard) -> bool {
+        let is_over = self.connection.lock().hear(heard, Instant::now());
+        if is_over {
+            tracing::debug!(to = %self.route.to, ?heard, "closed the connection to a member");
         }
-        connection.grpc.clone()
+        is_over
+    }
+
+    /// Takes note of a call that failed.
+    pub(crate) fn hear_failure(&self, status: &tonic::Status) {
+        let is_damage = status.code() == Code::DataLoss;
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| is_damage) {
+            metrics.damaged.inc();
+        }
+        // Not for every call: connections are closed seldom enough.
+        if self.hear(Heard::Failure(status.code())) && is_damage {
+            tracing::warn!(to = %self.route.to, why = status.message(), "messages are damaged: connecting to the member anew");
+        }
+    }
+
+    /// Closes the connection, for `what` on it waits in vain.
+    pub(crate) fn give_up(&self, what: &str, silence: Duration) {
+        tracing::warn!(to = %self.route.to, what, ?silence, "a member owes an answer: connecting to it anew");
+        if let Some(metrics) = &self.metrics {
+            metrics.overdue.inc();
+        }
+        self.connection.lock().renew();
+    }
+
+    /// Waits for the answer to a call on this connection, at most for `limit`; `DEADLINE_EXCEEDED` after that. Does not ask again.
+    pub(crate) async fn answer<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, tonic::Status> {
+        match self.heard(limit, call).await {
+            Some(answer) => answer,
+            None => Err(tonic::Status::deadline_exceeded(format!("member {} did not answer in time", self.route.to))),
+        }
+    }
+
+    /// The answer to a call, noted; `None` if there is none in time.
+    async fn heard<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Option<Result<T, tonic::Status>> {
+        // Whoever asks may go away before the answer comes: that, too, was silence.
+        let silence = Awaited { client: self, since: Instant::now(), is_over: false };
+        let answered = tokio::time::timeout(limit, call).await.ok();
+        match &answered {
+            Some(Ok(_)) => silence.over(PeerClient::note_answer),
+            Some(Err(status)) => silence.over(|client| client.hear_failure(status)),
+            None => drop(silence),
+        }
+        answered.map(|answer| answer.map(tonic::Response::into_inner))
+    }
+
+    /// Takes note of an answer on a stream.
+    pub(crate) fn note_answer(&self) {
+        let _kept = self.hear(Heard::Answer);
     }
 
     /// Notes whether a heartbeat was answered.
@@ -216,6 +285,13 @@ impl PeerClient {
     fn count_sent(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
             metrics.sent_bytes.inc_by(bytes as u64);
+        }
+    }
+
+    /// Counts a message of `bytes` that came in.
+    pub(super) fn count_received(&self, bytes: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.received_bytes.inc_by(bytes as u64);
         }
     }
 
@@ -238,12 +314,12 @@ impl PeerClient {
         limit: Duration,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T, RPCError<TypeConfig>> {
-        let answered = tokio::time::timeout(limit, call).await;
-        self.note(matches!(answered, Ok(Ok(_))));
+        let answered = self.heard(limit, call).await;
+        self.note(matches!(answered, Some(Ok(_))));
         match answered {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(rpc_error(&status)),
-            Err(_) => Err(RPCError::Timeout(Timeout {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(status)) => Err(rpc_error(&status)),
+            None => Err(RPCError::Timeout(Timeout {
                 action,
                 id: self.route.from.get(),
                 target: self.route.to.get(),
@@ -282,12 +358,9 @@ impl PeerClient {
         });
         let outgoing = requests.take_until(session_ended);
         let call = grpc.append_stream(self.route.request(outgoing));
-        // Opening the stream is bounded; the answers are not, unless the log has to wait for them: a slow disk is no reason to
-        // send everything again, and a dead peer is noticed by the connection's keep-alive.
         let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
-        let silence_ends = self.peers.as_ref().map(|peers| peers.inner.silence_ends.subscribe());
-        let metrics = self.metrics.clone();
-        let answers = Answers { incoming, silence_ends, unanswered, metrics, _session: session };
+        let session_ends = self.peers.as_ref().map(|peers| peers.inner.session_ends.subscribe());
+        let answers = Answers::new(self.clone(), incoming, session_ends, unanswered, session);
         Ok(Box::pin(futures::stream::unfold(answers, |mut answers| async {
             let answer = answers.next().await?;
             Some((answer, answers))
@@ -307,80 +380,30 @@ impl PeerClient {
     }
 }
 
-/// Requests of a session that wait for their answers.
-#[derive(Default)]
-struct Unanswered {
-    requests: usize,
-    /// When the first of them was sent, or anything was answered since.
-    since: Option<Instant>,
+/// A call without an answer so far.
+struct Awaited<'a> {
+    client: &'a PeerClient,
+    since: Instant,
+    is_over: bool,
 }
 
-impl Unanswered {
-    fn asked(&mut self, now: Instant) {
-        self.requests += 1;
-        self.since.get_or_insert(now);
-    }
-
-    fn answered(&mut self, now: Instant) {
-        self.requests = self.requests.saturating_sub(1);
-        self.since = (self.requests > 0).then_some(now);
-    }
-
-    /// For how long nothing was answered although something was to be.
-    fn silence(&self, now: Instant) -> Duration {
-        self.since.map_or(Duration::ZERO, |since| now - since)
+impl Awaited<'_> {
+    fn over(mut self, hear: impl FnOnce(&PeerClient)) {
+        self.is_over = true;
+        hear(self.client);
     }
 }
 
-/// The answers of a replication session.
-struct Answers {
-    incoming: tonic::Streaming<pb::AppendResponse>,
-    /// From whom it hears that the log waits for somebody.
-    silence_ends: Option<watch::Receiver<()>>,
-    unanswered: Arc<Mutex<Unanswered>>,
-    metrics: Option<Arc<PeerMetrics>>,
-    /// The outgoing side ends with it.
-    _session: oneshot::Sender<()>,
-}
-
-impl Answers {
-    async fn next(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>> {
-        loop {
-            let silence_ends = async {
-                match &mut self.silence_ends {
-                    Some(ends) => ends.changed().await.is_ok(),
-                    None => false,
-                }
-            };
-            tokio::select! {
-                biased;
-                item = self.incoming.next() => {
-                    self.unanswered.lock().answered(Instant::now());
-                    return Some(match item? {
-                        Ok(response) => {
-                            if let Some(metrics) = &self.metrics {
-                                metrics.received_bytes.inc_by(response.encoded_len() as u64);
-                            }
-                            convert::append_result_from_pb(response)
-                                .map_err(|error| RPCError::Network(NetworkError::new(&error)))
-                        }
-                        Err(status) => Err(rpc_error(&status)),
-                    });
-                }
-                true = silence_ends => {
-                    let silence = self.unanswered.lock().silence(Instant::now());
-                    if silence >= super::SILENCE_MAX {
-                        let why = format!("no answer for {silence:?}, and the log waits for it");
-                        return Some(Err(RPCError::Network(NetworkError::from_string(why))));
-                    }
-                }
-            }
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let _closed = self.client.hear(Heard::Silence(self.since));
         }
     }
 }
 
 /// Sorts a status by what openraft should do next: back off, or try again at once.
-fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
+pub(super) fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
     match status.code() {
         Code::Cancelled | Code::DeadlineExceeded | Code::Aborted => RPCError::Network(NetworkError::new(status)),
         _ => RPCError::Unreachable(Unreachable::new(status)),
@@ -461,8 +484,13 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = snapshot_sender::send(&self.route, grpc, vote, snapshot, self.metrics.as_ref()) => sent,
         };
-        if let (Some(transfer), Ok(_)) = (transfer, &sent) {
-            transfer.arrived();
+        match (transfer, &sent) {
+            (Some(transfer), Ok(_)) => transfer.arrived(),
+            (_, Err(StreamingError::Closed(_)) | Ok(_)) => {}
+            // Whatever it was, the next attempt does not depend on this connection.
+            (_, Err(_)) => {
+                let _closed = self.hear(Heard::Failure(Code::Unknown));
+            }
         }
         sent
     }
@@ -487,28 +515,5 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         } else {
             Err(RPCError::Network(NetworkError::from_string(response.refused)))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_who_owes_an_answer_is_silent() {
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
-        let silence = |unanswered: &Unanswered, seconds| unanswered.silence(at(seconds)).as_secs();
-        let mut unanswered = Unanswered::default();
-        assert_eq!(silence(&unanswered, 100), 0, "nobody asked");
-        unanswered.asked(at(100));
-        unanswered.asked(at(103));
-        assert_eq!(silence(&unanswered, 105), 5);
-        unanswered.answered(at(106));
-        assert_eq!(silence(&unanswered, 108), 2, "it answers, slowly");
-        unanswered.answered(at(109));
-        assert_eq!(silence(&unanswered, 200), 0, "it has answered everything");
-        unanswered.asked(at(200));
-        assert_eq!(silence(&unanswered, 201), 1);
     }
 }

@@ -6,8 +6,11 @@
 
 mod addresses;
 mod client;
+mod connection;
+mod line;
 mod reachable;
 mod server;
+mod session;
 pub(crate) mod snapshot_receiver;
 mod snapshot_sender;
 pub(crate) mod stranger;
@@ -18,7 +21,7 @@ use std::time::Duration;
 
 use tonic::Status;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use crate::types::{ClusterId, NodeId, StoreEpoch};
 
@@ -33,9 +36,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long connecting may take.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a member that was sent entries may answer nothing when the log waits for it. One that is cut off for a slow disk or
-/// line gets a whole snapshot instead, so it is far more than an answer takes there.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 const CLUSTER_KEY: &str = "headwater-cluster";
 const FROM_KEY: &str = "headwater-from";
@@ -43,18 +43,16 @@ const TO_KEY: &str = "headwater-to";
 const EPOCH_KEY: &str = "headwater-epoch";
 const ORIGIN_KEY: &str = "headwater-origin";
 
-/// A connection that is made when it is first used and made again when it breaks.
-pub(crate) fn lazy_channel(url: &str) -> Result<Channel, String> {
+/// How to connect to an address: when a call is made, and again when the connection breaks.
+fn endpoint(url: &str) -> Result<Endpoint, String> {
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| format!("peer url {url:?}: {error}"))?;
     Ok(endpoint
         .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(PEER_WINDOW_BYTES)
-        .initial_connection_window_size(PEER_WINDOW_BYTES)
-        .connect_lazy())
+        .initial_connection_window_size(PEER_WINDOW_BYTES))
 }
 
 /// Where this member's store comes from. The cluster's id follows from the configuration, so it does not tell: whoever lost

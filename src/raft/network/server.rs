@@ -1,7 +1,7 @@
 //! The answering side of the peer port.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -124,18 +124,23 @@ impl Peer for PeerService {
         self.may_follow()?;
         let incoming = request.into_inner();
         let peer = self.peer(from);
-        let answered = Arc::clone(&peer);
-        // A broken or malformed request ends the stream; the leader opens a new one and starts from what was answered.
+        let [answered, failed] = [Arc::clone(&peer), Arc::clone(&peer)];
+        // A broken, damaged or malformed request ends the stream, and the leader is told why; it opens a new one and starts from
+        // what was answered.
+        let failure = Arc::new(OnceLock::new());
+        let told = Arc::clone(&failure);
         let appends = incoming
             .map(move |item| {
                 let message = item?;
                 peer.received_bytes.inc_by(message.encoded_len() as u64);
-                convert::append_from_pb(message).map_err(Status::from).inspect_err(|_| peer.received_failures.inc())
+                convert::append_from_pb(message).map_err(Status::from)
             })
-            .scan((), |(), item| {
-                if let Err(status) = &item {
+            .scan((), move |(), item| {
+                let item = item.map_err(|status| {
                     tracing::debug!(%status, "append stream ended");
-                }
+                    failed.received_failures.inc();
+                    failure.get_or_init(|| status);
+                });
                 std::future::ready(item.ok())
             });
         let consensus = self.consensus.clone();
@@ -149,7 +154,8 @@ impl Peer for PeerService {
             }
             Err(error) => Err(fatal(error)),
         });
-        Ok(Response::new(Box::pin(answers)))
+        let why = futures::stream::once(async move { told.get().cloned().map(Err) });
+        Ok(Response::new(Box::pin(answers.chain(why.filter_map(std::future::ready)))))
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {

@@ -1,0 +1,235 @@
+//! How messages travel between members: each with a checksum, its number in the stream, and the call that it belongs to.
+//!
+//! TCP delivers bytes in order or not at all, but what stands between two members may not: a broken proxy, a tunnel, bad
+//! memory. HTTP/2 and protobuf have no checksum, so bytes that were lost or swapped may still be a message, with another entry
+//! or another vote in it. Every message is sent behind a head of 16 bytes, little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | CRC-32C of the message's type name, the rest of the head, and the message |
+//! | 4..8 | number of the message in its direction of the call, from 0 |
+//! | 8..16 | the call: random, chosen by the caller, repeated by the answering side |
+//!
+//! A message whose head does not fit ends its stream with `DATA_LOSS`. Invariant: what a receiver is given was sent to this call,
+//! unchanged, and nothing before it is missing.
+
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Buf, BufMut};
+use prost::{Message, Name};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+/// Length of what stands before each message, bytes.
+const HEAD_BYTES: usize = 16;
+
+/// The call that messages belong to; unknown to the answering side until the first one arrives.
+type Call = Arc<OnceLock<u64>>;
+
+/// The codec of one call.
+pub(crate) struct Checked<T, U> {
+    call: Call,
+    /// Set once requests are decoded: this is the answering side.
+    is_answering: bool,
+    types: PhantomData<(T, U)>,
+}
+
+impl<T, U> Default for Checked<T, U> {
+    fn default() -> Self {
+        Self { call: Arc::default(), is_answering: false, types: PhantomData }
+    }
+}
+
+impl<T, U> Codec for Checked<T, U>
+where
+    T: Message + Name + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = CheckedEncoder<T>;
+    type Decoder = CheckedDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        // tonic makes a caller's encoder before its decoder, and the answering side's after it. A caller knows the call from
+        // the beginning, so that nothing that it receives can name another one.
+        if !self.is_answering {
+            self.call.get_or_init(rand::random);
+        }
+        CheckedEncoder { call: Arc::clone(&self.call), sent: 0, message: PhantomData }
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        self.is_answering = self.call.get().is_none();
+        CheckedDecoder { call: Arc::clone(&self.call), received: 0, message: PhantomData }
+    }
+}
+
+/// Writes the messages of one direction.
+pub(crate) struct CheckedEncoder<T> {
+    call: Call,
+    sent: u32,
+    message: PhantomData<T>,
+}
+
+impl<T: Message + Name> Encoder for CheckedEncoder<T> {
+    type Item = T;
+    type Error = Status;
+
+    fn encode(&mut self, item: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let message = item.encode_to_vec();
+        let rest = rest_of_head(self.sent, *self.call.get_or_init(rand::random));
+        self.sent = self.sent.wrapping_add(1);
+        buffer.reserve(HEAD_BYTES + message.len());
+        buffer.put_u32_le(checksum::<T>(&rest, &message));
+        buffer.put_slice(&rest);
+        buffer.put_slice(&message);
+        Ok(())
+    }
+}
+
+/// Reads the messages of one direction.
+pub(crate) struct CheckedDecoder<U> {
+    call: Call,
+    received: u32,
+    message: PhantomData<U>,
+}
+
+impl<U: Message + Name + Default> Decoder for CheckedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        let length = buffer.remaining();
+        if length < HEAD_BYTES {
+            return Err(damaged("it is too short"));
+        }
+        let sum = buffer.get_u32_le();
+        let mut rest = [0; HEAD_BYTES - 4];
+        buffer.copy_to_slice(&mut rest);
+        let message = buffer.copy_to_bytes(length - HEAD_BYTES);
+        if checksum::<U>(&rest, &message) != sum {
+            return Err(damaged("its checksum does not fit"));
+        }
+        let (mut number, mut call) = (&rest[..4], &rest[4..]);
+        let (number, call) = (number.get_u32_le(), call.get_u64_le());
+        if number != self.received {
+            return Err(damaged("one before it is missing"));
+        }
+        if *self.call.get_or_init(|| call) != call {
+            return Err(damaged("it belongs to another call"));
+        }
+        self.received = self.received.wrapping_add(1);
+        U::decode(message).map(Some).map_err(|error| Status::internal(format!("malformed peer message: {error}")))
+    }
+}
+
+fn rest_of_head(number: u32, call: u64) -> [u8; HEAD_BYTES - 4] {
+    let mut rest = [0; HEAD_BYTES - 4];
+    rest[..4].copy_from_slice(&number.to_le_bytes());
+    rest[4..].copy_from_slice(&call.to_le_bytes());
+    rest
+}
+
+fn checksum<T: Name>(rest: &[u8], message: &[u8]) -> u32 {
+    let named = crc32c::crc32c(T::NAME.as_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(named, rest), message)
+}
+
+fn damaged(how: &str) -> Status {
+    Status::data_loss(format!("a message between members was damaged on the way: {how}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+    use http_body_util::BodyExt;
+    use tonic::codec::Streaming;
+
+    use super::*;
+    use crate::pb::peer as pb;
+
+    /// The bytes of a gRPC stream with one message in it.
+    fn framed(body: &[u8]) -> Vec<u8> {
+        let mut framed = BytesMut::new();
+        framed.put_u8(0);
+        framed.put_u32(body.len() as u32);
+        framed.put_slice(body);
+        framed.to_vec()
+    }
+
+    /// What the encoder makes of a message, without the prefix of gRPC.
+    fn body_of<T: Message + Name + Clone>(number: u32, call: u64, message: &T) -> Vec<u8> {
+        let (rest, encoded) = (rest_of_head(number, call), message.encode_to_vec());
+        [&checksum::<T>(&rest, &encoded).to_le_bytes()[..], &rest, &encoded].concat()
+    }
+
+    async fn read<U: Message + Name + Default + 'static>(
+        decoder: CheckedDecoder<U>,
+        bytes: Vec<u8>,
+    ) -> Result<Vec<U>, Status> {
+        let body = http_body_util::Full::new(Bytes::from(bytes)).map_err(|never| match never {});
+        let mut stream = Streaming::new_request(decoder, body, None, None);
+        let mut messages = Vec::new();
+        while let Some(message) = stream.message().await? {
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+
+    fn answering<U: Message + Name + Default + Send + 'static>() -> CheckedDecoder<U> {
+        Checked::<U, U>::default().decoder()
+    }
+
+    fn index(index: u64) -> pb::LogId {
+        pb::LogId { term: 3, index }
+    }
+
+    #[tokio::test]
+    async fn whole_streams_are_read() {
+        let stream = [framed(&body_of(0, 9, &index(5))), framed(&body_of(1, 9, &index(6)))].concat();
+        assert_eq!(read::<pb::LogId>(answering(), stream).await.unwrap(), [index(5), index(6)]);
+        let empty = framed(&body_of(0, 9, &pb::HelloRequest {}));
+        assert_eq!(read::<pb::HelloRequest>(answering(), empty).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn every_swapped_byte_is_noticed() {
+        let body = body_of(0, 9, &index(500));
+        for at in 0..body.len() {
+            let mut swapped = body.clone();
+            swapped[at] ^= 1;
+            let error = read::<pb::LogId>(answering(), framed(&swapped)).await.unwrap_err();
+            assert_eq!(error.code(), tonic::Code::DataLoss, "byte {at}");
+            let error = read::<pb::LogId>(answering(), framed(&body[..at])).await.unwrap_err();
+            assert_eq!(error.code(), tonic::Code::DataLoss, "cut at {at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whole_messages_that_are_missing_or_strange_are_noticed() {
+        let first = framed(&body_of(0, 9, &index(5)));
+        for (second, why) in [
+            (framed(&body_of(2, 9, &index(7))), "missing"),
+            (framed(&body_of(0, 9, &index(5))), "missing"),
+            (framed(&body_of(1, 8, &index(6))), "another call"),
+            (framed(&body_of(1, 9, &pb::Accepted { last: None })), "checksum"),
+        ] {
+            let error = read::<pb::LogId>(answering(), [first.clone(), second].concat()).await.unwrap_err();
+            assert_eq!(error.code(), tonic::Code::DataLoss);
+            assert!(error.message().contains(why), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_caller_takes_only_answers_to_its_own_call() {
+        let mut codec = Checked::<pb::LogId, pb::LogId>::default();
+        let encoder = codec.encoder();
+        let call = *encoder.call.get().unwrap();
+        let answer = framed(&body_of(0, call, &index(5)));
+        assert_eq!(read::<pb::LogId>(codec.decoder(), answer).await.unwrap(), [index(5)]);
+        let foreign = framed(&body_of(0, call ^ 1, &index(5)));
+        assert!(read::<pb::LogId>(codec.decoder(), foreign).await.unwrap_err().message().contains("another call"));
+    }
+}

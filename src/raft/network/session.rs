@@ -1,0 +1,238 @@
+//! The answers of a replication session, and for how long one may stay away.
+//!
+//! openraft waits for an answer without end. One may never come: bytes that got lost on the way can leave a stream that waits for
+//! the rest of a message, on a connection that is fine otherwise. So a session that owes an answer for too long ends, its
+//! connection with it, and the next one begins after what was answered. Invariant: a session ends, or answers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use openraft::errors::{NetworkError, RPCError};
+use openraft::raft::StreamAppendResult;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::client::{PeerClient, rpc_error};
+use crate::pb::peer as pb;
+use crate::raft::convert;
+use crate::raft::types::TypeConfig;
+use crate::types::NodeId;
+
+/// How long a member that was sent entries may answer nothing when the log waits for it. One that is cut off for a slow disk or
+/// line gets a whole snapshot instead, so it is far more than an answer takes there.
+const SILENCE_HELD_MAX: Duration = Duration::from_secs(10);
+/// The longest that an answer is waited for in any case.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
+/// How long answers must come sooner before less patience is had again.
+const PATIENCE_KEPT: Duration = Duration::from_secs(60);
+/// How often it is looked whether an answer is overdue.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long a member may owe an answer. A slow disk or line is no reason to send everything again and again: whoever takes long
+/// is given twice as long.
+#[derive(Debug)]
+pub(super) struct Patience {
+    least: Duration,
+    now: Duration,
+    changed: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn new(least: Duration) -> Self {
+        Self { least, now: least, changed: None }
+    }
+
+    /// An answer stayed away for all of it.
+    fn ended(&mut self, now: Instant) {
+        self.set(self.now * 2, now);
+    }
+
+    /// An answer came after `silence`. A session whose first one comes soon shows that the one before was not slow but stuck.
+    fn answered(&mut self, silence: Duration, is_first: bool, now: Instant) {
+        if is_first && silence * 2 <= self.least {
+            self.now = self.least;
+        } else if silence * 2 > self.now {
+            self.set(silence * 2, now);
+        } else if self.now > self.least && self.changed.is_none_or(|changed| now - changed >= PATIENCE_KEPT) {
+            self.set(self.now / 2, now);
+        }
+    }
+
+    fn set(&mut self, patience: Duration, now: Instant) {
+        self.now = patience.min(PATIENCE_MAX).max(self.least);
+        self.changed = Some(now);
+    }
+}
+
+/// Which sessions end at the word of whoever keeps the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// Those in which nothing was answered for a while: the log waits for them.
+    #[default]
+    OfTheSilent,
+    With(NodeId),
+}
+
+/// Requests of a session that wait for their answers.
+#[derive(Default)]
+pub(super) struct Unanswered {
+    requests: usize,
+    /// When the first of them was sent, or anything was answered since.
+    since: Option<Instant>,
+}
+
+impl Unanswered {
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.requests += 1;
+        self.since.get_or_insert(now);
+    }
+
+    fn answered(&mut self, now: Instant) {
+        self.requests = self.requests.saturating_sub(1);
+        self.since = (self.requests > 0).then_some(now);
+    }
+
+    /// For how long nothing was answered although something was to be.
+    fn silence(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now - since)
+    }
+}
+
+/// The answers of a replication session.
+pub(super) struct Answers {
+    client: PeerClient,
+    incoming: tonic::Streaming<pb::AppendResponse>,
+    /// From whom it hears that it is to end.
+    session_ends: Option<watch::Receiver<Ends>>,
+    unanswered: Arc<Mutex<Unanswered>>,
+    looks: Interval,
+    has_answered: bool,
+    /// The outgoing side ends with it.
+    _session: oneshot::Sender<()>,
+}
+
+impl Answers {
+    pub(super) fn new(
+        client: PeerClient,
+        incoming: tonic::Streaming<pb::AppendResponse>,
+        session_ends: Option<watch::Receiver<Ends>>,
+        unanswered: Arc<Mutex<Unanswered>>,
+        session: oneshot::Sender<()>,
+    ) -> Self {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { client, incoming, session_ends, unanswered, looks, has_answered: false, _session: session }
+    }
+
+    pub(super) async fn next(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>> {
+        loop {
+            let ends = async {
+                let ends = self.session_ends.as_mut()?;
+                ends.changed().await.ok()?;
+                Some(*ends.borrow_and_update())
+            };
+            tokio::select! {
+                biased;
+                item = self.incoming.next() => return item.map(|item| self.answer(item)),
+                Some(ends) = ends => {
+                    let silence = self.unanswered.lock().silence(Instant::now());
+                    match ends {
+                        Ends::OfTheSilent if silence >= SILENCE_HELD_MAX => {
+                            return Some(Err(self.give_up(silence, "the log waits for it")));
+                        }
+                        Ends::With(member) if member == self.client.route().to => {
+                            return Some(Err(self.give_up(silence, "its log comes no nearer")));
+                        }
+                        Ends::OfTheSilent | Ends::With(_) => {}
+                    }
+                }
+                _ = self.looks.tick() => {
+                    let now = Instant::now();
+                    let silence = self.unanswered.lock().silence(now);
+                    let patience = self.client.patience();
+                    if silence >= patience.lock().now {
+                        patience.lock().ended(now);
+                        return Some(Err(self.give_up(silence, "it is overdue")));
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        item: Result<pb::AppendResponse, tonic::Status>,
+    ) -> Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>> {
+        let now = Instant::now();
+        let silence = {
+            let mut unanswered = self.unanswered.lock();
+            let silence = unanswered.silence(now);
+            unanswered.answered(now);
+            silence
+        };
+        match item {
+            Ok(response) => {
+                self.client.count_received(response.encoded_len());
+                self.client.note_answer();
+                let is_first = !std::mem::replace(&mut self.has_answered, true);
+                self.client.patience().lock().answered(silence, is_first, now);
+                convert::append_result_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
+            }
+            Err(status) => {
+                self.client.hear_failure(&status);
+                Err(rpc_error(&status))
+            }
+        }
+    }
+
+    fn give_up(&self, silence: Duration, why: &str) -> RPCError<TypeConfig> {
+        self.client.give_up("replication", silence);
+        RPCError::Network(NetworkError::from_string(format!("no answer for {silence:?}, and {why}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_owes_an_answer_is_silent() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let silence = |unanswered: &Unanswered, seconds| unanswered.silence(at(seconds)).as_secs();
+        let mut unanswered = Unanswered::default();
+        assert_eq!(silence(&unanswered, 100), 0, "nobody asked");
+        unanswered.asked(at(100));
+        unanswered.asked(at(103));
+        assert_eq!(silence(&unanswered, 105), 5);
+        unanswered.answered(at(106));
+        assert_eq!(silence(&unanswered, 108), 2, "it answers, slowly");
+        unanswered.answered(at(109));
+        assert_eq!(silence(&unanswered, 200), 0, "it has answered everything");
+        unanswered.asked(at(200));
+        assert_eq!(silence(&unanswered, 201), 1);
+    }
+
+    #[test]
+    fn whoever_is_slow_is_waited_for_longer_and_whoever_is_not_less_long() {
+        let (begin, seconds) = (Instant::now(), Duration::from_secs);
+        let mut patience = Patience::new(seconds(3));
+        for expected in [6, 12, 24, 48, 60, 60] {
+            patience.ended(begin);
+            assert_eq!(patience.now, seconds(expected));
+        }
+        patience.answered(seconds(1), false, begin + seconds(59));
+        assert_eq!(patience.now, seconds(60), "one quick answer says little");
+        for (at, expected) in [(60, 30), (61, 30), (120, 15), (180, 7), (240, 3), (300, 3)] {
+            patience.answered(seconds(1), false, begin + seconds(at));
+            assert_eq!(patience.now.as_secs(), expected);
+        }
+        patience.answered(seconds(5), true, begin + seconds(301));
+        assert_eq!(patience.now, seconds(10), "an answer that took five seconds is given ten");
+        patience.answered(seconds(1), true, begin + seconds(302));
+        assert_eq!(patience.now, seconds(3), "the session before was stuck");
+    }
+}
