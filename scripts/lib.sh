@@ -35,6 +35,7 @@ fi
 #   240        lease-failover
 #   250 - 254  show-lost-members: five nodes
 #   256, 258   show-moving
+#   262, 264   show-lossy-peers: nodes, and proxies of their peer ports
 #   270        show-owners
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
