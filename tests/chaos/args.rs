@@ -8,6 +8,7 @@ use rand::Rng;
 
 use crate::fault::{self, FAULTS, Fault, GROUPS, Need};
 use crate::history::HISTORY;
+use crate::rig::net::Kind;
 use crate::rig::tool;
 use crate::work::{Control, WORKLOADS};
 
@@ -70,7 +71,8 @@ pub(crate) struct Args {
 const RUNS: &str = "\
 Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
-  scripts/chaos --controls  every control must be found out by its checker";
+  scripts/chaos --controls  every control must be found out by its checker
+  scripts/chaos --lies      so must every lie about the workload leases, in some minutes";
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -92,13 +94,26 @@ pub(crate) struct Plan {
     pub again: String,
 }
 
+/// Why everything at once leaves out what only a proxy can break.
+const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
 /// Below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
-const CONTROL_FAULTS: [(Control, &str, &str); 4] = [
+const CONTROL_FAULTS: [(Control, &str, &str); 15] = [
     (Control::NoFsync, "power-loss-all", "set,register"),
     (Control::DropWatchEvent, "kill", "watch"),
     (Control::UnfencedLock, "pause", "lock"),
     (Control::StaleRead, "partition-leader", "register"),
+    (Control::LostWrite, "kill", "leases"),
+    (Control::RefusedWrite, "kill", "leases"),
+    (Control::RepeatedWrite, "kill", "leases"),
+    (Control::WrongRevision, "kill", "leases"),
+    (Control::WrongCompare, "kill", "leases"),
+    (Control::WrongCount, "kill", "leases"),
+    (Control::WrongBefore, "kill", "leases"),
+    (Control::WrongRead, "kill", "leases"),
+    (Control::LostRevoke, "kill", "leases"),
+    (Control::SecretRevoke, "kill", "leases"),
+    (Control::SecretDelete, "kill", "leases"),
 ];
 
 impl Args {
@@ -135,8 +150,14 @@ impl Args {
         }
         let (possible, impossible): (Vec<&Fault>, Vec<&Fault>) =
             faults.into_iter().partition(|fault| fault.impossible().is_none());
-        let skipped =
+        let mut skipped: Vec<(&'static str, String)> =
             impossible.into_iter().map(|fault| (fault.name, fault.impossible().unwrap_or_default())).collect();
+        // One network for a run: what only a proxy can break must not take the namespaces from everything else.
+        let elsewhere = |fault: &&Fault| {
+            self.all && !self.proxies && fault.needs(Need::Proxies) && fault::network() == Kind::Namespaces
+        };
+        let (apart, possible): (Vec<&Fault>, Vec<&Fault>) = possible.into_iter().partition(elsewhere);
+        skipped.extend(apart.into_iter().map(|fault| (fault.name, APART.to_owned())));
 
         let workloads: Vec<&str> = match (self.workload.is_empty(), control) {
             (false, _) => self.workload.iter().map(String::as_str).collect(),
@@ -224,8 +245,9 @@ pub(crate) fn print_list() {
     println!("faults:");
     for fault in FAULTS {
         let note = fault.impossible().map_or_else(String::new, |why| format!("  [not here: {why}]"));
-        let proxy = fault.needs(Need::Network) && fault::network() == crate::rig::net::Kind::Proxies;
-        let note = if proxy { "  [by proxies: not root]".to_owned() } else { note };
+        let proxy = fault.needs(Need::Network) && fault::network() == Kind::Proxies;
+        let proxy = proxy || fault.needs(Need::Proxies);
+        let note = if proxy { "  [by proxies]".to_owned() } else { note };
         println!("  {:<18} {}{note}", fault.name, fault.help);
     }
     println!("groups of faults:");
@@ -267,6 +289,22 @@ mod tests {
         plan(&line).unwrap();
         std::fs::write(dir.path().join(HISTORY), "").unwrap();
         assert!(plan(&line).unwrap_err().contains("holds what another run left"));
+    }
+
+    #[test]
+    fn every_control_has_a_fault_and_a_workload() {
+        for control in <Control as clap::ValueEnum>::value_variants() {
+            let (_, fault, workloads) = CONTROL_FAULTS.iter().find(|(known, ..)| known == control).unwrap();
+            assert!(fault::named(fault).is_some(), "{control:?}");
+            assert!(workloads.split(',').all(|name| WORKLOADS.iter().any(|known| known.name == name)), "{control:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_proxy_breaks_takes_no_namespaces_from_the_rest() {
+        let has = |line: &str| plan(line).unwrap().faults.contains(&"lossy-peers");
+        assert!(has("--fault lossy-peers") && has("--all --proxies"));
+        assert_eq!(has("--all"), fault::network() == Kind::Proxies);
     }
 
     #[test]

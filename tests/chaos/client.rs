@@ -167,9 +167,22 @@ async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<
             let put = kv.put(with_deadline(put(key, value, *lease), timeout)).await?;
             answered(put, |done| done.header, |_| Body::Put)
         }
+        Request::Replace { key, value, lease } => {
+            let replace = pb::PutRequest { prev_kv: true, ..put(key, value, *lease) };
+            let replaced = kv.put(with_deadline(replace, timeout)).await?;
+            answered(replaced, |done| done.header, |done| Body::Replaced(done.prev_kv.map(pair)))
+        }
         Request::Delete { key } => {
             let deleted = kv.delete_range(with_deadline(delete(key), timeout)).await?;
             answered(deleted, |done| done.header, |done| Body::Deleted(done.deleted))
+        }
+        Request::DeleteRange { prefix } => {
+            let removed = kv.delete_range(with_deadline(delete_range(prefix), timeout)).await?;
+            let body = |done: pb::DeleteRangeResponse| Body::Removed {
+                count: done.deleted,
+                before: done.prev_kvs.into_iter().map(pair).collect(),
+            };
+            answered(removed, |done| done.header, body)
         }
         Request::Txn { when, then, or_else } => {
             let txn = pb::TxnRequest {
@@ -183,7 +196,7 @@ async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<
                 |done| done.header,
                 |done| Body::Txn {
                     succeeded: done.succeeded,
-                    steps: done.responses.into_iter().filter_map(step_done).collect(),
+                    steps: steps_done(done.responses, if done.succeeded { then } else { or_else }),
                 },
             )
         }
@@ -262,23 +275,37 @@ fn delete(key: &str) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest { key: key.to_owned().into(), ..Default::default() }
 }
 
+fn delete_range(prefix: &str) -> pb::DeleteRangeRequest {
+    let (key, range_end) = (prefix.to_owned().into(), prefix_end(prefix).into());
+    pb::DeleteRangeRequest { key, range_end, prev_kv: true }
+}
+
 fn step(step: &Step) -> pb::RequestOp {
     use pb::request_op::Request as Op;
     let op = match step {
         Step::Put { key, value, lease } => Op::RequestPut(put(key, value, *lease)),
         Step::Delete { key } => Op::RequestDeleteRange(delete(key)),
+        Step::DeleteRange { prefix } => Op::RequestDeleteRange(delete_range(prefix)),
         Step::Get { key } => Op::RequestRange(pb::RangeRequest { key: key.clone().into(), ..Default::default() }),
     };
     pb::RequestOp { request: Some(op) }
 }
 
-fn step_done(done: pb::ResponseOp) -> Option<StepDone> {
+/// What the steps of the branch that was taken came to. What fits no step is left out, so that the answer is found wrong.
+fn steps_done(done: Vec<pb::ResponseOp>, asked: &[Step]) -> Vec<StepDone> {
+    done.into_iter().zip(asked).filter_map(|(done, asked)| step_done(done, asked)).collect()
+}
+
+fn step_done(done: pb::ResponseOp, asked: &Step) -> Option<StepDone> {
     use pb::response_op::Response as Op;
-    Some(match done.response? {
-        Op::ResponsePut(_) => StepDone::Put,
-        Op::ResponseDeleteRange(done) => StepDone::Deleted(done.deleted),
-        Op::ResponseRange(done) => StepDone::Got(done.kvs.into_iter().next().map(pair)),
-        Op::ResponseTxn(_) => return None,
+    Some(match (done.response?, asked) {
+        (Op::ResponsePut(_), Step::Put { .. }) => StepDone::Put,
+        (Op::ResponseDeleteRange(done), Step::Delete { .. }) => StepDone::Deleted(done.deleted),
+        (Op::ResponseDeleteRange(done), Step::DeleteRange { .. }) => {
+            StepDone::Removed { count: done.deleted, before: done.prev_kvs.into_iter().map(pair).collect() }
+        }
+        (Op::ResponseRange(done), Step::Get { .. }) => StepDone::Got(done.kvs.into_iter().next().map(pair)),
+        _ => return None,
     })
 }
 
@@ -288,6 +315,8 @@ fn compare(condition: &Condition) -> pb::Compare {
         Condition::Modified { key, is } => (key, CompareTarget::Mod, TargetUnion::ModRevision(*is)),
         Condition::Created { key, is } => (key, CompareTarget::Create, TargetUnion::CreateRevision(*is)),
         Condition::Value { key, is } => (key, CompareTarget::Value, TargetUnion::Value(is.clone().into())),
+        Condition::Version { key, is } => (key, CompareTarget::Version, TargetUnion::Version(*is)),
+        Condition::Lease { key, is } => (key, CompareTarget::Lease, TargetUnion::Lease(*is)),
     };
     pb::Compare {
         result: pb::compare::CompareResult::Equal.into(),

@@ -99,18 +99,23 @@ fn keys(records: &[Record]) -> Vec<String> {
 
 fn keys_of(request: &Request) -> Vec<&str> {
     match request {
-        Request::Read { key, prefix: false, .. } | Request::Put { key, .. } | Request::Delete { key } => vec![key],
-        Request::Txn { then, or_else, .. } => then.iter().chain(or_else).map(key_of).collect(),
+        Request::Read { key, prefix: false, .. }
+        | Request::Put { key, .. }
+        | Request::Replace { key, .. }
+        | Request::Delete { key } => vec![key],
+        Request::Txn { then, or_else, .. } => then.iter().chain(or_else).filter_map(key_of).collect(),
         Request::Read { prefix: true, .. }
+        | Request::DeleteRange { .. }
         | Request::Grant { .. }
         | Request::KeepAlive { .. }
         | Request::Revoke { .. } => Vec::new(),
     }
 }
 
-fn key_of(step: &Step) -> &str {
+fn key_of(step: &Step) -> Option<&str> {
     match step {
-        Step::Put { key, .. } | Step::Delete { key } | Step::Get { key } => key,
+        Step::Put { key, .. } | Step::Delete { key } | Step::Get { key } => Some(key),
+        Step::DeleteRange { .. } => None,
     }
 }
 
@@ -136,7 +141,7 @@ mod tests {
         let records = [
             put("register", "r"),
             put("lock", "lock/counter"),
-            put("lease", "lease/1"),
+            put("leases", "leases/alone/1"),
             record("append", txn),
             record("set", whole),
             put("probe", "a"),

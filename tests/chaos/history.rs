@@ -55,14 +55,43 @@ pub(crate) enum Condition {
     Created { key: String, is: i64 },
     /// The value; never true of an absent key.
     Value { key: String, is: String },
+    /// How many puts made the pair, 0 for an absent key.
+    Version { key: String, is: i64 },
+    /// The lease, 0 for an absent key.
+    Lease { key: String, is: i64 },
+}
+
+impl Condition {
+    /// The key that it is about.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Self::Modified { key, .. }
+            | Self::Created { key, .. }
+            | Self::Value { key, .. }
+            | Self::Version { key, .. }
+            | Self::Lease { key, .. } => key,
+        }
+    }
 }
 
 /// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
-    Put { key: String, value: String, lease: i64 },
-    Delete { key: String },
-    Get { key: String },
+    Put {
+        key: String,
+        value: String,
+        lease: i64,
+    },
+    Delete {
+        key: String,
+    },
+    /// Every key with this prefix; the answer tells the pairs.
+    DeleteRange {
+        prefix: String,
+    },
+    Get {
+        key: String,
+    },
 }
 
 /// How fresh a read must be.
@@ -78,30 +107,61 @@ pub(crate) enum Freshness {
 /// What was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    Read { key: String, prefix: bool, freshness: Freshness },
-    Put { key: String, value: String, lease: i64 },
-    Delete { key: String },
-    Txn { when: Vec<Condition>, then: Vec<Step>, or_else: Vec<Step> },
-    Grant { ttl_seconds: i64 },
-    KeepAlive { lease: i64 },
-    Revoke { lease: i64 },
+    Read {
+        key: String,
+        prefix: bool,
+        freshness: Freshness,
+    },
+    Put {
+        key: String,
+        value: String,
+        lease: i64,
+    },
+    /// A put whose answer tells the pair before.
+    Replace {
+        key: String,
+        value: String,
+        lease: i64,
+    },
+    Delete {
+        key: String,
+    },
+    /// Every key with this prefix; the answer tells the pairs.
+    DeleteRange {
+        prefix: String,
+    },
+    Txn {
+        when: Vec<Condition>,
+        then: Vec<Step>,
+        or_else: Vec<Step>,
+    },
+    Grant {
+        ttl_seconds: i64,
+    },
+    KeepAlive {
+        lease: i64,
+    },
+    Revoke {
+        lease: i64,
+    },
 }
 
 impl Request {
     /// Every value that the request may leave behind, with its key.
     pub(crate) fn values(&self) -> Vec<(&str, &str)> {
         match self {
-            Self::Put { key, value, .. } => vec![(key, value)],
+            Self::Put { key, value, .. } | Self::Replace { key, value, .. } => vec![(key, value)],
             Self::Txn { then, or_else, .. } => then
                 .iter()
                 .chain(or_else)
                 .filter_map(|step| match step {
                     Step::Put { key, value, .. } => Some((key.as_str(), value.as_str())),
-                    Step::Delete { .. } | Step::Get { .. } => None,
+                    Step::Delete { .. } | Step::DeleteRange { .. } | Step::Get { .. } => None,
                 })
                 .collect(),
             Self::Read { .. }
             | Self::Delete { .. }
+            | Self::DeleteRange { .. }
             | Self::Grant { .. }
             | Self::KeepAlive { .. }
             | Self::Revoke { .. } => Vec::new(),
@@ -114,6 +174,11 @@ impl Request {
 pub(crate) enum StepDone {
     Put,
     Deleted(i64),
+    /// How many, and what they were.
+    Removed {
+        count: i64,
+        before: Vec<Pair>,
+    },
     Got(Option<Pair>),
 }
 
@@ -122,10 +187,24 @@ pub(crate) enum StepDone {
 pub(crate) enum Body {
     Pairs(Vec<Pair>),
     Put,
+    Replaced(Option<Pair>),
     Deleted(i64),
-    Txn { succeeded: bool, steps: Vec<StepDone> },
-    Granted { lease: i64, ttl_seconds: i64 },
-    KeptAlive { ttl_seconds: i64 },
+    /// How many, and what they were.
+    Removed {
+        count: i64,
+        before: Vec<Pair>,
+    },
+    Txn {
+        succeeded: bool,
+        steps: Vec<StepDone>,
+    },
+    Granted {
+        lease: i64,
+        ttl_seconds: i64,
+    },
+    KeptAlive {
+        ttl_seconds: i64,
+    },
     Revoked,
 }
 
@@ -178,12 +257,15 @@ impl Record {
     pub(crate) fn has_written(&self) -> bool {
         match (&self.request, self.outcome.answer().map(|answer| &answer.body)) {
             (_, None) => false,
-            (Request::Put { .. }, Some(_)) => true,
+            (Request::Put { .. } | Request::Replace { .. }, Some(_)) => true,
             (Request::Delete { .. }, Some(Body::Deleted(count))) => *count > 0,
+            (Request::DeleteRange { .. }, Some(Body::Removed { count, .. })) => *count > 0,
             (Request::Txn { then, or_else, .. }, Some(Body::Txn { succeeded, steps })) => {
                 let asked = if *succeeded { then } else { or_else };
                 asked.iter().any(|step| matches!(step, Step::Put { .. }))
-                    || steps.iter().any(|step| matches!(step, StepDone::Deleted(count) if *count > 0))
+                    || steps.iter().any(
+                        |step| matches!(step, StepDone::Deleted(count) | StepDone::Removed { count, .. } if *count > 0),
+                    )
             }
             _ => false,
         }

@@ -12,6 +12,7 @@ use headwater::storage::stamp::DataDir;
 use headwater::types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
 use headwater::types::{KeyRange, LogIndex};
 
+use crate::client::prefix_end;
 use crate::history::{Condition, Request, Step};
 
 /// One entry of a member's Raft log.
@@ -73,10 +74,17 @@ fn ask(payload: Bytes) -> anyhow::Result<Ask> {
     let Some(proposal) = decode_proposal(payload)? else { return Ok(Ask::Other) };
     Ok(match proposal.command {
         Command::Put(asked) => {
+            let before = asked.prev_kv;
             let (key, value, lease) = put(asked)?;
-            Ask::Client(Request::Put { key, value, lease })
+            Ask::Client(match before {
+                true => Request::Replace { key, value, lease },
+                false => Request::Put { key, value, lease },
+            })
         }
-        Command::DeleteRange(asked) => Ask::Client(Request::Delete { key: one(&asked.range)? }),
+        Command::DeleteRange(asked) => Ask::Client(match which(&asked.range)? {
+            Which::One(key) => Request::Delete { key },
+            Which::Prefix(prefix) => Request::DeleteRange { prefix },
+        }),
         Command::Txn(asked) => Ask::Client(Request::Txn {
             when: asked.compares.iter().map(condition).collect::<anyhow::Result<_>>()?,
             then: asked.success.into_iter().map(step).collect::<anyhow::Result<_>>()?,
@@ -107,7 +115,10 @@ fn step(op: TxnOp) -> anyhow::Result<Step> {
             let (key, value, lease) = put(asked)?;
             Step::Put { key, value, lease }
         }
-        TxnOp::DeleteRange(asked) => Step::Delete { key: one(&asked.range)? },
+        TxnOp::DeleteRange(asked) => match which(&asked.range)? {
+            Which::One(key) => Step::Delete { key },
+            Which::Prefix(prefix) => Step::DeleteRange { prefix },
+        },
         TxnOp::Txn(_) => bail!("a transaction in a transaction, which nobody asked for"),
     })
 }
@@ -118,6 +129,8 @@ fn condition(compare: &Compare) -> anyhow::Result<Condition> {
         (CompareOp::Equal, CompareTarget::ModRevision(is)) => Condition::Modified { key, is: *is },
         (CompareOp::Equal, CompareTarget::CreateRevision(is)) => Condition::Created { key, is: *is },
         (CompareOp::Equal, CompareTarget::Value(is)) => Condition::Value { key, is: text(is) },
+        (CompareOp::Equal, CompareTarget::Version(is)) => Condition::Version { key, is: *is },
+        (CompareOp::Equal, CompareTarget::Lease(is)) => Condition::Lease { key, is: *is },
         other => bail!("a comparison that nobody asked for: {other:?}"),
     })
 }
@@ -129,10 +142,26 @@ fn put(asked: Put) -> anyhow::Result<(String, String, i64)> {
     }
 }
 
-fn one(range: &KeyRange) -> anyhow::Result<String> {
+/// What a deletion is about.
+enum Which {
+    One(String),
+    Prefix(String),
+}
+
+fn which(range: &KeyRange) -> anyhow::Result<Which> {
     match range {
-        KeyRange::One(key) => Ok(text(key)),
+        KeyRange::One(key) => Ok(Which::One(text(key))),
+        KeyRange::Span { start, end: Some(end) } if prefix_end(&text(start)) == end[..] => {
+            Ok(Which::Prefix(text(start)))
+        }
         KeyRange::Span { .. } => bail!("a range that nobody asked for: {range:?}"),
+    }
+}
+
+fn one(range: &KeyRange) -> anyhow::Result<String> {
+    match which(range)? {
+        Which::One(key) => Ok(key),
+        Which::Prefix(_) => bail!("a range that nobody asked for: {range:?}"),
     }
 }
 

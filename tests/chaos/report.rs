@@ -16,7 +16,7 @@ use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
 use crate::check::usage::Usage;
 use crate::check::{
-    Finding, Findings, crash, durable, elections, elle, lease, linear, lock, owners, raft, replay, set, stats, usage,
+    Finding, Findings, crash, durable, elections, elle, leases, linear, lock, owners, raft, replay, set, stats, usage,
     watch,
 };
 use crate::history::{Micros, Outcome, Record, WatchLog};
@@ -49,6 +49,8 @@ pub(crate) struct Evidence<'a> {
     pub leases: BTreeSet<i64>,
     /// The highest revision that a compaction was asked for.
     pub compacted: i64,
+    /// How many compactions were carried out.
+    pub compactions: u64,
     /// What was done to resources, and what each member has of them.
     pub deeds: Vec<Deed>,
     pub resources: Vec<(usize, Vec<Found>)>,
@@ -100,7 +102,7 @@ impl Evidence<'_> {
         let records = &self.records;
         let leases = match self.until {
             0 => not_judged("leases"),
-            _ => lease::check(records, &log, &heard, &self.leases),
+            _ => leases::check(records, &log, &heard, &self.leases),
         };
         let lock = lock::check(&log);
         let raft = raft::check(&self.raft_logs, records, &log);
@@ -183,6 +185,7 @@ impl Evidence<'_> {
             shown: (self.shown_before, views.judged),
             first_fault: self.windows.first().map_or(self.ends, |window| window.begin),
             last_fault: self.windows.last().map_or(0, |window| window.begin),
+            compactions: self.compactions,
             judged,
         })
     }

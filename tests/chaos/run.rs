@@ -133,10 +133,12 @@ impl Signals {
 fn options(plan: &Plan, clock: Clock) -> RigOptions {
     let needs =
         |need| plan.faults.iter().filter_map(|name| fault::named(name)).flatten().any(|fault| fault.needs(need));
-    let network = match (needs(Need::Network), plan.proxies) {
-        (false, _) => Network::Loopback,
-        (true, true) => Network::Proxies,
-        (true, false) => fault::network(),
+    let network = if needs(Need::Proxies) || needs(Need::Network) && plan.proxies {
+        Network::Proxies
+    } else if needs(Need::Network) {
+        fault::network()
+    } else {
+        Network::Loopback
     };
     let preload = match plan.control {
         Some(Control::NoFsync) => tool::library("libeatmydata.so")
@@ -177,6 +179,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         values: Arc::default(),
         deeds: Arc::default(),
         compacted: Arc::default(),
+        compactions: Arc::default(),
     };
     watch::start_collectors(&lab);
     let mut clients = JoinSet::new();
@@ -241,6 +244,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         leases: settled.leases,
         deeds: lab.deeds.snapshot(),
         compacted: lab.compacted.load(Ordering::Relaxed),
+        compactions: lab.compactions.load(Ordering::Relaxed),
         resources: settled.resources,
         raft_logs: settled.raft_logs,
         lives: rig.lives(),

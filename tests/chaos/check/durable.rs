@@ -50,7 +50,7 @@ fn made(record: &Record) -> Option<i64> {
 /// Keys and values that a request has written, by its answer. No value is written twice.
 fn written(record: &Record) -> Vec<(&str, &str)> {
     let branch = match (&record.request, &record.outcome) {
-        (Request::Put { key, value, .. }, _) => return vec![(key, value)],
+        (Request::Put { key, value, .. } | Request::Replace { key, value, .. }, _) => return vec![(key, value)],
         (Request::Txn { then, or_else, .. }, Outcome::Ok(answer)) => match answer.body {
             Body::Txn { succeeded: true, .. } => then,
             _ => or_else,
@@ -59,7 +59,7 @@ fn written(record: &Record) -> Vec<(&str, &str)> {
     };
     let puts = branch.iter().filter_map(|step| match step {
         Step::Put { key, value, .. } => Some((key.as_str(), value.as_str())),
-        Step::Delete { .. } | Step::Get { .. } => None,
+        Step::Delete { .. } | Step::DeleteRange { .. } | Step::Get { .. } => None,
     });
     puts.collect()
 }

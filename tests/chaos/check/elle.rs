@@ -97,7 +97,7 @@ fn translate(record: &Record) -> Option<(Value, Value)> {
                 asked.push(json!(["append", key, last]));
                 done.push(json!(["append", key, last]));
             }
-            Step::Delete { .. } => return None,
+            Step::Delete { .. } | Step::DeleteRange { .. } => return None,
         }
     }
     Some((json!(asked), json!(done)))

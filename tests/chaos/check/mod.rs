@@ -8,7 +8,7 @@ pub(crate) mod crash;
 pub(crate) mod durable;
 pub(crate) mod elections;
 pub(crate) mod elle;
-pub(crate) mod lease;
+pub(crate) mod leases;
 pub(crate) mod linear;
 pub(crate) mod lock;
 pub(crate) mod model;

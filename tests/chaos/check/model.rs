@@ -29,7 +29,16 @@ impl Model {
                 self.put(key, value, *lease, revision, &mut events);
                 Body::Put
             }
+            Request::Replace { key, value, lease } => {
+                let before = self.pairs.get(key).cloned();
+                self.put(key, value, *lease, revision, &mut events);
+                Body::Replaced(before)
+            }
             Request::Delete { key } => Body::Deleted(self.delete(key, revision, &mut events)),
+            Request::DeleteRange { prefix } => {
+                let (count, before) = self.delete_range(prefix, revision, &mut events);
+                Body::Removed { count, before }
+            }
             Request::Txn { when, then, or_else } => {
                 let succeeded = self.all_hold(when);
                 let steps = if succeeded { then } else { or_else };
@@ -74,6 +83,8 @@ impl Model {
             Condition::Modified { key, is } => self.pairs.get(key).map_or(0, |pair| pair.modified) == *is,
             Condition::Created { key, is } => self.pairs.get(key).map_or(0, |pair| pair.created) == *is,
             Condition::Value { key, is } => self.pairs.get(key).is_some_and(|pair| pair.value == *is),
+            Condition::Version { key, is } => self.pairs.get(key).map_or(0, |pair| pair.version) == *is,
+            Condition::Lease { key, is } => self.pairs.get(key).map_or(0, |pair| pair.lease) == *is,
         }
     }
 
@@ -84,6 +95,10 @@ impl Model {
                 StepDone::Put
             }
             Step::Delete { key } => StepDone::Deleted(self.delete(key, revision, events)),
+            Step::DeleteRange { prefix } => {
+                let (count, before) = self.delete_range(prefix, revision, events);
+                StepDone::Removed { count, before }
+            }
             Step::Get { key } => StepDone::Got(self.pairs.get(key).cloned()),
         }
     }
@@ -106,6 +121,12 @@ impl Model {
         let Some(before) = self.pairs.remove(key) else { return 0 };
         events.push(deletion(key, revision, Some(before)));
         1
+    }
+
+    fn delete_range(&mut self, prefix: &str, revision: i64, events: &mut Vec<Event>) -> (i64, Vec<Pair>) {
+        let before = self.read(prefix, true);
+        let count = before.iter().map(|pair| self.delete(&pair.key, revision, events)).sum();
+        (count, before)
     }
 }
 
@@ -133,6 +154,9 @@ mod tests {
         assert_eq!(done.events[0].before.as_ref().unwrap().value, "a");
         assert_eq!(model.apply(&Request::Delete { key: "k".into() }, 4).body, Body::Deleted(1));
         assert_eq!(model.apply(&Request::Delete { key: "k".into() }, 5).body, Body::Deleted(0));
+        let before = model.apply(&put("k2", "d"), 5).events.remove(0).pair;
+        let all = Request::DeleteRange { prefix: "k".into() };
+        assert_eq!(model.apply(&all, 6).body, Body::Removed { count: 1, before: vec![before] });
         let again = model.apply(&put("k", "c"), 5);
         assert_eq!((again.events[0].pair.created, again.events[0].pair.version), (5, 1));
     }

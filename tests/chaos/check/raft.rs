@@ -123,7 +123,7 @@ impl Replay {
     fn names_no_lease(&self, request: &Request) -> bool {
         let missing = |lease: i64| lease != 0 && !self.leases.contains_key(&lease);
         match request {
-            Request::Put { lease, .. } => missing(*lease),
+            Request::Put { lease, .. } | Request::Replace { lease, .. } => missing(*lease),
             Request::Txn { when, then, or_else } => {
                 let taken = if self.model.all_hold(when) { then } else { or_else };
                 taken.iter().any(|step| matches!(step, Step::Put { lease, .. } if missing(*lease)))

@@ -96,7 +96,7 @@ fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
         };
         match makers.remove(&revision).as_deref() {
             None => {
-                if !is_end_of_lease(events, &model) && !is_by_one_of(&mut loose, events) {
+                if !is_end_of_lease(events, &model) && !is_by_one_of(&mut loose, &model, revision, events) {
                     let detail = format!("revision {revision}: {events:?}");
                     findings.add(Finding::new("nobody asked for a change in the log", detail));
                 }
@@ -123,39 +123,58 @@ fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
     }
 }
 
-/// Whether everything of a revision is gone because one lease ended.
+/// Whether a revision is the end of one lease: everything that hung on it is gone, and nothing else.
 fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
     let lease = |event: &Event| model.pairs.get(&event.pair.key).map_or(0, |pair| pair.lease);
     let first = events.first().map_or(0, lease);
-    first != 0 && events.iter().all(|event| event.deleted && lease(event) == first)
+    first != 0
+        && events.iter().all(|event| event.deleted && lease(event) == first)
+        && model.pairs.values().filter(|pair| pair.lease == first).count() == events.len()
 }
 
-/// Whether one of the requests with unknown outcome may have made a revision. It is taken out: it made no other one.
-fn is_by_one_of(loose: &mut Vec<&Record>, events: &[Event]) -> bool {
-    let maker = loose.iter().position(|record| {
+/// Whether one of the requests with unknown outcome makes exactly these changes in this state. It is taken out: it made no
+/// other ones. Of several the one that could have made the fewest others is taken.
+fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: &[Event]) -> bool {
+    let makes = |record: &Record| {
         events.iter().all(|event| event.deleted && may_only_delete(&record.request, &event.pair.key))
-    });
+            && same(&model.clone_for(&record.request).apply(&record.request, revision).events, events)
+    };
+    let wide = |record: &Record| match record.request {
+        Request::Txn { .. } => 0,
+        Request::Delete { .. } => 1,
+        _ => 2,
+    };
+    let makers = loose.iter().enumerate().filter(|(_, record)| makes(record));
+    let maker = makers.min_by_key(|(_, record)| wide(record)).map(|(maker, _)| maker);
     maker.map(|maker| loose.swap_remove(maker)).is_some()
 }
 
 /// Whether a request may delete a key without writing anything. One that writes is found by its values, or did not happen.
-fn may_only_delete(request: &Request, key: &str) -> bool {
+pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     use crate::history::Step;
     match request {
         Request::Delete { key: asked } => asked == key,
+        Request::DeleteRange { prefix } => key.starts_with(prefix),
         Request::Txn { then, or_else, .. } => [then, or_else].into_iter().any(|branch| {
-            branch.iter().any(|step| matches!(step, Step::Delete { key: asked } if asked == key))
-                && !branch.iter().any(|step| matches!(step, Step::Put { .. }))
+            let deletes = |step: &Step| match step {
+                Step::Delete { key: asked } => asked == key,
+                Step::DeleteRange { prefix } => key.starts_with(prefix),
+                Step::Put { .. } | Step::Get { .. } => false,
+            };
+            branch.iter().any(deletes) && !branch.iter().any(|step| matches!(step, Step::Put { .. }))
         }),
         _ => false,
     }
 }
 
+/// The same changes; what was there before is not told by the log.
+fn same(these: &[Event], those: &[Event]) -> bool {
+    these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair)
+}
+
 fn judge_write(model: &Model, maker: &Record, revision: i64, events: &[Event], findings: &mut Findings) {
     let done = model.clone_for(&maker.request).apply(&maker.request, revision);
-    let same = done.events.len() == events.len()
-        && done.events.iter().zip(events).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair);
-    if !same {
+    if !same(&done.events, events) {
         let detail = format!("revision {revision}: expected {:?}, the log has {events:?}", done.events);
         let what = match maker.outcome {
             Outcome::Ok(_) => "an acknowledged write is lost or altered",
@@ -172,7 +191,14 @@ fn judge_write(model: &Model, maker: &Record, revision: i64, events: &[Event], f
 }
 
 fn judged(request: &Request) -> bool {
-    matches!(request, Request::Read { .. } | Request::Delete { .. } | Request::Txn { .. })
+    matches!(
+        request,
+        Request::Read { .. }
+            | Request::Delete { .. }
+            | Request::DeleteRange { .. }
+            | Request::Txn { .. }
+            | Request::Revoke { .. }
+    )
 }
 
 fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: &mut Findings) {
@@ -190,31 +216,29 @@ impl Model {
     /// A copy of what a request looks at, which is little.
     fn clone_for(&self, request: &Request) -> Self {
         use crate::history::{Condition, Step};
-        let mut part = Self::default();
-        let mut take = |key: &str| {
-            if let Some(pair) = self.pairs.get(key) {
-                part.pairs.insert(key.to_owned(), pair.clone());
-            }
-        };
+        let mut keys: Vec<&str> = Vec::new();
+        let mut prefixes: Vec<&str> = Vec::new();
         match request {
-            Request::Read { key, prefix, .. } => self.read(key, *prefix).iter().for_each(|pair| take(&pair.key)),
-            Request::Put { key, .. } | Request::Delete { key } => take(key),
+            Request::Read { key, prefix: true, .. } | Request::DeleteRange { prefix: key } => prefixes.push(key),
+            Request::Read { key, .. }
+            | Request::Put { key, .. }
+            | Request::Replace { key, .. }
+            | Request::Delete { key } => keys.push(key),
             Request::Txn { when, then, or_else } => {
-                for condition in when {
-                    match condition {
-                        Condition::Modified { key, .. }
-                        | Condition::Created { key, .. }
-                        | Condition::Value { key, .. } => take(key),
-                    }
-                }
+                keys.extend(when.iter().map(Condition::key));
                 for step in then.iter().chain(or_else) {
                     match step {
-                        Step::Put { key, .. } | Step::Delete { key } | Step::Get { key } => take(key),
+                        Step::Put { key, .. } | Step::Delete { key } | Step::Get { key } => keys.push(key),
+                        Step::DeleteRange { prefix } => prefixes.push(prefix),
                     }
                 }
             }
             Request::Grant { .. } | Request::KeepAlive { .. } | Request::Revoke { .. } => {}
         }
+        let found = keys.into_iter().filter_map(|key| self.pairs.get(key).cloned());
+        let found = found.chain(prefixes.into_iter().flat_map(|prefix| self.read(prefix, true)));
+        let mut part = Self::default();
+        part.pairs.extend(found.map(|pair| (pair.key.clone(), pair)));
         part
     }
 }
@@ -233,7 +257,6 @@ fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
             Request::Read { freshness: Freshness::Serializable | Freshness::AtLeast(_), .. }
                 | Request::Grant { .. }
                 | Request::KeepAlive { .. }
-                | Request::Revoke { .. }
         );
         if !strict {
             continue;
@@ -255,6 +278,9 @@ fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
                 let seen = made.or(record.outcome.answer().map(|answer| answer.revision)).unwrap_or(i64::MAX);
                 let (old, what) = match made {
                     Some(revision) => (*revision <= floor, "a write was ordered before what had ended before it"),
+                    None if matches!(record.request, Request::Revoke { .. }) => {
+                        (seen < floor, "a revocation was ordered before what had ended before it")
+                    }
                     None => (seen < floor, "a stale read"),
                 };
                 if old {

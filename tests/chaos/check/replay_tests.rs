@@ -209,3 +209,122 @@ fn a_lost_write_whose_revision_went_to_another_is_found() {
     log.insert(4, change(pair("d", 2, 4, 3)));
     assert!(check(&records, &log).count > 0);
 }
+
+/// Two keys that are put by one transaction, replaced, compared, and deleted as a range.
+fn of_every_kind() -> (Vec<Record>, Log) {
+    use crate::history::{Condition, Step, StepDone};
+    let at = |key: &str, value: &str, created, modified, version, lease| Pair {
+        key: key.into(),
+        value: value.into(),
+        created,
+        modified,
+        version,
+        lease,
+    };
+    let event = |pair: Pair| Event { deleted: false, pair, before: None };
+    let both = |lease| ["x", "y"].map(|key| Step::Put { key: key.into(), value: format!("{key}1"), lease });
+    let (x1, y1, x2) = (at("x", "x1", 2, 2, 1, 7), at("y", "y1", 2, 2, 1, 7), at("x", "x2", 2, 3, 2, 0));
+    let when = vec![
+        Condition::Version { key: "x".into(), is: 2 },
+        Condition::Lease { key: "y".into(), is: 7 },
+        Condition::Lease { key: "x".into(), is: 7 },
+    ];
+    let txn = |when, then| Request::Txn { when, then, or_else: vec![Step::Get { key: "y".into() }] };
+    let failed = Body::Txn { succeeded: false, steps: vec![StepDone::Got(Some(y1.clone()))] };
+    let held = Body::Txn { succeeded: true, steps: vec![StepDone::Removed { count: 1, before: vec![x2.clone()] }] };
+    let records = vec![
+        record(
+            1,
+            0,
+            10,
+            txn(vec![], both(7).to_vec()),
+            ok(2, Body::Txn { succeeded: true, steps: vec![StepDone::Put; 2] }),
+        ),
+        record(
+            2,
+            20,
+            30,
+            Request::Replace { key: "x".into(), value: "x2".into(), lease: 0 },
+            ok(3, Body::Replaced(Some(x1))),
+        ),
+        record(3, 40, 50, txn(when.clone(), vec![]), ok(3, failed)),
+        record(4, 60, 70, txn(when[..2].to_vec(), vec![Step::DeleteRange { prefix: "x".into() }]), ok(4, held)),
+        record(
+            5,
+            80,
+            90,
+            Request::DeleteRange { prefix: String::new() },
+            ok(5, Body::Removed { count: 1, before: vec![y1.clone()] }),
+        ),
+        record(6, 92, 95, Request::Revoke { lease: 7 }, ok(5, Body::Revoked)),
+    ];
+    let gone = |key: &str, modified| Event {
+        deleted: true,
+        pair: Pair { key: key.into(), modified, ..Pair::default() },
+        before: None,
+    };
+    let log = Log::from([
+        (2, vec![event(at("x", "x1", 2, 2, 1, 7)), event(y1)]),
+        (3, vec![event(x2)]),
+        (4, vec![gone("x", 4)]),
+        (5, vec![gone("y", 5)]),
+    ]);
+    (records, log)
+}
+
+#[test]
+fn every_lie_about_an_answer_is_found() {
+    type Lie = fn(&mut Body);
+    let legal = of_every_kind();
+    assert_eq!(check(&legal.0, &legal.1).count, 0, "{:?}", check(&legal.0, &legal.1).kept);
+    let compare: Lie = |body| {
+        if let Body::Txn { succeeded, .. } = body {
+            *succeeded = !*succeeded;
+        }
+    };
+    let count: Lie = |body| {
+        if let Body::Removed { count, .. } = body {
+            *count += 1;
+        }
+    };
+    let before: Lie = |body| match body {
+        Body::Removed { before, .. } => before.clear(),
+        Body::Replaced(before) => *before = None,
+        _ => {}
+    };
+    let differs = "an answer differs from the state at its revision";
+    let wrongly = "a write was answered wrongly";
+    for (number, lie, wanted) in
+        [(1, before, wrongly), (2, compare, differs), (3, compare, wrongly), (4, count, wrongly), (4, before, wrongly)]
+    {
+        let (mut records, log) = of_every_kind();
+        let Outcome::Ok(answer) = &mut records[number].outcome else { panic!("all are answered") };
+        lie(&mut answer.body);
+        let findings = check(&records, &log);
+        assert!(findings.whats().contains(&wanted), "{number}: {:?}", findings.kept);
+    }
+}
+
+#[test]
+fn a_revocation_is_ordered_like_every_write() {
+    let (mut records, log) = of_every_kind();
+    let Outcome::Ok(answer) = &mut records[5].outcome else { panic!("it is answered") };
+    answer.revision = 4;
+    assert_eq!(check(&records, &log).whats(), ["a revocation was ordered before what had ended before it"]);
+}
+
+#[test]
+fn an_end_of_a_lease_that_leaves_a_key_is_found() {
+    let (mut records, mut log) = of_every_kind();
+    records.truncate(1);
+    log.split_off(&3);
+    let gone = |key: &str| Event {
+        deleted: true,
+        pair: Pair { key: key.into(), modified: 3, ..Pair::default() },
+        before: None,
+    };
+    log.insert(3, vec![gone("x"), gone("y")]);
+    assert_eq!(check(&records, &log).count, 0);
+    log.insert(3, vec![gone("x")]);
+    assert_eq!(check(&records, &log).whats(), ["nobody asked for a change in the log"]);
+}

@@ -17,7 +17,21 @@ const KINDS: &[(&str, &[&str])] = &[
     ("watch", &["put", "delete", "txn"]),
     ("catalog", &[SHOWN]),
     ("lock", &["grant", "txn", "read", "revoke"]),
-    ("lease", &["grant", "put", "keep-alive", "revoke"]),
+    (
+        "leases",
+        &[
+            "grant",
+            "put",
+            "replace",
+            "keep-alive",
+            "revoke",
+            "delete",
+            "delete range",
+            "txn",
+            "read",
+            "read of its own",
+        ],
+    ),
     ("follower", &["put", "read at least", "read of its own"]),
     ("resource", &["write", "delete"]),
 ];
@@ -41,6 +55,8 @@ pub(crate) struct Done<'a> {
     pub first_fault: Micros,
     /// When the last fault began.
     pub last_fault: Micros,
+    /// How many compactions were carried out.
+    pub compactions: u64,
     pub judged: Judged,
 }
 
@@ -100,9 +116,12 @@ pub(crate) fn check(done: &Done<'_>) -> Findings {
         if *name == "watch" && done.short == 0 {
             findings.add(Finding::new("no watch began close to the newest revision", *name));
         }
+        if *name == "leases" && done.compactions == 0 {
+            findings.add(Finding::new("nothing was compacted", *name));
+        }
         let (what, count) = match *name {
             "lock" => ("no write under the lock was judged", Some(done.judged.locked)),
-            "lease" => ("no lease ran out", done.judged.ran_out),
+            "leases" => ("no lease ran out", done.judged.ran_out),
             "register" => ("no operation of a register was judged", Some(done.judged.registers)),
             "append" => ("no transaction was judged", Some(done.judged.transactions)),
             "watch" => ("no watcher resumed", Some(resumed(done.watchers))),
@@ -153,7 +172,9 @@ fn kind(request: &Request) -> &'static str {
         Request::Read { freshness: Freshness::Serializable, .. } => "read of its own",
         Request::Read { freshness: Freshness::AtLeast(_), .. } => "read at least",
         Request::Put { .. } => "put",
+        Request::Replace { .. } => "replace",
         Request::Delete { .. } => "delete",
+        Request::DeleteRange { .. } => "delete range",
         Request::Txn { then, .. } if then.iter().all(|step| matches!(step, Step::Get { .. })) => "look",
         Request::Txn { .. } => "txn",
         Request::Grant { .. } => "grant",
@@ -206,6 +227,7 @@ mod tests {
         watchers: Vec<WatchLog>,
         short: usize,
         shown: (usize, usize),
+        compactions: u64,
         judged: Judged,
     }
 
@@ -214,13 +236,23 @@ mod tests {
         // What is done to the catalog is not recorded.
         let records = if workload == "catalog" { Vec::new() } else { puts(workload, 10, 20) };
         let judged = Judged { locked: 1, ran_out: Some(1), registers: 1, transactions: 1, replayed: Some(1) };
-        let mut given = Given { records, watchers, short: 1, shown: (10, 20), judged };
+        let mut given = Given { records, watchers, short: 1, shown: (10, 20), compactions: 1, judged };
         change(&mut given);
-        let Given { records, watchers, short, shown, judged } = &given;
-        let (short, shown, judged, workloads) = (*short, *shown, *judged, &[workload]);
+        let Given { records, watchers, short, shown, compactions, judged } = &given;
+        let (short, shown, compactions, judged, workloads) = (*short, *shown, *compactions, *judged, &[workload]);
         let (first_fault, last_fault) = (50, 90);
-        let findings =
-            check(&Done { workloads, records, deeds: &[], watchers, short, shown, first_fault, last_fault, judged });
+        let findings = check(&Done {
+            workloads,
+            records,
+            deeds: &[],
+            watchers,
+            short,
+            shown,
+            first_fault,
+            last_fault,
+            compactions,
+            judged,
+        });
         findings.whats().into_iter().map(str::to_owned).collect()
     }
 
@@ -232,7 +264,7 @@ mod tests {
 
     #[test]
     fn who_works_passes() {
-        for workload in ["set", "watch", "lock", "lease", "catalog"] {
+        for workload in ["set", "watch", "lock", "leases", "catalog"] {
             assert!(judge(workload, |_| {}).is_empty(), "{workload}");
         }
     }
@@ -270,8 +302,9 @@ mod tests {
     #[test]
     fn judges_without_anything_to_judge_are_found() {
         assert_eq!(judge("lock", |done| done.judged.locked = 0), ["no write under the lock was judged"]);
-        assert_eq!(judge("lease", |done| done.judged.ran_out = Some(0)), ["no lease ran out"]);
-        assert_eq!(judge("lease", |done| done.judged.ran_out = None).len(), 0, "nobody can tell");
+        assert_eq!(judge("leases", |done| done.judged.ran_out = Some(0)), ["no lease ran out"]);
+        assert_eq!(judge("leases", |done| done.judged.ran_out = None).len(), 0, "nobody can tell");
+        assert_eq!(judge("leases", |done| done.compactions = 0), ["nothing was compacted"]);
         assert_eq!(judge("register", |done| done.judged.registers = 0), ["no operation of a register was judged"]);
         assert_eq!(judge("append", |done| done.judged.transactions = 0), ["no transaction was judged"]);
         assert_eq!(judge("set", |done| done.judged.replayed = Some(0)), ["the Raft logs were not replayed"]);

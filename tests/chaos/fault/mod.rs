@@ -79,6 +79,8 @@ pub(crate) enum Need {
     Volume,
     /// A network that can be broken.
     Network,
+    /// Proxies between the nodes, also where there could be namespaces.
+    Proxies,
     /// What bends a node's clock.
     Compiler,
 }
@@ -121,6 +123,12 @@ pub(crate) const FAULTS: &[Fault] = &[
         network::one_way
     ),
     fault!("loss", "packets get lost everywhere", &[Need::Network], network::loss),
+    fault!(
+        "lossy-peers",
+        "half of the bytes between one node and the others vanish for a second",
+        &[Need::Proxies],
+        network::lossy_peers
+    ),
     fault!("slow-network", "everything that one node sends is slow", &[Need::Network], network::slow),
     fault!(
         "power-loss-one",
@@ -180,7 +188,7 @@ impl Fault {
         self.needs.iter().find_map(|need| match need {
             Need::Volume => ability::no_volumes(),
             // There is always the proxy.
-            Need::Network => None,
+            Need::Network | Need::Proxies => None,
             Need::Compiler => clock::missing(),
         })
     }

@@ -18,6 +18,12 @@ const BRIDGE_TERMS_MAX: u64 = 2;
 const LITTLE_PERCENT: std::ops::Range<u8> = 5..PERCENT_MIN;
 const MUCH_PERCENT: std::ops::Range<u8> = PERCENT_MIN..30;
 
+/// Of the bytes between a node and the others, how many of a hundred vanish, and for how long, milliseconds.
+const DROPPED_PERCENT: u8 = 50;
+const DROPPING_MS: std::ops::Range<u64> = 800..1500;
+/// How long a member may take to apply what the others have committed, once the lines are whole.
+const CAUGHT_UP_MAX: Duration = Duration::from_secs(30);
+
 /// What is broken, and from whom to whom nothing gets through.
 type Shape = (&'static str, Vec<(usize, usize)>);
 
@@ -160,6 +166,23 @@ async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::R
         scene.rig.net.lose(from, to, percent).await?;
     }
     Ok((mark, percent))
+}
+
+/// Parts of streams vanish, so that connections between members break in the middle of messages. Half of the times it is the
+/// leader's. Afterwards every member must catch up by itself.
+pub(crate) async fn lossy_peers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let node = match scene.rng.random_range(0..2) {
+        0 => scene.rig.leader().await?,
+        _ => scene.any(),
+    };
+    let mark = scene.rig.begin(Some(node), "bytes of peers vanish");
+    for (from, to) in pairs(scene, |from, to| from == node || to == node) {
+        scene.rig.net.drop_bytes(from, to, DROPPED_PERCENT)?;
+    }
+    scene.hold(DROPPING_MS).await;
+    heal_lines(scene.rig, mark).await?;
+    scene.rig.wait_caught_up(CAUGHT_UP_MAX).await?;
+    scene.rig.wait_all_serving().await
 }
 
 pub(crate) async fn slow(scene: &mut Scene<'_>) -> anyhow::Result<()> {

@@ -1,10 +1,8 @@
 //! Compaction without pause.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::bail;
-use headwater::pb::etcdserverpb::CompactionRequest;
 use rand::Rng;
 
 use super::Scene;
@@ -20,15 +18,11 @@ pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..ROUNDS {
         let revision = scene.lab.watchers.collected() - scene.rng.random_range(0..100);
         let node = scene.any();
-        if revision > 1
-            && let Ok(mut kv) = scene.rig.nodes[node].target.kv().await
-        {
-            // First, for an answer that is lost does not undo it.
-            scene.lab.compacted.fetch_max(revision, Ordering::Relaxed);
+        if revision > 1 {
             // Refused if somebody compacted further already.
-            match kv.compact(CompactionRequest { revision, physical: false }).await {
-                Ok(_) => done += 1,
-                Err(status) => refused = status.to_string(),
+            match scene.lab.compact(node, revision).await {
+                Ok(()) => done += 1,
+                Err(why) => refused = why,
             }
         }
         tokio::time::sleep(INTERVAL).await;

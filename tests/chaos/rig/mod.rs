@@ -197,6 +197,31 @@ impl Rig {
         Ok(())
     }
 
+    /// Waits until every node has applied what any of them knows to be committed now.
+    ///
+    /// # Errors
+    ///
+    /// Who stays behind, and how far.
+    pub(crate) async fn wait_caught_up(&self, longest: Duration) -> anyhow::Result<()> {
+        let mut patience = Patience::new(longest);
+        let mut wanted = 0;
+        loop {
+            let told = futures::future::join_all(self.nodes.iter().map(|node| indexes(&node.target))).await;
+            if wanted == 0 && told.iter().all(Option::is_some) {
+                wanted = told.iter().flatten().map(|(committed, _)| *committed).max().unwrap_or(0);
+            }
+            let behind = told.iter().position(|told| !told.is_some_and(|(_, applied)| wanted > 0 && applied >= wanted));
+            let Some(behind) = behind else { return Ok(()) };
+            if patience.is_over() {
+                let told = told[behind].map_or("tells nothing".to_owned(), |(committed, applied)| {
+                    format!("has applied {applied} of {committed} that it knows to be committed")
+                });
+                bail!("node {} does not catch up within {longest:?}: it {told}; {wanted} were committed", behind + 1);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
     async fn all_vote(&self) -> anyhow::Result<()> {
         let members = self.members(0).await?;
         for number in 0..self.nodes.len() {
@@ -301,6 +326,21 @@ async fn leads(target: &Target) -> Option<(u64, bool)> {
     };
     match tokio::time::timeout(STATUS_TIMEOUT, ask).await {
         Ok(Some(answer)) => Some(answer),
+        Ok(None) | Err(_) => {
+            target.forget();
+            None
+        }
+    }
+}
+
+/// The highest log indexes that a node knows to be committed and has applied.
+async fn indexes(target: &Target) -> Option<(u64, u64)> {
+    let ask = async {
+        let status = target.maintenance().await.ok()?.status(StatusRequest {}).await.ok()?.into_inner();
+        Some((status.raft_index, status.raft_applied_index))
+    };
+    match tokio::time::timeout(STATUS_TIMEOUT, ask).await {
+        Ok(Some(told)) => Some(told),
         Ok(None) | Err(_) => {
             target.forget();
             None

@@ -125,6 +125,16 @@ impl Net {
         Ok(())
     }
 
+    /// Of the bytes that `from` sends to `to`, this share vanishes from the middle of the connections. TCP makes good whatever a
+    /// network loses, so only a proxy can do this.
+    pub(crate) fn drop_bytes(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
+        match &self.form {
+            Form::Loopback { .. } | Form::Namespaces { .. } => bail!("bytes are only dropped by proxies"),
+            Form::Proxies { proxies, .. } => proxies.set(from, to, |link| link.drop_percent = percent),
+        }
+        Ok(())
+    }
+
     /// Makes everything that a node sends slow: by so much behind a proxy, by a thin line in a namespace.
     pub(crate) async fn slow(&self, node: usize, delay: Duration) -> anyhow::Result<()> {
         match &self.form {

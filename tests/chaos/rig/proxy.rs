@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub cut: bool,
     pub loss_percent: u8,
     pub delay: Duration,
+    /// Of what arrives, this share vanishes for good, from the middle of the stream: no TCP brings it again.
+    pub drop_percent: u8,
 }
 
 /// The proxies of a cluster.
@@ -97,6 +99,9 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
     loop {
         let Ok(length @ 1..) = from.read(&mut chunk).await else { return };
         let now = *link.borrow();
+        if now.drop_percent > 0 && rand::rng().random_range(0..100) < now.drop_percent {
+            continue;
+        }
         let mut wait = now.delay;
         if now.loss_percent > 0 && rand::rng().random_range(0..100) < now.loss_percent {
             wait += RETRANSMISSION;
@@ -169,5 +174,27 @@ mod tests {
         proxies.heal();
         served.read_exact(&mut there).await.unwrap();
         assert_eq!(&there, b"there");
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_never_comes() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = server.local_addr().unwrap().port();
+        let spare = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let proxies = Proxies::start(vec![(0, 1), (spare, target)]).await.unwrap();
+        proxies.set_process(0, std::process::id());
+        let mut client = TcpStream::connect(("127.0.0.1", spare)).await.unwrap();
+        let (mut served, _) = server.accept().await.unwrap();
+        proxies.set(0, 1, |link| link.drop_percent = 100);
+        client.write_all(b"gone").await.unwrap();
+        served.write_all(b"back").await.unwrap();
+        client.read_exact(&mut [0; 4]).await.unwrap();
+        let mut here = [0; 4];
+        let dropped = tokio::time::timeout(Duration::from_millis(100), served.read_exact(&mut here)).await;
+        assert!(dropped.is_err(), "nothing comes through");
+        proxies.heal();
+        client.write_all(b"here").await.unwrap();
+        served.read_exact(&mut here).await.unwrap();
+        assert_eq!(&here, b"here", "the stream goes on with a hole in it");
     }
 }

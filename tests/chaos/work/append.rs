@@ -56,7 +56,7 @@ impl AsyncClientStep<()> for Append {
             .into_iter()
             .map(|step| match step {
                 StepDone::Got(pair) => pair,
-                StepDone::Put | StepDone::Deleted(_) => None,
+                StepDone::Put | StepDone::Deleted(_) | StepDone::Removed { .. } => None,
             })
             .collect();
         let (mut when, mut then) = (Vec::new(), Vec::new());

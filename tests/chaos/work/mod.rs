@@ -6,7 +6,8 @@
 pub(crate) mod append;
 pub(crate) mod catalog;
 pub(crate) mod follower;
-pub(crate) mod lease;
+pub(crate) mod leases;
+mod lie;
 pub(crate) mod lock;
 pub(crate) mod probe;
 pub(crate) mod register;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use headwater::pb::etcdserverpb::CompactionRequest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Target;
+use crate::client::{Target, is_broken, with_deadline};
 use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
 use crate::resource::Ledger;
 
@@ -53,7 +55,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         start: catalog::start,
     },
     Workload { name: "lock", help: "a counter under a lock made of a lease, with fencing", start: lock::start },
-    Workload { name: "lease", help: "leases granted, kept alive, revoked, and left alone", start: lease::start },
+    Workload {
+        name: leases::NAME,
+        help: "leases that run out or are revoked, and every kind of write to their keys, under compaction",
+        start: leases::start,
+    },
     Workload {
         name: "follower",
         help: "reads from any node, serializable or with a least index",
@@ -77,6 +83,28 @@ pub(crate) enum Control {
     UnfencedLock,
     /// Reads that should be linearizable are answered from what the asked node has
     StaleRead,
+    /// A write is answered, but was not sent
+    LostWrite,
+    /// A write that took effect is told to have been refused
+    RefusedWrite,
+    /// A write is sent twice
+    RepeatedWrite,
+    /// A write is told to have made the revision before its own
+    WrongRevision,
+    /// Whether a comparison held is told the wrong way round
+    WrongCompare,
+    /// A deletion tells one key more than it deleted
+    WrongCount,
+    /// A pair that was replaced or deleted is left out of the answer
+    WrongBefore,
+    /// A read leaves out a pair
+    WrongRead,
+    /// A revocation is answered, but was not sent
+    LostRevoke,
+    /// A lease is revoked, and nobody wrote it down
+    SecretRevoke,
+    /// A key is deleted, and nobody wrote it down
+    SecretDelete,
 }
 
 /// What every client needs; cheap to clone.
@@ -97,6 +125,8 @@ pub(crate) struct Lab {
     pub deeds: Arc<Ledger>,
     /// The highest revision that somebody asked to compact to. Nothing before it may be gone but by that.
     pub compacted: Arc<AtomicI64>,
+    /// How many compactions were carried out.
+    pub compactions: Arc<AtomicU64>,
 }
 
 impl Lab {
@@ -104,6 +134,31 @@ impl Lab {
     pub(crate) fn start(&self, name: &str, tasks: &mut JoinSet<()>) {
         let workload = WORKLOADS.iter().find(|workload| workload.name == name);
         (workload.expect("invariant: names were checked").start)(self, tasks);
+    }
+
+    /// Asks a node to compact, and remembers that somebody asked.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not done, or that nobody knows.
+    pub(crate) async fn compact(&self, node: usize, revision: i64) -> Result<(), String> {
+        let mut kv = self.targets[node].kv().await?;
+        // First, for an answer that is lost does not undo it.
+        self.compacted.fetch_max(revision, Ordering::Relaxed);
+        let asked = with_deadline(CompactionRequest { revision, physical: false }, REQUEST_TIMEOUT);
+        match tokio::time::timeout(REQUEST_TIMEOUT, kv.compact(asked)).await {
+            Ok(Ok(_)) => {
+                self.compactions.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Ok(Err(status)) => {
+                if is_broken(&status) {
+                    self.targets[node].forget();
+                }
+                Err(status.to_string())
+            }
+            Err(_) => Err("no answer in time".to_owned()),
+        }
     }
 
     /// Starts clients that do `step` again and again, with a pause in between, until the run stops.
@@ -152,6 +207,8 @@ pub(crate) struct Client {
     workload: &'static str,
     /// The node that it asks; none means any.
     pinned: Option<usize>,
+    /// How many requests it has sent.
+    sent: u64,
 }
 
 impl Client {
@@ -161,7 +218,7 @@ impl Client {
         let rng = StdRng::seed_from_u64(lab.seed ^ (process + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // Of four clients three stay with one node.
         let pinned = (number % 4 != 3).then_some(number as usize % lab.targets.len());
-        Self { lab, process, rng, workload, pinned }
+        Self { lab, process, rng, workload, pinned, sent: 0 }
     }
 
     /// A value that nobody else writes.
@@ -196,7 +253,12 @@ impl Client {
             _ => request.clone(),
         };
         let call = clock.now();
-        let outcome = self.lab.targets[node].send(&sent, REQUEST_TIMEOUT).await;
+        let target = &self.lab.targets[node];
+        self.sent += 1;
+        let outcome = match lie::due(self.lab.control, &request, self.sent).filter(|_| self.workload == leases::NAME) {
+            Some(lie) => lie::tell(lie, target, &request).await,
+            None => target.send(&sent, REQUEST_TIMEOUT).await,
+        };
         let done = clock.now();
         let (workload, process) = (self.workload.to_owned(), self.process);
         self.lab.recorder.keep(Record {

@@ -1,0 +1,225 @@
+//! Leases, and everything that can be done to keys that hang on them.
+//!
+//! Some clients have a lease with one key each: it is kept alive for a while, then left alone or revoked. The others share
+//! a few keys and a pool of leases: they put keys with leases and without, move keys from one lease to another, compare before
+//! they put or delete, delete whole groups, and keep alive or revoke what others were granted. History is compacted meanwhile.
+//! Every answer follows from the log of changes, without any search (`check/replay.rs`, `check/leases.rs`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::{AsyncClientStep, Client, Lab};
+use crate::history::{Body, Condition, Freshness, Pair, Request, Step};
+
+pub(super) const NAME: &str = "leases";
+
+const CLIENTS: u64 = 20;
+/// Of them so many have a lease for themselves.
+const ALONE: u64 = 4;
+const PAUSE: Duration = Duration::from_millis(30);
+const KEEP_ALIVE: Duration = Duration::from_millis(700);
+const TTL_SECONDS_MAX: i64 = 4;
+/// Leases that can be chosen; the oldest are forgotten, and run out.
+const POOL: usize = 24;
+const GROUPS: u64 = 4;
+/// Keys of a group.
+const KEYS: u64 = 6;
+/// History is compacted this far behind what every watcher of everything has seen.
+const COMPACT_EVERY: Duration = Duration::from_secs(2);
+const COMPACT_BEHIND: u64 = 300;
+
+#[derive(Clone, Default)]
+struct Leases {
+    pool: Arc<Mutex<VecDeque<i64>>>,
+}
+
+pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
+    lab.clients(tasks, NAME, CLIENTS, PAUSE, |client| client.process % 1000 < ALONE, Leases::default());
+    tasks.spawn(compact(lab.clone()));
+}
+
+impl AsyncClientStep<bool> for Leases {
+    async fn step(&self, client: &mut Client, alone: &mut bool) {
+        if *alone { one(client).await } else { self.any(client).await }
+    }
+}
+
+/// Compacts again and again, on one node after the other.
+async fn compact(lab: Lab) {
+    let mut client = Client::new(lab.clone(), NAME, CLIENTS);
+    loop {
+        // Not a wait for anything: so often it is asked for.
+        tokio::select! {
+            () = tokio::time::sleep(COMPACT_EVERY) => {}
+            () = lab.stop.cancelled() => return,
+        }
+        let revision = lab.watchers.collected() - client.below(COMPACT_BEHIND) as i64;
+        if revision > 1 {
+            // Refused if somebody compacted further already, or while there is no leader.
+            drop(lab.compact(client.node(), revision).await);
+        }
+    }
+}
+
+/// A lease with one key, alone.
+async fn one(client: &mut Client) {
+    let Some(lease) = grant(client).await else { return };
+    let value = client.value();
+    client.ask(Request::Put { key: format!("leases/alone/{value}"), value, lease }).await;
+    for _ in 0..client.below(6) {
+        tokio::time::sleep(KEEP_ALIVE).await;
+        let kept = client.ask(Request::KeepAlive { lease }).await;
+        if kept.is_some_and(|answer| answer.body == Body::KeptAlive { ttl_seconds: 0 }) {
+            return;
+        }
+    }
+    if client.below(3) == 0 {
+        client.ask(Request::Revoke { lease }).await;
+    }
+}
+
+async fn grant(client: &mut Client) -> Option<i64> {
+    let ttl_seconds = 2 + client.below(TTL_SECONDS_MAX as u64 - 1) as i64;
+    match client.ask(Request::Grant { ttl_seconds }).await?.body {
+        Body::Granted { lease, .. } => Some(lease),
+        _ => None,
+    }
+}
+
+impl Leases {
+    /// One of the things that can be done, each often enough to be among two hundred.
+    async fn any(&self, client: &mut Client) {
+        let (group, key) = (group(client), key(client));
+        match client.below(20) {
+            0 | 1 => self.granted(client).await,
+            2 => {
+                if let Some(lease) = self.chosen(client, true) {
+                    client.ask(Request::Revoke { lease }).await;
+                }
+            }
+            3 => {
+                if let Some(lease) = self.chosen(client, false) {
+                    client.ask(Request::KeepAlive { lease }).await;
+                }
+            }
+            4..=6 => {
+                let (value, lease) = (client.value(), self.lease(client));
+                client.ask(Request::Put { key, value, lease }).await;
+            }
+            7..=9 => {
+                let (value, lease) = (client.value(), self.lease(client));
+                client.ask(Request::Replace { key, value, lease }).await;
+            }
+            10 => {
+                client.ask(Request::Delete { key }).await;
+            }
+            11 => {
+                client.ask(Request::DeleteRange { prefix: group }).await;
+            }
+            12..=14 => self.compared(client, group, key).await,
+            15..=17 => self.several(client).await,
+            18 => {
+                let freshness = Freshness::Serializable;
+                client.ask(Request::Read { key: group, prefix: true, freshness }).await;
+            }
+            _ => {
+                let freshness = Freshness::Linearizable;
+                client.ask(Request::Read { key: "leases/".into(), prefix: true, freshness }).await;
+            }
+        }
+    }
+
+    async fn granted(&self, client: &mut Client) {
+        let Some(lease) = grant(client).await else { return };
+        let mut pool = self.pool.lock();
+        pool.push_back(lease);
+        if pool.len() > POOL {
+            pool.pop_front();
+        }
+    }
+
+    /// A lease of the pool, which may have ended; taken out of it if nobody shall use it any more.
+    fn chosen(&self, client: &mut Client, take: bool) -> Option<i64> {
+        let mut pool = self.pool.lock();
+        let place = client.below(pool.len().max(1) as u64) as usize;
+        // Whoever revokes leaves it there now and then, so that others still try to use it.
+        if take && client.below(2) == 0 { pool.remove(place) } else { pool.get(place).copied() }
+    }
+
+    /// The lease for a put: mostly one of the pool, else none.
+    fn lease(&self, client: &mut Client) -> i64 {
+        if client.below(4) == 0 { 0 } else { self.chosen(client, false).unwrap_or(0) }
+    }
+
+    /// Looks, and then puts or deletes a key if it is still as it was.
+    async fn compared(&self, client: &mut Client, group: String, key: String) {
+        let look = Request::Read { key: group, prefix: true, freshness: Freshness::Linearizable };
+        let Some(Body::Pairs(pairs)) = client.ask(look).await.map(|answer| answer.body) else { return };
+        let found = pairs.into_iter().find(|pair| pair.key == key);
+        let found = found.unwrap_or_default();
+        let (when, then) = if client.below(2) == 0 {
+            // By the revision nobody takes it for another deletion if it is not answered.
+            (Condition::Modified { key: key.clone(), is: found.modified }, Step::Delete { key: key.clone() })
+        } else {
+            let (value, lease) = (client.value(), self.lease(client));
+            (condition(client, &key, found), Step::Put { key: key.clone(), value, lease })
+        };
+        client.ask(Request::Txn { when: vec![when], then: vec![then], or_else: vec![Step::Get { key }] }).await;
+    }
+
+    /// Several operations at once, of different keys.
+    async fn several(&self, client: &mut Client) {
+        let first = client.below(GROUPS);
+        let group = |next| group_of((first + next) % GROUPS);
+        let (a, b, c, d) = (group(0), group(1), group(2), group(3));
+        let key = |client: &mut Client, group: &str| format!("{group}{}", client.below(KEYS));
+        let (value, lease) = (client.value(), self.lease(client));
+        let put = Step::Put { key: key(client, &a), value, lease };
+        let delete = Step::Delete { key: key(client, &b) };
+        let get = Step::Get { key: key(client, &c) };
+        let or_put = Step::Put { key: key(client, &a), value: client.value(), lease: 0 };
+        let mut then = vec![put, delete, get.clone()];
+        if client.below(4) == 0 {
+            then.push(Step::DeleteRange { prefix: d });
+        }
+        let key = key(client, &c);
+        let when = match client.below(3) {
+            0 => vec![],
+            1 => vec![Condition::Created { key, is: 0 }],
+            _ => vec![Condition::Lease { key, is: 0 }, Condition::Version { key: key_of(&b), is: 0 }],
+        };
+        client.ask(Request::Txn { when, then, or_else: vec![or_put, get] }).await;
+    }
+}
+
+/// That a key is as it was found, by one of the things that can be compared.
+fn condition(client: &mut Client, key: &str, found: Pair) -> Condition {
+    let key = key.to_owned();
+    match client.below(6) {
+        0 => Condition::Created { key, is: found.created },
+        1 if !found.value.is_empty() => Condition::Value { key, is: found.value },
+        2 => Condition::Version { key, is: found.version },
+        3 => Condition::Lease { key, is: found.lease },
+        _ => Condition::Modified { key, is: found.modified },
+    }
+}
+
+fn group(client: &mut Client) -> String {
+    group_of(client.below(GROUPS))
+}
+
+fn group_of(number: u64) -> String {
+    format!("leases/{number}/")
+}
+
+fn key(client: &mut Client) -> String {
+    format!("{}{}", group(client), client.below(KEYS))
+}
+
+fn key_of(group: &str) -> String {
+    format!("{group}0")
+}
