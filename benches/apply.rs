@@ -3,19 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use headwater::fsm;
-use headwater::storage::state::{AppliedState, StateOptions, StateStore};
-use headwater::types::resource::{
+use criterion::{Criterion, Throughput, criterion_group};
+use headwater_storage::state::{AppliedState, StateOptions, StateStore};
+use headwater_types::resource::{
     Any, DEFAULT_UNIT, Resource, ResourceCommand, ResourceId, ResourceWrite, Scope, Tenancy, Type, TypeName,
 };
-use headwater::types::{
+use headwater_types::{
     Command, KeyRange, LeaseChoice, LeaseId, LogIndex, Outcome, Proposal, Put, RangeQuery, Term, ValueChoice,
 };
-
-// The allocator of the program.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const VALUE_BYTES: usize = 256;
 
@@ -102,7 +97,7 @@ impl Bed {
         for proposal in proposals {
             let index = LogIndex(self.next);
             self.next += 1;
-            let outcome = fsm::apply(&mut txn, Term(1), index, proposal, true).expect("no failure");
+            let outcome = headwater_fsm::apply(&mut txn, Term(1), index, proposal, true).expect("no failure");
             assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
             txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
         }
@@ -211,11 +206,11 @@ fn reads(c: &mut Criterion) {
             let query = RangeQuery::new(span.clone());
             group.throughput(Throughput::Elements(count));
             group.bench_function(format!("{count} keys, {name}, {state}"), |b| {
-                b.iter(|| fsm::range(&db.view().expect("a view"), &query).expect("no failure"));
+                b.iter(|| headwater_fsm::range(&db.view().expect("a view"), &query).expect("no failure"));
             });
             let query = RangeQuery { count_only: true, ..RangeQuery::new(span) };
             group.bench_function(format!("count {count} keys, {name}, {state}"), |b| {
-                b.iter(|| fsm::range(&db.view().expect("a view"), &query).expect("no failure"));
+                b.iter(|| headwater_fsm::range(&db.view().expect("a view"), &query).expect("no failure"));
             });
             group.throughput(Throughput::Elements(1));
             let mut number = 0u64;
@@ -223,7 +218,7 @@ fn reads(c: &mut Criterion) {
                 b.iter(|| {
                     number = number.wrapping_add(1);
                     let query = RangeQuery::new(KeyRange::One(key(scatter(number) % all)));
-                    fsm::range(&db.view().expect("a view"), &query).expect("no failure")
+                    headwater_fsm::range(&db.view().expect("a view"), &query).expect("no failure")
                 });
             });
         }
@@ -236,4 +231,3 @@ criterion_group! {
     config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
     targets = puts, resources, reads
 }
-criterion_main!(all);

@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use headwater::storage::state::{Table, keys};
-use headwater::types::LogIndex;
+use criterion::{BatchSize, Criterion, criterion_group};
+use headwater_storage::state::{Table, keys};
+use headwater_types::LogIndex;
 
 const PLAIN: &[u8] = b"/registry/pods/default/frontend-7c5ddbdf54-x2q8k";
 const ZEROS: &[u8] = b"\0tenant\0\0bucket\0object\0";
@@ -39,4 +39,3 @@ fn benches(c: &mut Criterion) {
 }
 
 criterion_group!(all, benches);
-criterion_main!(all);

@@ -7,9 +7,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use headwater::storage::log::{LogDb, LogOptions, LogRecord, RecordKind};
-use headwater::types::{LogIndex, Term};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
+use headwater_storage::log::{LogDb, LogOptions, LogRecord, RecordKind};
+use headwater_types::{LogIndex, Term};
 
 /// A put of a 256-byte value, about.
 const PAYLOAD_BYTES: usize = 300;
@@ -94,4 +94,3 @@ fn read(c: &mut Criterion) {
 }
 
 criterion_group!(benches, append, read);
-criterion_main!(benches);

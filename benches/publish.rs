@@ -9,13 +9,9 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use headwater::stream::{EventPublisher, FeedOptions, Kv, Publisher, Session, Start, StatePoint, Subscription};
-use headwater::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
-
-// The allocator of the program.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
+use headwater_stream::{EventPublisher, FeedOptions, Kv, Publisher, Session, Start, StatePoint, Subscription};
+use headwater_types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
 const VALUE_BYTES: usize = 256;
 /// As many as a client has watchers on one stream.
@@ -189,4 +185,3 @@ criterion_group! {
     config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
     targets = publish, publish_and_read
 }
-criterion_main!(all);

@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! headwater resource apply -f examples/
-//! cargo run --profile dev --example best_of -- 127.0.0.1:2379 127.0.0.1:22379 127.0.0.1:32379
+//! cargo run -p headwater-client --example best_of -- 127.0.0.1:2379 127.0.0.1:22379 127.0.0.1:32379
 //! headwater resource read v2.Album korn-best-of
 //! ```
 //!
@@ -11,9 +11,9 @@
 //! types, so that a new album or a deleted compilation brings the artist back to it; it compares before it writes; and it
 //! says in a status what it found, for the generation that it looked at. Start it several times: one works, the others wait.
 
-use headwater::controller::{Action, Client, Controller, Error, Reconciler, wire};
-use headwater::pb::pbresource::{self, Resource};
-use headwater::types::resource::{ResourceId, Type};
+use headwater_client::controller::{Action, Client, Controller, Error, Reconciler, wire};
+use headwater_proto::pb::pbresource::{self, Resource};
+use headwater_types::resource::{ResourceId, Type};
 use prost::Message;
 
 /// `demo.v2.Album`, of which this needs two fields. Others would be lost in a message that is changed, but this one is ours.

@@ -230,10 +230,6 @@ binary() {
     printf '%s\n' "${HEADWATER_BIN:-$CARGO_TARGET_DIR/debug/headwater}"
 }
 
-# What is built, always together: an example's dependencies are those of the tests. Without it the program's own would be
-# compiled with fewer features than the tests want, and then most of them, and the library, once more for the tests.
-BUILT=(--bin headwater --example chaos)
-
 # Builds the program unless HEADWATER_BIN names one.
 build() {
     if [[ -n ${HEADWATER_BIN:-} ]]; then
@@ -245,7 +241,7 @@ build() {
     if [[ ! -x $(binary) ]]; then
         say "building; the first time compiles RocksDB, which takes about 15 minutes on two cores"
     fi
-    in_root cargo build --locked "${BUILT[@]}" >&2
+    in_root cargo build --locked >&2
 }
 
 # The endpoints of the local cluster, separated by commas.

@@ -1,31 +1,17 @@
 //! Headwater: a replicated store that you can subscribe to. Start at ARCHITECTURE.md.
+//!
+//! This crate only gives the crates of the workspace one name; each of them is a layer (ARCHITECTURE.md, "Layers").
 
-#[macro_use]
-mod fail_points;
-
-pub mod api;
-pub mod cli;
-pub mod client;
-pub mod codec;
-pub mod controller;
-pub mod fsm;
-pub mod node;
-pub mod pb;
-pub mod raft;
-pub mod schema;
-pub mod server;
-pub mod storage;
-pub mod stream;
-pub mod types;
-
-/// What the tests below `tests` that are part of this crate call it, as those of other binaries do.
-#[cfg(test)]
-extern crate self as headwater;
-
-#[cfg(test)]
-#[path = "../tests/crash/mod.rs"]
-mod crash;
-
-#[cfg(test)]
-#[path = "../tests/sim/mod.rs"]
-mod sim;
+pub use headwater_api as api;
+pub use headwater_cli as cli;
+pub use headwater_client as client;
+pub use headwater_client::controller;
+pub use headwater_fsm as fsm;
+pub use headwater_node as node;
+pub use headwater_proto::{codec, pb};
+pub use headwater_raft as raft;
+pub use headwater_schema as schema;
+pub use headwater_server as server;
+pub use headwater_storage as storage;
+pub use headwater_stream as stream;
+pub use headwater_types as types;

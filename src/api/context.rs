@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::{Request, Response};
 
 use super::etcd::errors::{Failure, Invalid};
-use crate::node::RequestContext;
-use crate::types::{LogIndex, Revision, StoreEpoch};
+use headwater_node::RequestContext;
+use headwater_types::{LogIndex, Revision, StoreEpoch};
 
 /// On every successful gRPC answer: the log index through which it was computed.
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");

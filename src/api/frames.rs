@@ -110,8 +110,8 @@ impl Encoder for FrameEncoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::etcdserverpb::{ResponseHeader, WatchResponse};
-    use crate::pb::mvccpb::{Event, KeyValue};
+    use headwater_proto::pb::etcdserverpb::{ResponseHeader, WatchResponse};
+    use headwater_proto::pb::mvccpb::{Event, KeyValue};
 
     #[test]
     fn a_frame_reads_as_the_whole_message() {

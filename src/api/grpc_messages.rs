@@ -16,7 +16,7 @@ use prometheus::{IntCounter, IntCounterVec};
 use tonic::codegen::StdError;
 
 use super::grpc_metrics::MethodMetrics;
-use crate::types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MAX};
+use headwater_types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MAX};
 
 /// Bytes before each message: whether it is compressed, and its length.
 const HEAD_BYTES: u8 = 5;

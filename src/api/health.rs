@@ -7,7 +7,7 @@ use tonic_health::pb::health_check_response::ServingStatus::{self, NotServing, S
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::node::Node;
+use headwater_node::Node;
 
 /// Serves `grpc.health.v1.Health`.
 pub(super) struct HealthService {

@@ -7,8 +7,8 @@ use tonic::{Status, Streaming};
 
 use super::ApiOptions;
 use super::etcd::errors::Failure;
-use crate::node::{Node, Read, RequestContext};
-use crate::types::LeaseId;
+use headwater_node::{Node, Read, RequestContext};
+use headwater_types::LeaseId;
 
 /// Requests of one stream that may wait for their answers at once.
 const UNDER_WAY_MAX: usize = 256;

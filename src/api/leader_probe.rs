@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::node::Node;
+use headwater_node::Node;
 
 /// How often a stream looks for a leader.
 const LEADER_POLL: Duration = Duration::from_millis(250);

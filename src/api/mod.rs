@@ -2,7 +2,7 @@
 //!
 //! One folder a face, one file a command. Owns the tables from our errors to wire codes and texts. Knows nothing of
 //! storage, or of how a proposal gets into the log; but for counters, nothing here outlives its request or stream, which may
-//! wait for what `node` tells it. Invariant: every request reaches [`Node`](crate::node::Node) with a `RequestContext`
+//! wait for what `node` tells it. Invariant: every request reaches [`Node`](headwater_node::Node) with a `RequestContext`
 //! that was read from its metadata, and every successful gRPC answer carries `headwater-index`.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to `service::Face`. Its
@@ -34,7 +34,7 @@ mod watcher;
 
 use std::time::Duration;
 
-use crate::types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX};
+use headwater_types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX};
 
 pub use context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};

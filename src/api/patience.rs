@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tonic::Status;
 
-use crate::node::{Node, Session};
+use headwater_node::{Node, Session};
 
 /// What the streams of one client wait for, each for itself.
 pub(super) struct Patience {

@@ -45,16 +45,16 @@ use super::rest::Rest;
 use super::subscribe::SubscribeService;
 use super::watch_metrics::StreamMetrics;
 use super::watcher::{WatchPath, WatcherService};
-use crate::node::Node;
-use crate::pb::PUBLIC_DESCRIPTORS;
-use crate::pb::early::etcd_server::EtcdServer;
-use crate::pb::etcdserverpb::auth_server::AuthServer;
-use crate::pb::etcdserverpb::cluster_server::ClusterServer;
-use crate::pb::etcdserverpb::kv_server::KvServer;
-use crate::pb::etcdserverpb::lease_server::LeaseServer;
-use crate::pb::etcdserverpb::maintenance_server::MaintenanceServer;
-use crate::pb::v3electionpb::election_server::ElectionServer;
-use crate::pb::v3lockpb::lock_server::LockServer;
+use headwater_node::Node;
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+use headwater_proto::pb::early::etcd_server::EtcdServer;
+use headwater_proto::pb::etcdserverpb::auth_server::AuthServer;
+use headwater_proto::pb::etcdserverpb::cluster_server::ClusterServer;
+use headwater_proto::pb::etcdserverpb::kv_server::KvServer;
+use headwater_proto::pb::etcdserverpb::lease_server::LeaseServer;
+use headwater_proto::pb::etcdserverpb::maintenance_server::MaintenanceServer;
+use headwater_proto::pb::v3electionpb::election_server::ElectionServer;
+use headwater_proto::pb::v3lockpb::lock_server::LockServer;
 
 /// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics` shows all of it.
 ///

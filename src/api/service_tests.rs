@@ -4,7 +4,7 @@ use http::HeaderValue;
 use tonic::server::NamedService;
 
 use super::*;
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
+use headwater_types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 fn all_methods() -> HashMap<String, Method> {
     methods(&GrpcMetrics::register(&Registry::new()).unwrap())
@@ -53,15 +53,15 @@ fn names_are_those_of_the_generated_servers() {
         MaintenanceServer::<MaintenanceService>::NAME,
         AuthServer::<AuthService>::NAME,
         // Served without the generated servers, whose names they keep all the same.
-        crate::pb::etcdserverpb::watch_server::SERVICE_NAME,
-        crate::pb::early::watch_server::SERVICE_NAME,
+        headwater_proto::pb::etcdserverpb::watch_server::SERVICE_NAME,
+        headwater_proto::pb::early::watch_server::SERVICE_NAME,
         EtcdServer::<EarlyService>::NAME,
         LockServer::<LockService>::NAME,
         ElectionServer::<ElectionService>::NAME,
         HealthServer::<HealthService>::NAME,
-        crate::pb::pbresource::resource_service_server::SERVICE_NAME,
-        crate::pb::pbwatcher::watcher_server::SERVICE_NAME,
-        crate::pb::subscribe::state_change_subscription_server::SERVICE_NAME,
+        headwater_proto::pb::pbresource::resource_service_server::SERVICE_NAME,
+        headwater_proto::pb::pbwatcher::watcher_server::SERVICE_NAME,
+        headwater_proto::pb::subscribe::state_change_subscription_server::SERVICE_NAME,
     ]);
     let named: BTreeSet<_> =
         Face::ALL.into_iter().map(Face::name).filter(|name| !name.starts_with("grpc.reflection")).collect();
@@ -133,10 +133,10 @@ fn oversized_messages_are_refused_in_the_words_that_clients_know() {
 #[tokio::test]
 async fn the_transport_still_uses_the_words_that_are_replaced() {
     struct Never;
-    impl tonic::server::UnaryService<crate::pb::etcdserverpb::PutRequest> for Never {
-        type Response = crate::pb::etcdserverpb::PutResponse;
+    impl tonic::server::UnaryService<headwater_proto::pb::etcdserverpb::PutRequest> for Never {
+        type Response = headwater_proto::pb::etcdserverpb::PutResponse;
         type Future = std::future::Ready<Result<tonic::Response<Self::Response>, Status>>;
-        fn call(&mut self, _: tonic::Request<crate::pb::etcdserverpb::PutRequest>) -> Self::Future {
+        fn call(&mut self, _: tonic::Request<headwater_proto::pb::etcdserverpb::PutRequest>) -> Self::Future {
             unreachable!("the message is over the limit")
         }
     }

@@ -6,7 +6,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::node::Node;
+use headwater_node::Node;
 
 /// Counters of the streams of all faces.
 pub(super) struct StreamMetrics {

@@ -18,7 +18,7 @@ use super::context;
 use super::etcd::errors::Failure;
 use super::frames::{Frame, FrameCodec};
 use super::watch_metrics::WatchMetrics;
-use crate::node::{Node, NodeError, RequestContext};
+use headwater_node::{Node, NodeError, RequestContext};
 
 /// What a stream sends.
 pub(super) type Frames = BoxStream<'static, Result<Frame, Status>>;

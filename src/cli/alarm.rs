@@ -8,8 +8,8 @@ use super::ClientArgs;
 use super::connect::{Cluster, Repeat};
 use super::error::CliError;
 use super::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::alarm_request::AlarmAction;
-use crate::pb::etcdserverpb::{AlarmMember, AlarmRequest, AlarmResponse, AlarmType};
+use headwater_proto::pb::etcdserverpb::alarm_request::AlarmAction;
+use headwater_proto::pb::etcdserverpb::{AlarmMember, AlarmRequest, AlarmResponse, AlarmType};
 
 /// Alarms: why a cluster refuses writes although it is up
 #[derive(Clone, Debug, clap::Args)]

@@ -12,15 +12,15 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
 use super::error::{CliError, Tried};
-use crate::pb::etcdserverpb::cluster_client::ClusterClient;
-use crate::pb::etcdserverpb::kv_client::KvClient;
-use crate::pb::etcdserverpb::lease_client::LeaseClient;
-use crate::pb::etcdserverpb::maintenance_client::MaintenanceClient;
-use crate::pb::etcdserverpb::watch_client::WatchClient;
-use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
-use crate::pb::pbwatcher::watcher_client::WatcherClient;
-use crate::pb::v3electionpb::election_client::ElectionClient;
-use crate::pb::v3lockpb::lock_client::LockClient;
+use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
+use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
+use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
+use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
+use headwater_proto::pb::v3electionpb::election_client::ElectionClient;
+use headwater_proto::pb::v3lockpb::lock_client::LockClient;
 
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use super::connect::Cluster;
 use super::error::CliError;
 use super::output::{self, WriteOut};
 use super::status::member_endpoints;
-use crate::pb::etcdserverpb::DefragmentRequest;
+use headwater_proto::pb::etcdserverpb::DefragmentRequest;
 
 /// Make each endpoint rewrite its files, so that what was removed takes no space any more
 ///

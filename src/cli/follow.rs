@@ -21,11 +21,11 @@ use super::open_call::{Contact, ended, keep_open};
 use super::output::{WriteOut, print_json};
 use super::resource::{Catalogue, Data};
 use super::{ClientArgs, Freshness};
-use crate::controller::wire;
-use crate::pb::pbwatcher::change::State;
-use crate::pb::pbwatcher::{Change, Request};
-use crate::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
-use crate::types::resource::{ResourceId, Type};
+use headwater_client::controller::wire;
+use headwater_proto::pb::pbwatcher::change::State;
+use headwater_proto::pb::pbwatcher::{Change, Request};
+use headwater_proto::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
+use headwater_types::resource::{ResourceId, Type};
 
 /// The marker that asks for changes alone.
 const NOW: &str = "now";

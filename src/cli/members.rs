@@ -10,7 +10,7 @@ use super::connect::{Cluster, Repeat};
 use super::error::CliError;
 use super::output::{self, WriteOut, json};
 use super::{ClientArgs, Freshness};
-use crate::pb::etcdserverpb::{
+use headwater_proto::pb::etcdserverpb::{
     Member, MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest, ResponseHeader, StatusRequest,
 };

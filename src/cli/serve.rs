@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::error::CliError;
-use crate::server::config::{Config, SETTINGS, Setting, Sources};
+use headwater_server::config::{Config, SETTINGS, Setting, Sources};
 
 /// What `serve` was told by flags.
 #[derive(Clone, Debug, Default)]
@@ -95,5 +95,5 @@ pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
     if args.check {
         return Ok(write!(std::io::stdout().lock(), "{}", config.to_toml())?);
     }
-    crate::server::run(config).map_err(CliError::Other)
+    headwater_server::run(config).map_err(CliError::Other)
 }

@@ -10,7 +10,7 @@ use super::ClientArgs;
 use super::connect::Cluster;
 use super::error::{CliError, Tried};
 use super::output::{self, WriteOut, human_bytes};
-use crate::pb::etcdserverpb::{
+use headwater_proto::pb::etcdserverpb::{
     HashKvRequest, HashKvResponse, MemberListRequest, MemberListResponse, StatusRequest, StatusResponse,
 };
 

@@ -12,8 +12,8 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
-use crate::pb::subscribe::{Event, SubscribeRequest};
+use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
+use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -95,7 +95,7 @@ impl Endpoints {
 /// # Errors
 ///
 /// [`BadEndpoint`] for a text that names none.
-pub(crate) fn channel(name: &str) -> Result<Channel, BadEndpoint> {
+pub fn channel(name: &str) -> Result<Channel, BadEndpoint> {
     let refused = || BadEndpoint(name.to_owned());
     let endpoint = if name.starts_with("unix:") {
         let path = name.strip_prefix("unix://").or_else(|| name.strip_prefix("unix:"));

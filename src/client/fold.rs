@@ -2,8 +2,8 @@
 //!
 //! Pure: no time, no connection. Invariant: nothing is handed out before it is whole: a snapshot at its end, a commit at once.
 
-use crate::pb::subscribe::Event;
-use crate::pb::subscribe::event::Payload;
+use headwater_proto::pb::subscribe::Event;
+use headwater_proto::pb::subscribe::event::Payload;
 
 use super::topic::{Rejected, ViewTopic};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::pb::pbservice::CheckServiceNode;
-use crate::pb::subscribe::event::Payload;
-use crate::pb::subscribe::subscribe_request::Subject;
-use crate::pb::subscribe::{CatalogOp, NamedSubject, SubscribeRequest, Topic};
+use headwater_proto::pb::pbservice::CheckServiceNode;
+use headwater_proto::pb::subscribe::event::Payload;
+use headwater_proto::pb::subscribe::subscribe_request::Subject;
+use headwater_proto::pb::subscribe::{CatalogOp, NamedSubject, SubscribeRequest, Topic};
 
 use super::topic::{Rejected, ViewTopic};
 

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long one endpoint may take to answer, so that there is time to ask others before the lease ends.
-pub(crate) fn lease_patience(ttl: Duration) -> Duration {
+pub fn lease_patience(ttl: Duration) -> Duration {
     ttl / 6
 }
 
 /// Keeps a lease alive that lives until `until` at least; comes back when it has ended or may have. `ask` asks one endpoint
 /// after the other, and says what the first that answers does of the time to live: 0 if the lease has ended; `None` if none
 /// answers.
-pub(crate) async fn keep_lease<F>(ttl: Duration, mut until: Instant, ask: impl Fn() -> F)
+pub async fn keep_lease<F>(ttl: Duration, mut until: Instant, ask: impl Fn() -> F)
 where
     F: Future<Output = Option<i64>>,
 {

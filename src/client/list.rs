@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::pb::subscribe::event::Payload;
-use crate::pb::subscribe::subscribe_request::Subject;
-use crate::pb::subscribe::{CatalogOp, SubscribeRequest, Topic};
+use headwater_proto::pb::subscribe::event::Payload;
+use headwater_proto::pb::subscribe::subscribe_request::Subject;
+use headwater_proto::pb::subscribe::{CatalogOp, SubscribeRequest, Topic};
 
 use super::topic::{Rejected, ViewTopic};
 

@@ -9,7 +9,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use headwater::client::{Endpoints, MaterializedView, ServiceHealth};
+//! use headwater_client::{Endpoints, MaterializedView, ServiceHealth};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let endpoints = Endpoints::new(["127.0.0.1:2379", "127.0.0.1:22379"])?;
@@ -26,6 +26,7 @@
 //! ```
 
 mod backoff;
+pub mod controller;
 mod endpoints;
 mod fold;
 mod health;
@@ -36,10 +37,10 @@ mod topic;
 mod view;
 
 pub use backoff::Backoff;
-pub(crate) use endpoints::channel;
+pub use endpoints::channel;
 pub use endpoints::{BadEndpoint, EPOCH, Endpoints, EventSource, Opened, Shown};
 pub use health::{InstanceKey, Instances, ServiceHealth};
-pub(crate) use lease::{keep_lease, lease_patience};
+pub use lease::{keep_lease, lease_patience};
 pub use list::{Names, ServiceList};
 pub use store::{StoreOptions, ViewStore};
 pub use topic::{Rejected, ViewTopic};

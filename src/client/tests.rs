@@ -15,9 +15,11 @@ use super::{
     EventSource, MaterializedView, Names, Opened, ServiceHealth, ServiceList, Shown, StoreOptions, View, ViewError,
     ViewStore,
 };
-use crate::pb::pbservice::{CheckServiceNode, HealthCheck, Node, NodeService};
-use crate::pb::subscribe::event::Payload;
-use crate::pb::subscribe::{CatalogOp, Event, EventBatch, ServiceHealthUpdate, ServiceListUpdate, SubscribeRequest};
+use headwater_proto::pb::pbservice::{CheckServiceNode, HealthCheck, Node, NodeService};
+use headwater_proto::pb::subscribe::event::Payload;
+use headwater_proto::pb::subscribe::{
+    CatalogOp, Event, EventBatch, ServiceHealthUpdate, ServiceListUpdate, SubscribeRequest,
+};
 
 /// What the server does with an attempt.
 enum Answer {

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::pb::subscribe::SubscribeRequest;
-use crate::pb::subscribe::event::Payload;
+use headwater_proto::pb::subscribe::SubscribeRequest;
+use headwater_proto::pb::subscribe::event::Payload;
 
 /// A topic as a view follows it: what it asks for, and how events become a state.
 pub trait ViewTopic: Send + Sync + 'static {

@@ -1,10 +1,10 @@
 //! Raises alarms and takes them back (spec: etcd §4.2). What is active is refused for in `quota`.
 
 use super::stop::Stop;
-use crate::storage::StorageError;
-use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::limits::ALARMS_MAX;
-use crate::types::{Alarm, AlarmKind, Outcome, SetAlarm};
+use headwater_storage::StorageError;
+use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::limits::ALARMS_MAX;
+use headwater_types::{Alarm, AlarmKind, Outcome, SetAlarm};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, Stop> {
     let was_active = change(txn, set)?;

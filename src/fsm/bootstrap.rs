@@ -1,7 +1,7 @@
 //! Names the lineage of a new cluster: the first one counts.
 
-use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::{Outcome, StoreEpoch};
+use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::{Outcome, StoreEpoch};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, epoch: StoreEpoch) -> Outcome {
     // Several members may propose one at the same time; all but the first find it set.

@@ -2,9 +2,9 @@
 //! effect is immediate; space is given back later, on each member at its own pace.
 
 use super::stop::Stop;
-use crate::storage::StorageError;
-use crate::storage::state::{CompactionPoint, StateReader, WriteTxn};
-use crate::types::{Compact, LogIndex, Outcome, Refusal, Revision, TrimHistory};
+use headwater_storage::StorageError;
+use headwater_storage::state::{CompactionPoint, StateReader, WriteTxn};
+use headwater_types::{Compact, LogIndex, Outcome, Refusal, Revision, TrimHistory};
 
 /// The compaction point of a store that was never compacted, so that compacting to 0 succeeds once.
 const NEVER: Revision = Revision(-1);

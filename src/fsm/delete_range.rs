@@ -3,8 +3,8 @@
 use super::range;
 use super::stop::Stop;
 use super::writer::Writer;
-use crate::storage::state::{NEWEST, StateReader};
-use crate::types::{ChangeKind, DeleteRange, Deleted};
+use headwater_storage::state::{NEWEST, StateReader};
+use headwater_types::{ChangeKind, DeleteRange, Deleted};
 
 pub(super) fn run(writer: &mut Writer<'_, '_>, delete: &DeleteRange, want: bool) -> Result<Deleted, Stop> {
     writer.txn.count(|done| done.deletes += 1);

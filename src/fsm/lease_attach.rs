@@ -4,8 +4,8 @@
 use super::put;
 use super::stop::Stop;
 use super::writer::Writer;
-use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::types::{LeaseAttach, LeaseChoice, Outcome, Put, Refusal, ValueChoice};
+use headwater_storage::state::{NEWEST, StateReader, Table};
+use headwater_types::{LeaseAttach, LeaseChoice, Outcome, Put, Refusal, ValueChoice};
 
 pub(super) fn apply(writer: &mut Writer<'_, '_>, attach: &LeaseAttach) -> Result<Outcome, Stop> {
     if writer.client_lease(attach.id)?.is_none() {

@@ -1,8 +1,8 @@
 //! Lets later leaders know how much time leases have left.
 
 use super::stop::Stop;
-use crate::storage::state::WriteTxn;
-use crate::types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
+use headwater_storage::state::WriteTxn;
+use headwater_types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
 
 /// `term` is that of the log entry.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Stop> {

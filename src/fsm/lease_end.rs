@@ -4,8 +4,8 @@
 use super::consul;
 use super::stop::Stop;
 use super::writer::Writer;
-use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::types::{ChangeKind, ClusterEvent, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal, Term};
+use headwater_storage::state::{NEWEST, StateReader, Table};
+use headwater_types::{ChangeKind, ClusterEvent, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal, Term};
 
 pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Result<Outcome, Stop> {
     if writer.client_lease(revoke.id)?.is_none() {

@@ -1,9 +1,9 @@
 //! Makes a lease (spec: etcd §3.1). The KV revision does not move.
 
 use super::stop::Stop;
-use crate::storage::state::WriteTxn;
-use crate::types::limits::LEASE_TTL_SECONDS_MAX;
-use crate::types::{ClusterEvent, Lease, LeaseGrant, LogIndex, Outcome, Refusal};
+use headwater_storage::state::WriteTxn;
+use headwater_types::limits::LEASE_TTL_SECONDS_MAX;
+use headwater_types::{ClusterEvent, Lease, LeaseGrant, LogIndex, Outcome, Refusal};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, Stop> {
     // The least time to live follows from the clocks of consensus, which members may be told differently: the node that

@@ -8,7 +8,7 @@ use super::lease_attach::{as_put, is_attached};
 use super::stop::Stop;
 use super::txn;
 use super::writer::Writer;
-use crate::types::{LeaseAttach, LeaseChoice, LeaseTxn, Refusal, Txn, TxnDone, TxnOp};
+use headwater_types::{LeaseAttach, LeaseChoice, LeaseTxn, Refusal, Txn, TxnDone, TxnOp};
 
 pub(super) fn apply(writer: &mut Writer<'_, '_>, request: &LeaseTxn, want: bool) -> Result<TxnDone, Stop> {
     txn::check_legal(&request.txn)?;

@@ -42,10 +42,10 @@ pub use validate::{InvalidTxn, validate};
 use stop::{Stop, settle};
 use writer::Writer;
 
-use crate::storage::StorageError;
-use crate::storage::state::WriteTxn;
-use crate::types::catalog::CatalogDone;
-use crate::types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
+use headwater_storage::StorageError;
+use headwater_storage::state::WriteTxn;
+use headwater_types::catalog::CatalogDone;
+use headwater_types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn` afterwards, and seen by the commands that
 /// follow in it. With `want_outcome` false what only the proposer would read is not computed, and the outcome is
@@ -149,5 +149,8 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests;
+/// Tests of the rules. With the feature `testing` their model is there for the simulation, which holds a cluster against it.
+#[cfg(any(test, feature = "testing"))]
+#[allow(missing_docs, clippy::unwrap_used, clippy::new_without_default, reason = "tests")]
+#[cfg_attr(not(test), allow(dead_code, unreachable_pub, unused_imports, reason = "only the model is used"))]
+pub mod tests;

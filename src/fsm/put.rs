@@ -2,8 +2,8 @@
 
 use super::stop::Stop;
 use super::writer::Writer;
-use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::types::{LeaseChoice, LeaseId, Put, PutDone, Refusal, ValueChoice};
+use headwater_storage::state::{NEWEST, StateReader, Table};
+use headwater_types::{LeaseChoice, LeaseId, Put, PutDone, Refusal, ValueChoice};
 
 /// A put on its own: checks, then writes.
 pub(super) fn apply(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {

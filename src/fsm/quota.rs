@@ -3,11 +3,11 @@
 //! Decided where commands are applied, from what is replicated: every member refuses the same ones. What frees space is
 //! always taken.
 
-use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::catalog::{CatalogCommand, Check, Node, Registration, Service};
-use crate::types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow};
-use crate::types::resource::{Condition, ResourceCommand};
-use crate::types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
+use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::catalog::{CatalogCommand, Check, Node, Registration, Service};
+use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow};
+use headwater_types::resource::{Condition, ResourceCommand};
+use headwater_types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
 /// What a put takes besides key and value, bytes.
 const PUT_OVERHEAD_BYTES: u64 = 256;

@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use super::room::Room;
 use super::stop::{Stop, settle};
-use crate::storage::StorageError;
-use crate::storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
-use crate::types::limits::ENTRY_BYTES;
-use crate::types::{
+use headwater_storage::StorageError;
+use headwater_storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
+use headwater_types::limits::ENTRY_BYTES;
+use headwater_types::{
     KeyRange, KeyValue, LogIndex, RangeQuery, RangeResult, ReadAt, Refusal, Revision, SortOrder, SortTarget,
 };
 

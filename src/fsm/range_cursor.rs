@@ -6,9 +6,9 @@
 use bytes::Bytes;
 
 use super::range::{check, is_everything, limit_of, resolve};
-use crate::storage::StorageError;
-use crate::storage::state::{KeyRef, ReadView, StateReader, Table, Version, VersionScan};
-use crate::types::{KeyRange, KeyValue, RangeQuery, ReadAt, Refusal};
+use headwater_storage::StorageError;
+use headwater_storage::state::{KeyRef, ReadView, StateReader, Table, Version, VersionScan};
+use headwater_types::{KeyRange, KeyValue, RangeQuery, ReadAt, Refusal};
 
 /// A piece of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Invariant: what fits follows from the state and the operations alone, not from whether somebody wants to hear of it. Once
 //! something does not fit, nothing does, so that a transaction which is too long costs no more than one that is not.
 
-use crate::types::limits::{
+use headwater_types::limits::{
     CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX, ENTRY_BYTES, TXN_READ_BYTES_MAX,
     TXN_READ_KEYS_MAX,
 };

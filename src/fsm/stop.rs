@@ -1,7 +1,7 @@
 //! Why a command or a read did not go through: inside this layer one error, outside a refusal and a failure kept apart.
 
-use crate::storage::StorageError;
-use crate::types::Refusal;
+use headwater_storage::StorageError;
+use headwater_types::Refusal;
 
 /// Why it did not go through.
 #[derive(Debug)]

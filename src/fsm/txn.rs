@@ -16,9 +16,9 @@ use super::stop::{Stop, settle};
 use super::validate::check_duplicates;
 use super::writer::Writer;
 use super::{delete_range, validate::InvalidTxn};
-use crate::storage::StorageError;
-use crate::storage::state::{NEWEST, ReadView, StateReader, Table, Version};
-use crate::types::{
+use headwater_storage::StorageError;
+use headwater_storage::state::{NEWEST, ReadView, StateReader, Table, Version};
+use headwater_types::{
     Compare, CompareOp, CompareTarget, KeyRange, RangeQuery, Ranged, ReadAt, Refusal, Txn, TxnDone, TxnOp, TxnOpDone,
     ValueChoice,
 };

@@ -9,8 +9,8 @@ use std::ops::Bound;
 
 use thiserror::Error;
 
-use crate::types::limits::TXN_TREE_FACTOR;
-use crate::types::{KeyRange, Txn, TxnOp};
+use headwater_types::limits::TXN_TREE_FACTOR;
+use headwater_types::{KeyRange, Txn, TxnOp};
 
 /// Why a transaction cannot be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -5,10 +5,10 @@
 
 use bytes::Bytes;
 
-use crate::storage::StorageError;
-use crate::storage::state::{StateReader, Table, Version, WriteTxn};
-use crate::types::consul::{KvSide, consul_path};
-use crate::types::{ChangeKind, KeyValue, Lease, LeaseId, Revision};
+use headwater_storage::StorageError;
+use headwater_storage::state::{StateReader, Table, Version, WriteTxn};
+use headwater_types::consul::{KvSide, consul_path};
+use headwater_types::{ChangeKind, KeyValue, Lease, LeaseId, Revision};
 
 pub(super) struct Writer<'t, 'db> {
     pub(super) txn: &'t mut WriteTxn<'db>,

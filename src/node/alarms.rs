@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::{Consistency, Inner, Node, NodeError, Read, RequestContext, tasks};
-use crate::types::{Alarm, AlarmKind, AlarmSet, Command, Outcome, Quota, SetAlarm};
+use headwater_types::{Alarm, AlarmKind, AlarmSet, Command, Outcome, Quota, SetAlarm};
 
 /// How often the leader looks at quota and alarms.
 const POLL: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ pub struct QuotaOptions {
 
 impl Default for QuotaOptions {
     fn default() -> Self {
-        Self { bytes_max: Some(crate::types::limits::QUOTA_BYTES_DEFAULT), auto_disarm: false }
+        Self { bytes_max: Some(headwater_types::limits::QUOTA_BYTES_DEFAULT), auto_disarm: false }
     }
 }
 

@@ -13,12 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::pieces::to_the_last;
 use super::{Consistency, Node, NodeError, RequestContext, unix_ms};
-use crate::raft::SnapshotFiles;
-use crate::storage::StateStore;
-use crate::storage::backup::{BackupError, BackupSource};
-use crate::storage::state::describe_checkpoint;
-use crate::types::BackupInfo;
-use crate::types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
+use headwater_raft::SnapshotFiles;
+use headwater_storage::StateStore;
+use headwater_storage::backup::{BackupError, BackupSource};
+use headwater_storage::state::describe_checkpoint;
+use headwater_types::BackupInfo;
+use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
 
 /// Pieces that wait for a slow reader.
 const PIECES_QUEUED: usize = 8;

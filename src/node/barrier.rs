@@ -10,9 +10,9 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::error::NodeError;
 use super::metrics::NodeMetrics;
-use crate::raft::{Consensus, ReadIndexError};
-use crate::types::LogIndex;
-use crate::types::limits::WAITING_READS_MAX;
+use headwater_raft::{Consensus, ReadIndexError};
+use headwater_types::LogIndex;
+use headwater_types::limits::WAITING_READS_MAX;
 
 /// How long a round that nobody confirmed waits before the next one, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);

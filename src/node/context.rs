@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// Who asks, and within which bounds.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl RequestContext {
 
     /// For a part of the stream that this one opened: it may take `timeout` from now, and outlives a moment without a leader;
     /// if the moment is long, that ends the stream as a whole.
-    pub(crate) fn within_stream(&self, timeout: Duration) -> Self {
+    pub fn within_stream(&self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout, require_leader: false, ..self.clone() }
     }
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::types::{LogIndex, MemberRefusal, Refusal};
+use headwater_types::{LogIndex, MemberRefusal, Refusal};
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

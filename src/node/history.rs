@@ -4,19 +4,19 @@ use std::sync::{Arc, Weak};
 
 use futures::future::{BoxFuture, FutureExt};
 
-use crate::raft::off_thread;
-use crate::storage::state::{CommandHistory, StateHead, Table};
-use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{
+use headwater_raft::off_thread;
+use headwater_storage::state::{CommandHistory, StateHead, Table};
+use headwater_storage::{ReadView, StateStore, StorageError};
+use headwater_stream::{
     Catalog, Chunk, CloseReason, ClusterChanges, Commit, Feed, History, Kv, Resources, ScanLimits, Topic,
 };
-use crate::types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
+use headwater_types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
 
 /// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
 const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes can be told from history.
-pub(super) trait Recorded: Topic {
+pub trait Recorded: Topic {
     /// Where its history begins.
     fn floor(head: &StateHead) -> LogIndex {
         head.compacted_index()
@@ -84,14 +84,15 @@ impl Recorded for ClusterChanges {
 }
 
 /// History as one feed reads it.
-pub(crate) struct StateHistory<T: Topic> {
+pub struct StateHistory<T: Topic> {
     store: Arc<StateStore>,
     /// Whose readers it serves; it knows the lineage that they read.
     feed: Weak<Feed<T>>,
 }
 
 impl<T: Topic> StateHistory<T> {
-    pub(crate) fn new(store: Arc<StateStore>, feed: &Arc<Feed<T>>) -> Self {
+    /// The history in `store`, for the readers of `feed`.
+    pub fn new(store: Arc<StateStore>, feed: &Arc<Feed<T>>) -> Self {
         Self { store, feed: Arc::downgrade(feed) }
     }
 }

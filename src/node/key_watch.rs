@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::{Node, NodeError, RequestContext};
-use crate::node::Consistency;
-use crate::storage::state::{StateReader, Table};
-use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{
+use crate::Consistency;
+use headwater_storage::state::{StateReader, Table};
+use headwater_storage::{ReadView, StateStore, StorageError};
+use headwater_stream::{
     CloseReason, EventPublisher, Feed, FeedStats, Item, Kv, ListingError, Session, Start, StatePoint, Subscription,
 };
-use crate::types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
+use headwater_types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
 const INLINE_LOOKUPS_MAX: usize = 32;
@@ -43,7 +43,7 @@ pub struct KeyWatch {
 
 impl KeyWatch {
     /// Begins a watch on a state and what is published of it.
-    pub(crate) fn open(
+    pub fn open(
         store: &Arc<StateStore>,
         events: &EventPublisher,
         query: WatchQuery,
@@ -236,7 +236,9 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     })
 }
 
-pub(crate) fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
+/// Looks up the pairs before the changes in `items`, the first ones first, until they are `bytes_max` large. Returns the number of
+/// items that are complete.
+pub fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
     store.read(|view| resolve(items, bytes_max, |piece| look_up(view, piece)))
 }
 
@@ -300,12 +302,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::fsm;
-    use crate::node::StateHistory;
-    use crate::storage::StateOptions;
-    use crate::storage::state::AppliedState;
-    use crate::stream::{Feed, FeedOptions, Publisher};
-    use crate::types::{
+    use crate::StateHistory;
+    use headwater_storage::StateOptions;
+    use headwater_storage::state::AppliedState;
+    use headwater_stream::{Feed, FeedOptions, Publisher};
+    use headwater_types::{
         Command, CommitEvents, Compact, DeleteRange, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice,
     };
 
@@ -381,7 +382,7 @@ mod tests {
             let index = LogIndex(self.applied);
             let db = self.store.current();
             let mut txn = self.store.begin(&db).unwrap();
-            fsm::apply(&mut txn, Term(1), index, &Proposal { unix_ms: 0, command }, false).unwrap();
+            headwater_fsm::apply(&mut txn, Term(1), index, &Proposal { unix_ms: 0, command }, false).unwrap();
             txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
             let committed = txn.commit().unwrap();
             self.events.publish(committed.events);

@@ -8,7 +8,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry, exponential_buckets};
 
-use crate::raft::RaftMetrics;
+use headwater_raft::RaftMetrics;
 
 /// The metrics of one node. They count whether or not they are registered.
 pub(super) struct NodeMetrics {

@@ -36,10 +36,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
-pub use crate::fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
-pub use crate::stream::{
-    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
-};
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
@@ -47,6 +43,10 @@ pub use consul::{ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, Unanswered};
+pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
+pub use headwater_stream::{
+    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
+};
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
@@ -60,20 +60,20 @@ pub use watcher::{
     ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntityPosition, EntitySpace,
     EntityStart, EntityWatch, Told as ToldChanges,
 };
-#[cfg(test)]
-pub(crate) use {history::StateHistory, key_watch::resolve_from};
+#[doc(hidden)]
+pub use {history::StateHistory, key_watch::resolve_from};
 
 use barrier::ReadBarrier;
 use long_reads::LongReads;
 use proposer::Proposer;
 
-use crate::codec;
-use crate::raft::Consensus;
-use crate::storage::StateStore;
-use crate::storage::log::WeakLog;
-use crate::storage::stamp::DataDir;
-use crate::stream::{EventPublisher, StateMemory};
-use crate::types::{
+use headwater_proto::codec;
+use headwater_raft::Consensus;
+use headwater_storage::StateStore;
+use headwater_storage::log::WeakLog;
+use headwater_storage::stamp::DataDir;
+use headwater_stream::{EventPublisher, StateMemory};
+use headwater_types::{
     Alarm, Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term,
 };
 

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::{NodeError, Unanswered};
-use crate::raft::{Consensus, WriteError};
-use crate::types::Applied;
-use crate::types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PENDING_PROPOSALS_MAX};
+use headwater_raft::{Consensus, WriteError};
+use headwater_types::Applied;
+use headwater_types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PENDING_PROPOSALS_MAX};
 
 /// Commands in one batch, count.
 const BATCH_MAX: usize = 1024;

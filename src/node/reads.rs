@@ -8,9 +8,8 @@ use tokio::sync::mpsc;
 
 use super::pieces::to_the_last;
 use super::{Consistency, Inner, Node, NodeError, RangePiece, Read, RequestContext};
-use crate::fsm;
-use crate::storage::{ReadView, StorageError};
-use crate::types::{KeyRange, RangeQuery, RangeResult, Refusal, Revision, Txn, TxnDone};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::{KeyRange, RangeQuery, RangeResult, Refusal, Revision, Txn, TxnDone};
 
 /// Pairs in one piece of a streamed range, count.
 const PIECE_KEYS_MAX: usize = 1000;
@@ -57,7 +56,7 @@ impl Node {
         let metrics = self.inner.metrics.clone();
         self.read(is_small, ctx.deadline, move |view| {
             let began = Instant::now();
-            let result = fsm::range(view, &query);
+            let result = headwater_fsm::range(view, &query);
             metrics.ranged(1, began, matches!(result, Ok(Ok(_))));
             result
         })
@@ -79,7 +78,7 @@ impl Node {
         let metrics = self.inner.metrics.clone();
         self.read(false, ctx.deadline, move |view| {
             let began = Instant::now();
-            let result = fsm::read_txn(view, &txn);
+            let result = headwater_fsm::read_txn(view, &txn);
             let ranges = result.as_ref().map_or(0, |done| done.as_ref().map_or(0, |done| done.responses.len()));
             metrics.ranged(ranges, began, matches!(result, Ok(Ok(_))));
             metrics.read_txn();
@@ -234,7 +233,7 @@ fn read_now<T>(
     Ok(read??)
 }
 
-type Opened = Result<(crate::types::LogIndex, crate::types::Revision), NodeError>;
+type Opened = Result<(headwater_types::LogIndex, headwater_types::Revision), NodeError>;
 
 fn stream_pieces(
     inner: &Arc<Inner>,
@@ -248,7 +247,7 @@ fn stream_pieces(
         Ok(view) => view,
         Err(error) => return drop(opened.send(Err(failed(error)))),
     };
-    let mut cursor = match fsm::RangeCursor::new(&view, query.clone()) {
+    let mut cursor = match headwater_fsm::RangeCursor::new(&view, query.clone()) {
         Ok(Ok(cursor)) => cursor,
         Ok(Err(refusal)) => return drop(opened.send(Err(refusal.into()))),
         Err(error) => return drop(opened.send(Err(failed(error)))),

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use super::start::ORIGIN_FILE;
-use crate::raft::{self, MemberInfo};
-use crate::storage::StorageError;
-use crate::storage::backup::{self, BackupError, Verified};
-use crate::storage::stamp::{DataDir, Owner};
-use crate::storage::state::{Rebirth, StateOptions, restore_state, restore_target};
-use crate::types::limits::{RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
-use crate::types::{ClusterId, LogIndex, NodeId, Revision};
+use headwater_raft::MemberInfo;
+use headwater_storage::StorageError;
+use headwater_storage::backup::{self, BackupError, Verified};
+use headwater_storage::stamp::{DataDir, Owner};
+use headwater_storage::state::{Rebirth, StateOptions, restore_state, restore_target};
+use headwater_types::limits::{RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
+use headwater_types::{ClusterId, LogIndex, NodeId, Revision};
 
 /// What is restored, and into what.
 #[derive(Clone, Debug)]
@@ -143,14 +143,14 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     let index = info.index.get().checked_add(options.bump_index).filter(|bumped| *bumped <= RESTORED_INDEX_MAX);
     let index = LogIndex(index.ok_or(RestoreError::IndexBumpTooFar(options.bump_index, info.index))?);
     let rebirth = Rebirth {
-        membership: raft::first_membership(&options.members, info.term, index),
+        membership: headwater_raft::first_membership(&options.members, info.term, index),
         index,
         bump_revision: options.bump_revision,
         mark_compacted: options.mark_compacted,
     };
     let head = restore_state(&state_dir, &StateOptions::default(), &rebirth)?;
     let store_id = rand::random();
-    raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, index)?;
+    headwater_raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, index)?;
     let origin = backup.origin(options.bump_index, options.bump_revision, options.mark_compacted);
     let origin_file = dir.join(ORIGIN_FILE);
     write_durably(&origin_file, &format!("{origin:016x}\n")).map_err(at(&origin_file))?;

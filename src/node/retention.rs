@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::{Inner, Node, NodeError, RequestContext, tasks, unix_ms};
-use crate::types::{Command, TrimHistory};
+use headwater_types::{Command, TrimHistory};
 
 /// In how many steps the oldest history of the retention time is given up: each is an entry of the log, and what it gives up is
 /// reclaimed at once.

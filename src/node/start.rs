@@ -22,15 +22,15 @@ use super::retention;
 use super::tasks;
 use super::watcher;
 use super::{Identity, Inner, Node};
-use crate::raft::{self, Consensus, ConsensusOptions, MemberInfo, Timing};
-use crate::storage::log::{LogDb, LogOptions, WeakLog};
-use crate::storage::stamp::{DataDir, Owner};
-use crate::storage::{StateOptions, StateStore};
-use crate::stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
-use crate::types::limits::{
+use headwater_raft::{Consensus, ConsensusOptions, MemberInfo, Timing};
+use headwater_storage::log::{LogDb, LogOptions, WeakLog};
+use headwater_storage::stamp::{DataDir, Owner};
+use headwater_storage::{StateOptions, StateStore};
+use headwater_stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
+use headwater_types::limits::{
     CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX, RANGE_STREAMS_MAX, STATES_BYTES_MAX,
 };
-use crate::types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, NodeId};
 
 /// What a node needs to know to start.
 #[derive(Clone, Debug)]
@@ -91,14 +91,17 @@ const REMOVED_FILE: &str = "REMOVED";
 #[error("{0}")]
 pub struct NodeStartError(String);
 
-impl<E: std::error::Error> From<E> for NodeStartError
-where
-    E: Into<raft::StartError>,
-{
-    fn from(error: E) -> Self {
-        Self(error.into().to_string())
-    }
+macro_rules! from_errors {
+    ($($error:ty),*) => {
+        $(impl From<$error> for NodeStartError {
+            fn from(error: $error) -> Self {
+                Self(error.to_string())
+            }
+        })*
+    };
 }
+
+from_errors!(headwater_raft::StartError, headwater_storage::StorageError, std::io::Error);
 
 /// What a node is put together from.
 struct Parts {
@@ -161,7 +164,7 @@ impl Node {
                 let store = StateStore::open(&data_dir.state_dir(), &options.state)?;
                 // From now on a missing database is a loss: this member must not begin again under the same id.
                 data_dir.mark_in_use()?;
-                Ok::<_, crate::storage::StorageError>((data_dir, log, Arc::new(store)))
+                Ok::<_, headwater_storage::StorageError>((data_dir, log, Arc::new(store)))
             }
         })
         .await
@@ -178,7 +181,7 @@ impl Node {
         keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let reaper = Arc::<resource::ReaperBell>::default();
         let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone(), reaper: reaper.clone() });
-        let consensus = raft::start(
+        let consensus = headwater_raft::start(
             ConsensusOptions {
                 cluster_id: options.cluster_id,
                 node_id: options.node_id,
@@ -202,7 +205,7 @@ impl Node {
         .await?;
         let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
         metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let backups = Backups::new(options.data_dir.join("backups")).map_err(raft::StartError::from)?;
+        let backups = Backups::new(options.data_dir.join("backups")).map_err(headwater_raft::StartError::from)?;
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
@@ -217,7 +220,7 @@ impl Node {
         let Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir } =
             parts;
         let (serving_tx, serving) = watch::channel(false);
-        let (reclaimed_tx, reclaimed) = watch::channel(crate::types::LogIndex::ZERO);
+        let (reclaimed_tx, reclaimed) = watch::channel(headwater_types::LogIndex::ZERO);
         let (failed, storage_failed) = watch::channel(None);
         store.on_failed_read(move |error| {
             failed.send_if_modified(|why| {

@@ -7,10 +7,10 @@ use tokio::sync::watch;
 
 use super::metrics::NodeMetrics;
 use super::{Inner, Node, RequestContext};
-use crate::raft::Consensus;
-use crate::storage::StateStore;
-use crate::types::limits::RECLAIM_BATCH_ENTRIES;
-use crate::types::{Command, LogIndex, StoreEpoch};
+use headwater_raft::Consensus;
+use headwater_storage::StateStore;
+use headwater_types::limits::RECLAIM_BATCH_ENTRIES;
+use headwater_types::{Command, LogIndex, StoreEpoch};
 
 /// How long the node that leads waits before it tries again to name the lineage.
 const EPOCH_RETRY: Duration = Duration::from_secs(1);

@@ -26,8 +26,8 @@ use super::propose_lane::ProposeLanes;
 use super::roster::AppliedMembers;
 use super::stuck::STANDSTILL_MIN;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
-use crate::storage::StateStore;
-use crate::types::{Applied, ClusterId, LogIndex, NodeId, Term};
+use headwater_storage::StateStore;
+use headwater_types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
 /// Why a proposed command has no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -364,7 +364,7 @@ impl Consensus {
     }
 
     async fn read_index_from(&self, leader: NodeId) -> Result<LogIndex, ReadIndexError> {
-        use crate::pb::peer as pb;
+        use headwater_proto::pb::peer as pb;
         use pb::read_index_response::Result as R;
         let info = self.member_info(leader).ok_or(ReadIndexError::NotLeader(None))?;
         let client = self.inner.peers.shared(leader.get(), &info);

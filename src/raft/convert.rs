@@ -4,8 +4,8 @@ use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest, VoteResponse};
 
 use super::types::{Command, Entry, EntryPayload, LogId, TypeConfig, Vote, log_id, term_of};
-use crate::codec;
-use crate::pb::peer as pb;
+use headwater_proto::codec;
+use headwater_proto::pb::peer as pb;
 
 /// A message of the peer port that cannot be what a member of this cluster sent.
 #[derive(Debug, thiserror::Error)]

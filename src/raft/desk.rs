@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::consensus::Consensus;
-use crate::pb::peer as pb;
-use crate::types::NodeId;
+use headwater_proto::pb::peer as pb;
+use headwater_types::NodeId;
 
 /// How long another member may take to answer. Whoever asks may give up before.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

@@ -14,8 +14,8 @@ use openraft::errors::{InitializeError, RaftError};
 
 use super::consensus::{Consensus, ReadIndexError};
 use super::types::MemberInfo;
-use crate::pb::peer as pb;
-use crate::types::NodeId;
+use headwater_proto::pb::peer as pb;
+use headwater_types::NodeId;
 
 /// How long a member that was asked may take.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::roster::MemberProgress;
-use crate::types::{LogIndex, NodeId};
+use headwater_types::{LogIndex, NodeId};
 
 /// A follower whose gap has been open for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::consensus::WriteError;
-use crate::types::Applied;
-use crate::types::limits::APPEND_BYTES_MAX;
+use headwater_types::Applied;
+use headwater_types::limits::APPEND_BYTES_MAX;
 
 /// Results of one job, one a command.
 pub(super) type Results = Vec<Result<Applied, WriteError>>;
@@ -256,7 +256,7 @@ impl Gatherer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{LogIndex, Outcome, Revision};
+    use headwater_types::{LogIndex, Outcome, Revision};
 
     fn applied(index: u64) -> Result<Applied, WriteError> {
         Ok(Applied { index: LogIndex(index), revision: Revision(1), outcome: Outcome::Nothing })

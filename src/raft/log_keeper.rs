@@ -16,7 +16,7 @@ use super::consensus::{Consensus, LogPoints};
 use super::gaps::{Gap, Gaps};
 use super::roster::MemberProgress;
 use super::start::PURGE_BATCH;
-use crate::types::{LogIndex, NodeId};
+use headwater_types::{LogIndex, NodeId};
 
 /// How often the bytes are looked at: following every apply would cost each write.
 const POLL: Duration = Duration::from_millis(500);

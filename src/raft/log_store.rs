@@ -14,11 +14,11 @@ use tokio::sync::{oneshot, watch};
 
 use super::membership;
 use super::types::{Command, Entry, EntryPayload, LogId, TypeConfig, Vote, log_id, term_of};
-use crate::codec::raft as record;
-use crate::storage::StorageError;
-use crate::storage::log::{LogDb, LogRecord};
-use crate::types::limits::APPEND_BYTES_MAX;
-use crate::types::{LogIndex, NodeId, Term};
+use headwater_proto::codec::raft as record;
+use headwater_storage::StorageError;
+use headwater_storage::log::{LogDb, LogRecord};
+use headwater_types::limits::APPEND_BYTES_MAX;
+use headwater_types::{LogIndex, NodeId, Term};
 
 /// openraft's handle to the log; clones read the same log.
 #[derive(Clone)]
@@ -181,7 +181,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         let last = last_log_id.as_ref().map(|id| id.index);
         completed(|done| self.log.truncate_after(last.map(LogIndex), done)).await?;
-        fail_point!(LogTruncated);
+        headwater_fail_points::fail_point!(LogTruncated);
         // Only now: appends complete in order, so none of those that are cut off can report after this. Whatever is
         // appended there later reports again.
         self.durable.send_modify(|index| *index = (*index).min(last.unwrap_or(0)));
@@ -189,7 +189,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
-        fail_point!(LogPurge);
+        headwater_fail_points::fail_point!(LogPurge);
         self.durable.send_modify(|index| *index = (*index).max(upto.index));
         // Later changes are never durable without it, and nothing else depends on it: no reason to wait for the disk.
         self.log.purge(id_to_record(&upto), |_| {});

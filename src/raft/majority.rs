@@ -15,7 +15,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 
 use super::consensus::Consensus;
 use super::roster::Roster;
-use crate::types::NodeId;
+use headwater_types::NodeId;
 
 /// How often a member is asked whether it is there: the connection to it may be an old one that has broken.
 const ASKED_MAX: u32 = 2;

@@ -11,8 +11,8 @@ use tonic::Status;
 
 use super::consensus::Consensus;
 use super::network::{Lineage, PeerClient, Route};
-use crate::pb::peer as pb;
-use crate::types::{ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
+use headwater_proto::pb::peer as pb;
+use headwater_types::{ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
 /// Who asks for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::types::{MemberInfo, Membership, StoredMembership, log_id, term_of};
-use crate::codec::{CodecError, raft as record};
-use crate::types::{LogIndex, NodeId, Term};
+use headwater_proto::codec::{CodecError, raft as record};
+use headwater_types::{LogIndex, NodeId, Term};
 
 /// The record of a membership that is part of a log entry.
 pub(crate) fn encode(membership: &Membership) -> Bytes {

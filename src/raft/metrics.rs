@@ -15,9 +15,9 @@ use prometheus::{
     exponential_buckets,
 };
 
-use crate::storage::state::OpCounts;
-use crate::types::limits::PEERS_SHOWN_MAX;
-use crate::types::{Command, NodeId};
+use headwater_storage::state::OpCounts;
+use headwater_types::limits::PEERS_SHOWN_MAX;
+use headwater_types::{Command, NodeId};
 
 /// How long an entry may take to apply before it counts as slow (etcd's).
 const SLOW_APPLY: Duration = Duration::from_millis(100);

@@ -21,6 +21,8 @@ mod propose_lane;
 mod removal;
 mod restore;
 mod roster;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod snapshot;
 mod start;
 mod state_machine;
@@ -32,21 +34,21 @@ pub use consensus::{Consensus, Leading, LogPoints, ReadIndexError, WriteError};
 pub use desk::{AskError, Desk};
 pub use member_desk::{ChangeError, ChangeFrom, MemberDesk, ask_to_join};
 pub use metrics::RaftMetrics;
-pub(crate) use off_thread::off_thread;
-pub(crate) use restore::{first_membership, make_log};
+pub use off_thread::off_thread;
+pub use restore::{first_membership, make_log};
 pub use roster::{MemberProgress, MemberRecord, MembershipStep, Roster, StepError, members_of};
-pub(crate) use snapshot::SnapshotFiles;
+pub use snapshot::SnapshotFiles;
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use transfer::NotTakenOver;
 pub use types::MemberInfo;
 
 /// What the simulation (`tests/sim`) puts a member together from.
-#[cfg(test)]
-pub(crate) mod parts {
-    pub(crate) use super::start::{ConsensusOptions, config as raft_config};
-    pub(crate) use super::state_machine::{StateMachine, Told};
-    pub(crate) use super::stuck::StuckApply;
-    pub(crate) use super::types::{
+#[doc(hidden)]
+pub mod parts {
+    pub use super::start::{ConsensusOptions, config as raft_config};
+    pub use super::state_machine::{StateMachine, Told};
+    pub use super::stuck::StuckApply;
+    pub use super::types::{
         Command, Entry, EntryPayload, LogId, MemberInfo, Membership, Raft, Runtime, Snapshot, SnapshotMeta,
         StoredMembership, TypeConfig, Vote, log_id, term_of,
     };

@@ -7,9 +7,9 @@ use tokio::task::JoinError;
 /// # Errors
 ///
 /// If it panicked, or the program is ending.
-pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    #[cfg(test)]
-    if crate::sim::is_running() {
+pub async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_running() {
         return Ok(work());
     }
     tokio::task::spawn_blocking(work).await

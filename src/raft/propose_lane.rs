@@ -14,9 +14,9 @@ use super::consensus::WriteError;
 use super::gather::{Batch, Gatherer, InFlight, Queue, Results, Shares};
 use super::network::{PeerClient, Peers};
 use super::types::MemberInfo;
-use crate::codec;
-use crate::pb::peer as pb;
-use crate::types::{Applied, NodeId};
+use headwater_proto::codec;
+use headwater_proto::pb::peer as pb;
+use headwater_types::{Applied, NodeId};
 
 /// Messages that may wait for the connection; more than are under way while the leader answers.
 const MESSAGES_QUEUED: usize = 16;
@@ -98,7 +98,7 @@ async fn stream(
             unsent.0.0.settle(Vec::new(), &WriteError::NotLeader(None));
             break;
         }
-        fail_point!(FollowerForward);
+        headwater_fail_points::fail_point!(FollowerForward);
         if outgoing.send(request).await.is_err() {
             break;
         }

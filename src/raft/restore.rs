@@ -10,13 +10,13 @@ use bytes::Bytes;
 
 use super::membership;
 use super::types::{MemberInfo, Membership, StoredMembership, log_id};
-use crate::codec::raft::{LogId, Vote};
-use crate::storage::StorageError;
-use crate::storage::log::{LogDb, LogOptions};
-use crate::types::{LogIndex, NodeId, Term};
+use headwater_proto::codec::raft::{LogId, Vote};
+use headwater_storage::StorageError;
+use headwater_storage::log::{LogDb, LogOptions};
+use headwater_types::{LogIndex, NodeId, Term};
 
 /// The membership of a cluster that begins with these voters behind the entry at `index`, as the state machine stores it.
-pub(crate) fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index: LogIndex) -> Bytes {
+pub fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index: LogIndex) -> Bytes {
     let ids = voters.keys().map(|id| id.get()).collect();
     let nodes: BTreeMap<u64, MemberInfo> = voters.iter().map(|(id, info)| (id.get(), info.clone())).collect();
     let members = Membership::new(vec![ids], nodes).expect("invariant: every voter is among the members");
@@ -28,7 +28,7 @@ pub(crate) fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term
 /// # Errors
 ///
 /// If the disk failed, or there is a log already.
-pub(crate) fn make_log(dir: &Path, store_id: u64, me: NodeId, term: Term, index: LogIndex) -> Result<(), StorageError> {
+pub fn make_log(dir: &Path, store_id: u64, me: NodeId, term: Term, index: LogIndex) -> Result<(), StorageError> {
     let log = LogDb::open(dir, LogOptions { store_id, create: true, ..LogOptions::default() })?;
     // Nothing is durable behind it without it.
     log.save_vote(Vote { term, node_id: me, committed: false }, |_| {});

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use super::consensus::Consensus;
 use super::membership;
 use super::types::{LogId, MemberInfo, StoredMembership};
-use crate::storage::{ReadView, StorageError};
-use crate::types::{ClusterEvent, ClusterMember, LogIndex, NodeId};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::{ClusterEvent, ClusterMember, LogIndex, NodeId};
 
 /// A member with its role.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::pb::peer::SnapshotFile;
-use crate::storage::{PreparedState, StateStore, StorageError};
+use headwater_proto::pb::peer::SnapshotFile;
+use headwater_storage::{PreparedState, StateStore, StorageError};
 
 /// A snapshot on disk: a checkpoint that this node made, or a complete and verified copy that it received.
 #[derive(Clone, Debug)]
-pub(crate) struct SnapshotFiles {
+pub struct SnapshotFiles {
     dir: Arc<OwnedDir>,
 }
 
@@ -28,19 +28,20 @@ struct OwnedDir {
 impl SnapshotFiles {
     /// Takes over `path`: the directory is removed with the last handle, if it is still there by then (an installed
     /// snapshot has been moved away).
-    pub(crate) fn adopt(path: PathBuf) -> Self {
+    pub fn adopt(path: PathBuf) -> Self {
         Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(None), is_state: false, files: OnceLock::new() }) }
     }
 
     /// Takes over a state that lies ready, so that installing it is one rename. It is removed with the last handle, unless
     /// it was installed.
-    pub(crate) fn ready(state: PreparedState) -> Self {
+    pub fn ready(state: PreparedState) -> Self {
         let path = state.path();
         let ready = Mutex::new(Some(state));
         Self { dir: Arc::new(OwnedDir { path, ready, is_state: true, files: OnceLock::new() }) }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The folder of the files.
+    pub fn path(&self) -> &Path {
         &self.dir.path
     }
 
@@ -102,7 +103,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::storage::StateOptions;
+    use headwater_storage::StateOptions;
 
     fn files(dir: &Path) -> BTreeSet<String> {
         let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());

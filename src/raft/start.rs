@@ -20,12 +20,12 @@ use super::propose_lane::ProposeLanes;
 use super::state_machine::{StateMachine, Told};
 use super::stuck;
 use super::types::{MemberInfo, Raft};
-use crate::pb::peer::peer_server::PeerServer;
-use crate::storage::log::LogDb;
-use crate::storage::{StateStore, StorageError};
-use crate::stream::Publisher;
-use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
-use crate::types::{ClusterId, LogIndex, NodeId};
+use headwater_proto::pb::peer::peer_server::PeerServer;
+use headwater_storage::log::LogDb;
+use headwater_storage::{StateStore, StorageError};
+use headwater_stream::Publisher;
+use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
+use headwater_types::{ClusterId, LogIndex, NodeId};
 
 /// Fewer entries than these openraft never removes at once of its own accord, count.
 pub(super) const PURGE_BATCH: u64 = 1024;
@@ -199,7 +199,8 @@ fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
     }
 }
 
-pub(crate) fn config(options: &ConsensusOptions) -> openraft::Config {
+/// The configuration of openraft for `options`.
+pub fn config(options: &ConsensusOptions) -> openraft::Config {
     let millis = |duration: Duration| duration.as_millis() as u64;
     let timing = options.timing;
     openraft::Config {

@@ -23,11 +23,10 @@ use super::off_thread::off_thread;
 use super::roster::{AppliedMembers, member_events};
 use super::snapshot::SnapshotFiles;
 use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
-use crate::codec;
-use crate::fsm;
-use crate::storage::{AppliedState, StateReader, StateStore, WriteTxn};
-use crate::stream::{Publisher, StatePoint};
-use crate::types::{Applied, LogIndex, NodeId, Outcome, Term};
+use headwater_proto::codec;
+use headwater_storage::{AppliedState, StateReader, StateStore, WriteTxn};
+use headwater_stream::{Publisher, StatePoint};
+use headwater_types::{Applied, LogIndex, NodeId, Outcome, Term};
 
 /// Command bytes that one write transaction gathers before it is committed, so that a long run of large entries does
 /// not pile up in memory.
@@ -38,7 +37,7 @@ const TXN_BYTES_MAX: usize = 4 * 1024 * 1024;
 const TXN_HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// openraft's handle to the state machine; there is exactly one, and it is the only writer of replicated state.
-pub(crate) struct StateMachine {
+pub struct StateMachine {
     store: Arc<StateStore>,
     durable: watch::Receiver<u64>,
     applied: watch::Sender<LogIndex>,
@@ -49,7 +48,7 @@ pub(crate) struct StateMachine {
 
 /// What others learn as it is applied.
 #[derive(Clone, Default)]
-pub(crate) struct Told {
+pub struct Told {
     /// Command bytes applied since the process started.
     pub(super) bytes: Arc<AtomicU64>,
     /// The membership.
@@ -84,14 +83,14 @@ struct Pending {
     index: u64,
     responder: Option<ApplyResponder<TypeConfig>>,
     outcome: Outcome,
-    revision: crate::types::Revision,
+    revision: headwater_types::Revision,
     membership: Option<(StoredMembership, NodeId)>,
 }
 
 impl StateMachine {
     /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `told` follows what
     /// is applied here.
-    pub(crate) fn new(
+    pub fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,
         applied: watch::Sender<LogIndex>,
@@ -136,7 +135,8 @@ impl StateMachine {
                     Some(proposal) => {
                         let term = Term(term_of(&id));
                         let (began, refused) = (Instant::now(), txn.operations().refused);
-                        let outcome = fsm::apply(txn, term, index, &proposal, responder.is_some()).map_err(io_error)?;
+                        let outcome =
+                            headwater_fsm::apply(txn, term, index, &proposal, responder.is_some()).map_err(io_error)?;
                         let success = txn.operations().refused == refused;
                         self.told.metrics.applied(proposal.command.kind(), success, began.elapsed());
                         outcome
@@ -146,7 +146,7 @@ impl StateMachine {
                 }
             }
             EntryPayload::Membership(members) => {
-                fail_point!(MembershipApply);
+                headwater_fail_points::fail_point!(MembershipApply);
                 let stored = StoredMembership::new(Some(id), members);
                 // Subscribers are told what is different from the one before, which may not be committed yet.
                 let before = pending.iter().rev().find_map(|entry| entry.membership.as_ref()).map(|(stored, _)| stored);
@@ -174,7 +174,7 @@ impl StateMachine {
         let began = Instant::now();
         let committed = txn.commit().map_err(io_error)?;
         self.told.metrics.committed(began.elapsed(), &committed.operations);
-        fail_point!(StateCommitted);
+        headwater_fail_points::fail_point!(StateCommitted);
         if !self.told.lineage.has_epoch() {
             self.told.lineage.learn(epoch);
         }
@@ -185,7 +185,7 @@ impl StateMachine {
         if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {
             self.told.members.set(members, highest);
         }
-        fail_point!(StatePublished);
+        headwater_fail_points::fail_point!(StatePublished);
         // After that, so that whoever waited for an index finds its events published, too.
         self.applied.send_replace(last);
         for entry in pending.drain(..) {
@@ -258,7 +258,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let store = self.store.clone();
         let installed = off_thread(move || {
             snapshot.install(&store)?;
-            Ok::<_, crate::storage::StorageError>(store)
+            Ok::<_, headwater_storage::StorageError>(store)
         });
         let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
         let (applied, _) = read_applied(&store)?;
@@ -274,7 +274,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let head = store.current().head();
         self.told.lineage.learn(head.epoch);
         self.publisher.reset(StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch });
-        fail_point!(InstallPublished);
+        headwater_fail_points::fail_point!(InstallPublished);
         // In the order of `finish`.
         self.applied.send_replace(head.applied_index());
         Ok(())
@@ -317,7 +317,7 @@ fn decode_applied(applied: Option<AppliedState>) -> Result<(Option<LogId>, Store
 }
 
 /// Makes checkpoints: hard links, no copy, no pause.
-pub(crate) struct SnapshotBuilder {
+pub struct SnapshotBuilder {
     store: Arc<StateStore>,
     dirs: SnapshotDirs,
 }
@@ -338,7 +338,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             Ok::<_, io::Error>(Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) })
         });
         let snapshot = built.await.map_err(io::Error::other)??;
-        fail_point!(SnapshotBuilt);
+        headwater_fail_points::fail_point!(SnapshotBuilt);
         // A build that took long may be older than what was installed meanwhile, and then leads nowhere.
         let index = snapshot.meta.last_log_id.as_ref().map_or(0, |id| id.index);
         if self.dirs.floor.fetch_max(index, Ordering::AcqRel) <= index {

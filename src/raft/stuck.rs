@@ -9,17 +9,17 @@
 use std::time::{Duration, Instant};
 
 use super::consensus::Consensus;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// Remembers what was seen at the last look.
 #[derive(Debug, Default)]
-pub(crate) struct StuckApply {
+pub struct StuckApply {
     before: Option<(LogIndex, LogIndex)>,
 }
 
 impl StuckApply {
     /// Whether nothing at all has moved since the last look, although entries that are here and committed are not applied.
-    pub(crate) fn look(&mut self, applied: LogIndex, committed: LogIndex, last: LogIndex) -> bool {
+    pub fn look(&mut self, applied: LogIndex, committed: LogIndex, last: LogIndex) -> bool {
         let waits = (applied < committed && committed <= last).then_some((applied, committed));
         let is_stuck = waits.is_some() && waits == self.before;
         self.before = waits;

@@ -15,12 +15,12 @@ use tokio::sync::watch;
 use super::log_store::LogStore;
 use super::state_machine::{StateMachine, Told};
 use super::types::{Command, Entry, EntryPayload, TypeConfig, log_id};
-use crate::codec;
-use crate::storage::log::{LogDb, LogOptions};
-use crate::storage::{StateOptions, StateStore};
-use crate::stream::{NoSubscribers, Publisher, StatePoint};
-use crate::types::{
-    self, CommitEvents, LeaseChange, LeaseChoice, LeaseId, LogIndex, Proposal, Put, Txn, TxnOp, ValueChoice,
+use headwater_proto::codec;
+use headwater_storage::log::{LogDb, LogOptions};
+use headwater_storage::{StateOptions, StateStore};
+use headwater_stream::{NoSubscribers, Publisher, StatePoint};
+use headwater_types::{
+    CommitEvents, LeaseChange, LeaseChoice, LeaseId, LogIndex, Proposal, Put, Txn, TxnOp, ValueChoice,
 };
 
 struct Builder;
@@ -80,7 +80,7 @@ async fn a_run_of_commands_that_write_more_than_they_say_is_cut() {
         prev_kv: false,
     };
     let mut index = 0;
-    let mut entries = |commands: Vec<types::Command>| {
+    let mut entries = |commands: Vec<headwater_types::Command>| {
         let entry = |command| {
             index += 1;
             let command = codec::encode_proposal(&Proposal { unix_ms: 0, command }).unwrap();
@@ -90,11 +90,11 @@ async fn a_run_of_commands_that_write_more_than_they_say_is_cut() {
         futures::stream::iter(commands.into_iter().map(entry).collect::<Vec<_>>())
     };
     let large = ValueChoice::Set(vec![7; 1024 * 1024].into());
-    machine.apply(entries((0..8).map(|key| types::Command::Put(put(key, &large))).collect())).await.unwrap();
+    machine.apply(entries((0..8).map(|key| headwater_types::Command::Put(put(key, &large))).collect())).await.unwrap();
     commits.0.lock().clear();
     // Each is a few hundred bytes, and writes 8 MiB into the batch that is remembered beside it.
     let success: Vec<TxnOp> = (0..8).map(|key| TxnOp::Put(put(key, &ValueChoice::Keep))).collect();
-    let keep = types::Command::Txn(Txn { compares: Vec::new(), success, failure: Vec::new() });
+    let keep = headwater_types::Command::Txn(Txn { compares: Vec::new(), success, failure: Vec::new() });
     machine.apply(entries(vec![keep; 6])).await.unwrap();
     assert_eq!(*commits.0.lock(), [2, 2, 2]);
 }

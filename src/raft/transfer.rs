@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::consensus::Consensus;
-use crate::types::{LogIndex, NodeId, Term};
+use headwater_types::{LogIndex, NodeId, Term};
 
 /// The member that was to lead did not take over in time. Somebody will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,17 +4,18 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::types::Applied;
+use headwater_types::Applied;
 
-#[cfg(not(test))]
-type Runtime = openraft::TokioRuntime;
+/// The runtime of openraft.
+#[cfg(not(feature = "simulation"))]
+pub type Runtime = openraft::TokioRuntime;
 /// The simulation needs elections that come at the same time again.
-#[cfg(test)]
-pub(crate) type Runtime = crate::sim::TestRuntime;
+#[cfg(feature = "simulation")]
+pub type Runtime = crate::simulation::TestRuntime;
 
 openraft::declare_raft_types!(
     /// The instantiation of openraft.
-    pub(crate) TypeConfig:
+    pub TypeConfig:
         D = Command,
         R = Applied,
         NodeId = u64,
@@ -24,19 +25,28 @@ openraft::declare_raft_types!(
         AsyncRuntime = Runtime,
 );
 
-pub(crate) type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;
-pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
-pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
-pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
-pub(crate) type EntryPayload = openraft::alias::PayloadOf<TypeConfig>;
-pub(crate) type Membership = openraft::Membership<u64, MemberInfo>;
-pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
-pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
-pub(crate) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, super::snapshot::SnapshotFiles>;
+/// The consensus core.
+pub type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;
+/// Leader and index of a log entry.
+pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
+/// A vote: term, candidate, and whether a majority has granted it.
+pub type Vote = openraft::alias::VoteOf<TypeConfig>;
+/// A log entry.
+pub type Entry = openraft::alias::EntryOf<TypeConfig>;
+/// The content of a log entry.
+pub type EntryPayload = openraft::alias::PayloadOf<TypeConfig>;
+/// The voters and learners of a cluster.
+pub type Membership = openraft::Membership<u64, MemberInfo>;
+/// A membership with the id of the log entry that holds it.
+pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+/// The description of a snapshot: its last log id and membership.
+pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
+/// A snapshot: description and files.
+pub type Snapshot = openraft::alias::SnapshotOf<TypeConfig, super::snapshot::SnapshotFiles>;
 
 /// A proposed command as it goes through the log: encoded once by the proposer, opaque to Raft.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Command(pub(crate) Bytes);
+pub struct Command(pub Bytes);
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,12 +96,12 @@ impl MemberInfo {
 }
 
 /// A log id from its parts (with one leader a term, the term alone names the leader).
-pub(crate) fn log_id(term: u64, index: u64) -> LogId {
+pub fn log_id(term: u64, index: u64) -> LogId {
     LogId::new(openraft::vote::leader_id_std::CommittedLeaderId { term }, index)
 }
 
 /// The term of a log id.
-pub(crate) fn term_of(id: &LogId) -> u64 {
+pub fn term_of(id: &LogId) -> u64 {
     id.leader_id.term
 }
 

@@ -5,7 +5,7 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, Seria
 use serde::{Deserializer, Serialize, Serializer};
 
 use super::{TypeSchema, Violation};
-use crate::types::resource::Any;
+use headwater_types::resource::Any;
 
 /// What comes before a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";

@@ -6,7 +6,7 @@
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
 use super::SchemaError;
-use crate::types::limits::TYPE_DEFAULTS_BYTES_MAX;
+use headwater_types::limits::TYPE_DEFAULTS_BYTES_MAX;
 
 pub(super) fn read(message: Option<&MessageDescriptor>, text: &str) -> Result<Option<DynamicMessage>, SchemaError> {
     if text.len() > TYPE_DEFAULTS_BYTES_MAX {

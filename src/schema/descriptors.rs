@@ -5,8 +5,8 @@ use prost_reflect::{DescriptorPool, MessageDescriptor};
 use prost_types::FileDescriptorSet;
 
 use super::SchemaError;
-use crate::types::limits::DESCRIPTOR_SET_BYTES_MAX;
-use crate::types::resource::ResourceType;
+use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
+use headwater_types::resource::ResourceType;
 
 /// Messages that are named when the one asked for is not there, count.
 const KNOWN_SHOWN_MAX: usize = 5;

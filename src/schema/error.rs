@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::types::resource::NameProblem;
+use headwater_types::resource::NameProblem;
 
 /// Why a type cannot be registered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use prost_reflect::{DynamicMessage, MessageDescriptor};
 pub use data::JsonData;
 pub use error::{SchemaError, Violation};
 
-use crate::types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
+use headwater_types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
 use rules::Rules;
 
 /// A registered type, ready to judge data. Cheap to share, costly to make.

@@ -8,8 +8,8 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage};
 use serde_json::json;
 
 use super::{SchemaError, TypeSchema, Violation};
-use crate::types::limits;
-use crate::types::resource::{Any, Resource, ResourceId, ResourceType, Rule, Scope, Tenancy, Type};
+use headwater_types::limits;
+use headwater_types::resource::{Any, Resource, ResourceId, ResourceType, Rule, Scope, Tenancy, Type};
 
 const PROTO: &str = r#"
     syntax = "proto3";

@@ -5,12 +5,12 @@
 use std::path::Path;
 
 use super::{Config, cluster_id, initial_members};
-use crate::node::{self, RestoreError, RestoreOptions};
+use headwater_node::{RestoreError, RestoreOptions};
 
-pub use crate::node::Restored;
-pub use crate::storage::backup::{BackupError, Verified, inspect};
+pub use headwater_node::Restored;
+pub use headwater_storage::backup::{BackupError, Verified, inspect};
 
-/// Makes the data directory of the member that `config` describes; see [`node::restore`]. Blocks.
+/// Makes the data directory of the member that `config` describes; see [`headwater_node::restore`]. Blocks.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub fn restore(
     bump_revision: i64,
     mark_compacted: bool,
 ) -> Result<Restored, RestoreError> {
-    node::restore(&RestoreOptions {
+    headwater_node::restore(&RestoreOptions {
         file: file.to_owned(),
         data_dir: config.data_dir.clone(),
         node_id: config.node.id,

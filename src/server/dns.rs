@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 
 use super::descriptors::ConnectionLimit;
 use super::listener::{ACCEPT_PAUSE, PortState};
-use crate::api::{DnsService, DnsTransport};
-use crate::types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
+use headwater_api::{DnsService, DnsTransport};
+use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
 
 /// How long a connection may be idle, or take to bring a question or to take an answer (RFC 7766 §6.2.3).
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(10);

@@ -13,9 +13,9 @@ use super::descriptors::Connections;
 use super::dns::{self, DnsSockets};
 use super::listener::{CLIENT_PORT, PEER_PORT, PortState, serve};
 use super::socket::{Listener, UnixSocket};
-use crate::api::{self, ApiOptions, DnsOptions, DnsService};
-use crate::node::{Node, NodeOptions};
-use crate::raft::peer_routes;
+use headwater_api::{ApiOptions, DnsOptions, DnsService};
+use headwater_node::{Node, NodeOptions};
+use headwater_raft::peer_routes;
 
 /// What an instance is made of. The listeners are bound by the caller, so that a port in use is reported before
 /// anything is touched on disk.
@@ -97,7 +97,8 @@ impl Instance {
             }
             None => None,
         };
-        let faces = api::client_service(node.clone(), registry, options.api).context("registering metrics")?;
+        let faces =
+            headwater_api::client_service(node.clone(), registry, options.api).context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
         let routes = peer_routes(node.consensus());
         let peers = Port {

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::cluster_client::ClusterClient;
-use crate::raft::{ChangeError, MemberInfo, ask_to_join};
-use crate::storage::StorageError;
-use crate::storage::stamp::{DataDir, Owner};
-use crate::types::{ClusterId, Joining, MemberRefusal, NodeId};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater_raft::{ChangeError, MemberInfo, ask_to_join};
+use headwater_storage::StorageError;
+use headwater_storage::stamp::{DataDir, Owner};
+use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId};
 
 /// How long one endpoint may take to tell who belongs to the cluster.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);

@@ -28,17 +28,17 @@ pub use instance::{DnsPort, Instance, InstanceOptions};
 pub use join::{JoinError, JoinOptions, join};
 pub use socket::UnixSocket;
 
-use crate::api::{ApiOptions, DnsOptions};
-use crate::node::{LeaseClock, NodeOptions, QuotaOptions};
-use crate::raft::{MemberInfo, Timing};
-use crate::storage::StateOptions;
-use crate::storage::log::LogOptions;
-use crate::storage::stamp::Owner;
-use crate::stream::{FeedOptions, ScanLimits};
-use crate::types::limits::{
+use headwater_api::{ApiOptions, DnsOptions};
+use headwater_node::{LeaseClock, NodeOptions, QuotaOptions};
+use headwater_raft::{MemberInfo, Timing};
+use headwater_storage::StateOptions;
+use headwater_storage::log::LogOptions;
+use headwater_storage::stamp::Owner;
+use headwater_stream::{FeedOptions, ScanLimits};
+use headwater_types::limits::{
     BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES,
 };
-use crate::types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);

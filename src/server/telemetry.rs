@@ -19,7 +19,7 @@ pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
         "openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
          openraft::engine::handler::replication_handler=error,openraft::core::raft_core=error,\
          openraft::raft::raft_inner=off,openraft::raft::stream_append=off,{}",
-        config.level
+        targets(&config.level)
     );
     let filter = EnvFilter::try_new(&directives).with_context(|| format!("log.level {:?}", config.level))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_timer(SystemTime).with_writer(std::io::stderr);
@@ -28,4 +28,21 @@ pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
         LogFormat::Json => builder.json().init(),
     }
     Ok(())
+}
+
+/// The directives with the names of targets as they are. Each layer is a crate, and its name is the target of its lines; as a
+/// module, `headwater::raft`, it is understood, too.
+fn targets(level: &str) -> String {
+    level.replace("headwater::", "headwater_")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_layer_may_be_named_as_a_module() {
+        assert_eq!(
+            super::targets("info,headwater::raft=debug,headwater_api=warn"),
+            "info,headwater_raft=debug,headwater_api=warn"
+        );
+    }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::StorageError;
-use crate::types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, NodeId};
 
 /// Version of the layout of the data directory as a whole.
 const FORMAT: u32 = 1;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::commit::Commit;
 use super::topic::{SubjectIndex, Topic};
-use crate::types::CommitEvents;
-use crate::types::catalog::{
+use headwater_types::CommitEvents;
+use headwater_types::catalog::{
     CatalogBody, CatalogEvent, CatalogTable, CatalogTopic, Check, CheckServiceNode, canonical,
 };
 
@@ -184,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::types::catalog::{CatalogOp, Node, Service};
+    use headwater_types::catalog::{CatalogOp, Node, Service};
 
     fn key() -> impl Strategy<Value = Arc<str>> {
         prop_oneof![Just("web"), Just("we"), Just("db"), Just("")].prop_map(Arc::from)

@@ -17,7 +17,7 @@ use super::feed::Feed;
 use super::session::Waiter;
 use super::subscription::CloseReason;
 use super::topic::Topic;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// Chunks that are kept for those who come a little later, count.
 const CHUNKS_KEPT: usize = 8;
@@ -176,9 +176,9 @@ pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, hist
             if request.answer.is_closed() {
                 continue;
             }
-            fail_point!(CatchUpRead);
+            headwater_fail_points::fail_point!(CatchUpRead);
             let scanned = history.read(request.after, limits).await.map(Arc::new);
-            fail_point!(CatchUpAnswer);
+            headwater_fail_points::fail_point!(CatchUpAnswer);
             let Some(feed) = feed.upgrade() else { return };
             let catch_up = &feed.catch_up;
             catch_up.scans.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::topic::{SubjectIndex, Topic};
-use crate::types::{ClusterEvent, CommitEvents};
+use headwater_types::{ClusterEvent, CommitEvents};
 
 /// Changes of leases and members.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl SubjectIndex<ClusterChanges> for ClusterIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{LeaseId, NodeId};
+    use headwater_types::{LeaseId, NodeId};
 
     #[test]
     fn routing_finds_what_matches() {

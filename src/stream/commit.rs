@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::topic::Topic;
-use crate::types::{CommitEvents, LogIndex, Revision};
+use headwater_types::{CommitEvents, LogIndex, Revision};
 
 /// What one command changed, as one topic sees it.
 pub struct Commit<T: Topic> {

@@ -12,7 +12,7 @@ use super::publisher::{Publisher, StatePoint};
 use super::resource::Resources;
 use super::subscription::CloseReason;
 use super::topic::Topic;
-use crate::types::{CommitEvents, LeaseChange};
+use headwater_types::{CommitEvents, LeaseChange};
 
 /// Takes commits from the state machine and feeds all topics.
 pub struct EventPublisher {

@@ -21,7 +21,7 @@ use super::slab::Slab;
 use super::subscription::{CloseReason, Place, Subscription};
 use super::topic::{SubjectIndex, Topic};
 use super::window::{Entry, Window};
-use crate::types::{CommitEvents, LogIndex};
+use headwater_types::{CommitEvents, LogIndex};
 
 /// Commits that are published before the lock is let go for a moment, count.
 const LOCK_BATCH: usize = 64;

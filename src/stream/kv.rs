@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::commit::{Commit, Item};
 use super::intervals::Intervals;
 use super::topic::{SubjectIndex, Topic};
-use crate::types::{CommitEvents, KeyRange, KeyValue, KvEvent};
+use headwater_types::{CommitEvents, KeyRange, KeyValue, KvEvent};
 
 /// Changes of KV keys. A subject is the interval asked for, which must not be empty.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::commit::Item;
 use super::topic::Topic;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// A place between two nodes, or at the end.
 pub(super) struct Link<T: Topic> {

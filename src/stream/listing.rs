@@ -15,7 +15,7 @@ use super::snapshot::Snapshot;
 use super::state_memory::StateShare;
 use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// What a snapshot holds for a listing: entries by key, each ready to be sent, and the memory that they take.
 pub struct Entries<K, V> {

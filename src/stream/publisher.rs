@@ -1,6 +1,6 @@
 //! Where committed changes go. Implemented above; the state machine only knows that publishing never waits.
 
-use crate::types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
+use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
 
 /// Takes the changes of every commit, in order.
 ///

@@ -11,8 +11,8 @@ use bytes::Bytes;
 
 use super::commit::Commit;
 use super::topic::{SubjectIndex, Topic};
-use crate::types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD};
-use crate::types::{CommitEvents, ResourceEvent};
+use headwater_types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD};
+use headwater_types::{CommitEvents, ResourceEvent};
 
 /// Changes of resources. A subject is what a watch asks for.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::types::ChangeKind;
+    use headwater_types::ChangeKind;
 
     fn unit() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["", "p", "q"]).prop_map(str::to_owned)

@@ -16,7 +16,7 @@ use super::link::Link;
 use super::session::Session;
 use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// The state of one subject, and where the live list goes on.
 pub struct Snapshot<T: Topic, S> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::types::limits::STATE_ENTRY_BYTES;
+use headwater_types::limits::STATE_ENTRY_BYTES;
 
 /// What all states may take.
 pub struct StateMemory {

@@ -17,7 +17,7 @@ use super::link::{Link, Next};
 use super::publisher::StatePoint;
 use super::session::Waiter;
 use super::topic::Topic;
-use crate::types::{LogIndex, Revision};
+use headwater_types::{LogIndex, Revision};
 
 /// Why a subscription ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::types::CommitEvents;
+use headwater_types::CommitEvents;
 
 /// A kind of change that can be subscribed to.
 pub trait Topic: Sized + Send + Sync + 'static {

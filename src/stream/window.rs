@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::commit::Commit;
 use super::link::Node;
 use super::topic::Topic;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 pub(super) struct Entry<T: Topic> {
     pub(super) commit: Arc<Commit<T>>,

@@ -237,7 +237,7 @@ impl Args {
 /// The server that was built together with this program.
 fn beside() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
-    Some(exe.parent()?.parent()?.join("headwater"))
+    Some(exe.parent()?.join("headwater"))
 }
 
 /// Prints what can be chosen.

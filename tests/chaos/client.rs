@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater::pb::etcdserverpb as pb;
-use headwater::pb::etcdserverpb::kv_client::KvClient;
-use headwater::pb::etcdserverpb::lease_client::LeaseClient;
-use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
-use headwater::pb::etcdserverpb::watch_client::WatchClient;
-use headwater::pb::mvccpb;
-use headwater::pb::pbresource::resource_service_client::ResourceServiceClient;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
+use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
+use headwater_proto::pb::mvccpb;
+use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::future::join_all;
-use headwater::pb::etcdserverpb::{HashKvRequest, HashRequest};
+use headwater_proto::pb::etcdserverpb::{HashKvRequest, HashRequest};
 
 use crate::client::{INDEX, with_deadline};
 use crate::patience::{Patience, insist, within};

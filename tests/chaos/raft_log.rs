@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use headwater::codec::decode_proposal;
-use headwater::storage::log::{LogDb, LogOptions, RecordKind};
-use headwater::storage::stamp::DataDir;
-use headwater::types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
-use headwater::types::{KeyRange, LogIndex};
+use headwater_proto::codec::decode_proposal;
+use headwater_storage::log::{LogDb, LogOptions, RecordKind};
+use headwater_storage::stamp::DataDir;
+use headwater_types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
+use headwater_types::{KeyRange, LogIndex};
 
 use crate::client::prefix_end;
 use crate::history::{Condition, Request, Step};

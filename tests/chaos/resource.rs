@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use headwater::pb::headwater_v1::{ResourceType, resource_type::Scope};
-use headwater::pb::pbresource::{self as pb, Id, Resource, Tenancy, Type};
+use headwater_proto::pb::headwater_v1::{ResourceType, resource_type::Scope};
+use headwater_proto::pb::pbresource::{self as pb, Id, Resource, Tenancy, Type};
 use parking_lot::Mutex;
 use prost::Message;
 use serde::Serialize;

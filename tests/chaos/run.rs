@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::FutureExt;
-use headwater::pb::etcdserverpb::LeaseLeasesRequest;
-use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater_proto::pb::etcdserverpb::LeaseLeasesRequest;
+use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

@@ -12,7 +12,7 @@ use headwater::raft::{Consensus, Timing};
 use super::cluster::{Cluster, Settings};
 use super::load::{self, Part};
 use super::{Action, CHILD_MAX, Case, SAYS, Since, verify};
-use crate::fail_points::Point;
+use headwater_fail_points::Point;
 
 /// Where the members' data is.
 pub(super) const DIR: &str = "HEADWATER_CRASH_DIR";

@@ -17,7 +17,7 @@ use super::CLIENTS;
 use super::child::{follow_end, say};
 use super::cluster::{Cluster, get, put, wait_until, within};
 use super::watch::{self, Stream};
-use crate::fail_points::Point;
+use headwater_fail_points::Point;
 
 /// Keys that a client leaves behind itself.
 pub(super) const KEPT: u64 = 100;

@@ -12,11 +12,10 @@ use rand::{Rng, SeedableRng};
 
 use super::world::{Control, Phase, World};
 use super::{ms, us};
-use crate::fsm;
-use crate::types::catalog::{
+use headwater_types::catalog::{
     CatalogCommand, Check, CheckStatus, Deregistered, Deregistration, Node, Registration, Service,
 };
-use crate::types::{
+use headwater_types::{
     Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseAttach,
     LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Put, RangeQuery, Revision, Txn, TxnOp, ValueChoice,
 };
@@ -194,7 +193,7 @@ async fn read(world: &World, client: u64, target: u64, key: Bytes) -> Option<u64
     }
     let db = member.store.current();
     let view = db.view().ok()?;
-    let found = fsm::range(&view, &RangeQuery::new(KeyRange::One(key.clone()))).ok()?.ok()?.kvs.pop();
+    let found = headwater_fsm::range(&view, &RangeQuery::new(KeyRange::One(key.clone()))).ok()?.ok()?.kvs.pop();
     let index = view.applied();
     world.reads.lock().push(ReadSeen { client, began_us, index, key, found });
     Some(target)

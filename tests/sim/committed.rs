@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::raft::parts::{Entry, EntryPayload, term_of};
-use crate::types::Term;
+use headwater_raft::parts::{Entry, EntryPayload, term_of};
+use headwater_types::Term;
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

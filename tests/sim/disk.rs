@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::committed::Committed;
 use super::us;
-use crate::raft::parts::{Entry, LogId, TypeConfig, Vote};
+use headwater_raft::parts::{Entry, LogId, TypeConfig, Vote};
 
 /// What a log holds.
 #[derive(Clone, Default)]

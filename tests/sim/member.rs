@@ -15,12 +15,12 @@ use tokio::task::JoinHandle;
 use super::disk::Disk;
 use super::ms;
 use super::net::Net;
-use crate::node::StateHistory;
-use crate::raft::Timing;
-use crate::raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, Told, raft_config};
-use crate::storage::{StateOptions, StateStore};
-use crate::stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
-use crate::types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId};
+use headwater_node::StateHistory;
+use headwater_raft::Timing;
+use headwater_raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, Told, raft_config};
+use headwater_storage::{StateOptions, StateStore};
+use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
+use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId};
 
 /// Entries after which a snapshot is made, and that are kept behind one: few, so that members that were away need one.
 const SNAPSHOT_ENTRIES: u64 = 60;

@@ -18,8 +18,8 @@ use rand::{Rng, SeedableRng};
 
 use super::member::copy_files;
 use super::{ms, us};
-use crate::raft::SnapshotFiles;
-use crate::raft::parts::{MemberInfo, Raft, Snapshot, TypeConfig, Vote};
+use headwater_raft::SnapshotFiles;
+use headwater_raft::parts::{MemberInfo, Raft, Snapshot, TypeConfig, Vote};
 
 type RpcError = RPCError<TypeConfig>;
 

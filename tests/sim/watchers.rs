@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::member::Member;
 use super::ms;
 use super::world::{Phase, World};
-use crate::node::{KeyWatch, NodeError, WatchQuery, resolve_from};
-use crate::stream::{CloseReason, Session};
-use crate::types::{KeyRange, KeyValue, KvEvent, Refusal, Revision};
+use headwater_node::{KeyWatch, NodeError, WatchQuery, resolve_from};
+use headwater_stream::{CloseReason, Session};
+use headwater_types::{KeyRange, KeyValue, KvEvent, Refusal, Revision};
 
 /// What one watcher was told.
 #[derive(Debug)]

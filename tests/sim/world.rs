@@ -20,9 +20,9 @@ use super::member::{Machine, Member, first_members};
 use super::ms;
 use super::net::Net;
 use super::watchers::{self, Watched};
-use crate::codec;
-use crate::raft::parts::{Command as Encoded, Runtime};
-use crate::types::{Applied, Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
+use headwater_proto::codec;
+use headwater_raft::parts::{Command as Encoded, Runtime};
+use headwater_types::{Applied, Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
 
 const MEMBERS: u64 = 3;
 const CLIENTS: u64 = 3;

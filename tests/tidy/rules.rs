@@ -1,6 +1,5 @@
 //! The rules themselves.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::source::Source;
@@ -10,34 +9,36 @@ pub(crate) const LINES_MAX: usize = 700;
 /// Longest line of a comment of a Rust file, characters: rustfmt keeps code to a width, and leaves comments as they are.
 pub(crate) const COMMENT_CHARS_MAX: usize = 140;
 
-/// A module of `src` and the ones that it may import besides itself (ARCHITECTURE.md, "Layers").
+/// A crate of `src`, without `headwater-`, and the ones that its manifest may name besides itself (ARCHITECTURE.md, "Layers").
+/// The compiler holds the rest: a crate that is not named cannot be imported.
 pub(crate) struct Layer {
-    pub(crate) module: &'static str,
+    pub(crate) name: &'static str,
     may_import: &'static [&'static str],
 }
 
-const fn layer(module: &'static str, may_import: &'static [&'static str]) -> Layer {
-    Layer { module, may_import }
+const fn layer(name: &'static str, may_import: &'static [&'static str]) -> Layer {
+    Layer { name, may_import }
 }
 
 /// From the bottom up.
 pub(crate) const LAYERS: &[Layer] = &[
     layer("fail_points", &[]),
     layer("types", &[]),
-    layer("pb", &[]),
+    layer("proto", &["types"]),
     layer("schema", &["types"]),
-    layer("client", &["pb"]),
-    layer("controller", &["types", "pb", "client"]),
-    layer("codec", &["types", "pb"]),
-    layer("storage", &["types", "codec"]),
-    layer("stream", &["types"]),
+    layer("client", &["types", "proto"]),
+    layer("storage", &["fail_points", "types", "proto"]),
+    layer("stream", &["fail_points", "types"]),
     layer("fsm", &["types", "storage"]),
-    layer("raft", &["types", "codec", "storage", "stream", "fsm", "pb"]),
-    layer("node", &["types", "codec", "storage", "stream", "fsm", "raft", "schema"]),
-    layer("api", &["types", "schema", "node", "pb"]),
-    layer("server", &["types", "codec", "storage", "stream", "fsm", "raft", "node", "api", "pb"]),
-    layer("cli", &["types", "schema", "pb", "client", "controller", "server"]),
+    layer("raft", &["fail_points", "types", "proto", "storage", "stream", "fsm"]),
+    layer("node", &["fail_points", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
+    layer("api", &["fail_points", "types", "schema", "node", "proto"]),
+    layer("server", &["types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
+    layer("cli", &["types", "schema", "proto", "client", "server"]),
 ];
+
+/// Layers that know of `proto` only how records and commands are encoded: the messages on the wire are the business of others.
+const WITHOUT_MESSAGES: &[&str] = &["storage", "node"];
 
 /// Crates that one module owns: nobody else names them.
 const OWNED: &[(&str, &str)] =
@@ -77,8 +78,11 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut add = |line: usize, what: String| {
         findings.push(Finding { path: source.path.display().to_string(), line, what });
     };
+    if source.path.starts_with("src") && source.path.ends_with("Cargo.toml") {
+        manifest(source, &mut add);
+    }
     if source.is_rust() {
-        imports(source, &mut add);
+        messages(source, &mut add);
         owned_crates(source, &mut add);
         determinism(source, &mut add);
         head(source, &mut add);
@@ -89,52 +93,36 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-fn imports(source: &Source, add: &mut impl FnMut(usize, String)) {
-    let Some(module) = source.module() else { return };
-    let Some(layer) = LAYERS.iter().find(|layer| layer.module == module) else {
-        return add(1, format!("{module} is not in the layering table"));
+/// The crates of the project that a manifest of `src` depends on, but for tests.
+fn manifest(source: &Source, add: &mut impl FnMut(usize, String)) {
+    let Some(name) = source.module() else { return };
+    let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else {
+        return add(1, format!("{name} is not in the layering table"));
     };
+    let mut section = "";
+    for (number, line) in source.text.lines().enumerate() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let Some(rest) = line.strip_prefix("headwater-").filter(|_| section == "[dependencies]") else { continue };
+        let target = rest.split(['.', ' ', '=']).next().unwrap_or_default().replace('-', "_");
+        if !layer.may_import.contains(&target.as_str()) {
+            add(number + 1, format!("{name} must not import {target}"));
+        }
+    }
+}
+
+fn messages(source: &Source, add: &mut impl FnMut(usize, String)) {
+    if !source.module().is_some_and(|module| WITHOUT_MESSAGES.contains(&module)) {
+        return;
+    }
     let code = source.code();
-    let known: BTreeSet<&str> = LAYERS.iter().map(|layer| layer.module).collect();
-    for (at, _) in names(&code, "crate").chain(names(&code, "headwater")) {
+    for (at, _) in names(&code, "headwater_proto") {
         let rest = &code[at..];
-        let Some(path) = rest.split_once("::").filter(|(name, _)| name.trim().len() <= "headwater".len()) else {
-            continue;
-        };
-        for target in heads(path.1) {
-            if known.contains(target) && target != module && !layer.may_import.contains(&target) {
-                add(line_of(&code, at), format!("{module} must not import {target}"));
-            }
+        if rest.starts_with("headwater_proto::pb") || rest.starts_with("headwater_proto::{") {
+            add(line_of(&code, at), "must not name the messages on the wire".to_owned());
         }
     }
-}
-
-/// The first names of a path or of each path in a group: `a::b` and `{a::b, c}`.
-fn heads(path: &str) -> Vec<&str> {
-    let path = path.trim_start();
-    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
-    let mut depth = 0;
-    let mut heads = Vec::new();
-    let mut expects_head = true;
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => expects_head = true,
-            c if expects_head && !c.is_whitespace() => {
-                heads.push(word(&group[at..]));
-                expects_head = false;
-            }
-            _ => {}
-        }
-    }
-    heads
-}
-
-fn word(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
-    &text[..end]
 }
 
 fn owned_crates(source: &Source, add: &mut impl FnMut(usize, String)) {

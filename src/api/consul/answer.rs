@@ -10,10 +10,10 @@ use http_body_util::Full;
 use serde::Serialize;
 use tonic::body::Body;
 
-use crate::api::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use crate::node::{CatalogError, ConsulTreeTooLarge, Node, NodeError};
-use crate::types::catalog::CatalogRefusal;
-use crate::types::{LogIndex, Refusal as Refused};
+use crate::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError};
+use headwater_types::catalog::CatalogRefusal;
+use headwater_types::{LogIndex, Refusal as Refused};
 
 /// What is said of a leader that was never heard of, milliseconds: the longest time that a duration of Go holds.
 const NO_CONTACT_MS: u64 = 9_223_372_036_854;
@@ -263,7 +263,7 @@ fn of_refusal(refused: &Refused) -> StatusCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Unanswered;
+    use headwater_node::Unanswered;
 
     #[test]
     fn errors_of_the_node_have_consuls_codes() {

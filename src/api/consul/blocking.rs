@@ -11,8 +11,8 @@ use http::StatusCode;
 
 use super::answer::{Meta, Refusal};
 use super::call::{Call, Freshness};
-use crate::node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
-use crate::types::LogIndex;
+use headwater_node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
+use headwater_types::LogIndex;
 
 /// What a read found.
 #[derive(Debug)]

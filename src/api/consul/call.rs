@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::Shared;
 use super::answer::{Answer, Refusal};
 use super::decode::{self, Object};
-use crate::api::{HEADWATER_MIN_INDEX, context, duration};
-use crate::node::{Consistency, Node, RequestContext};
-use crate::types::LogIndex;
-use crate::types::limits::CONSUL_WAIT_SECONDS_MAX;
+use crate::{HEADWATER_MIN_INDEX, context, duration};
+use headwater_node::{Consistency, Node, RequestContext};
+use headwater_types::LogIndex;
+use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
 
 /// How long a request waits for a change if it does not say (spec: consul §8.1).
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);

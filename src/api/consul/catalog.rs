@@ -13,8 +13,8 @@ use super::filter::{Filter, shape};
 use super::lookup::{Narrow, Reach, instances, look_up};
 use super::registration::{check_tenancy, health_check, locality, service as read_service};
 use super::shapes;
-use crate::node::CatalogSubject;
-use crate::types::catalog::{self, CatalogTable, CheckServiceNode, Deregistered, Deregistration, Registration};
+use headwater_node::CatalogSubject;
+use headwater_types::catalog::{self, CatalogTable, CheckServiceNode, Deregistered, Deregistration, Registration};
 
 /// Registers a node, an instance on it and checks, in one log entry.
 pub(super) async fn register(call: Call) -> Result<Answer, Refusal> {

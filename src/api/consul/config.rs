@@ -10,8 +10,8 @@ use super::call::Call;
 use super::decode::Object;
 use super::lookup::look_up;
 use super::registration::check_tenancy;
-use crate::node::CatalogSubject;
-use crate::types::catalog::{CatalogTable, LinkedService, TerminatingGateway};
+use headwater_node::CatalogSubject;
+use headwater_types::catalog::{CatalogTable, LinkedService, TerminatingGateway};
 
 const KIND: &str = "terminating-gateway";
 

@@ -8,8 +8,8 @@ use super::call::Call;
 use super::filter::{Filter, shape};
 use super::lookup::{LookUp, Narrow, Reach, instances, look_up};
 use super::shapes;
-use crate::node::{CatalogSubject, Consistency, Read};
-use crate::types::catalog::{CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed};
+use headwater_node::{CatalogSubject, Consistency, Read};
+use headwater_types::catalog::{CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed};
 
 /// The instances of a service with nodes and checks.
 pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {

@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::answer::{Answer, Meta, Refusal};
 use super::blocking::{self, Found, Woken};
 use super::call::{Call, Freshness};
-use crate::node::ConsulSubject;
-use crate::types::LogIndex;
-use crate::types::consul::{KvEntry, KvOp, KvVerb};
-use crate::types::limits::CONSUL_PATH_BYTES_MAX;
+use headwater_node::ConsulSubject;
+use headwater_types::LogIndex;
+use headwater_types::consul::{KvEntry, KvOp, KvVerb};
+use headwater_types::limits::CONSUL_PATH_BYTES_MAX;
 
 const CONTENT_SECURITY_POLICY: HeaderName = header::CONTENT_SECURITY_POLICY;
 const MISSING_KEY: &str = "Missing key name";

@@ -9,8 +9,8 @@ use super::answer::{Answer, Meta, Refusal};
 use super::blocking::{self, Found};
 use super::call::{Call, Freshness};
 use super::filter::Filter;
-use crate::node::{CatalogSubject, Consistency, Node, NodeError, Read, RequestContext};
-use crate::types::catalog::{CheckServiceNode, CheckStatus, Indexed, ServiceKind};
+use headwater_node::{CatalogSubject, Consistency, Node, NodeError, Read, RequestContext};
+use headwater_types::catalog::{CheckServiceNode, CheckStatus, Indexed, ServiceKind};
 
 /// What a look-up found, and how fresh it had to be.
 pub(super) struct LookUp<T> {
@@ -127,7 +127,7 @@ impl Narrow {
     }
 
     /// Whether the node has all the metadata.
-    pub(super) fn fits_node(&self, node: &crate::types::catalog::Node) -> bool {
+    pub(super) fn fits_node(&self, node: &headwater_types::catalog::Node) -> bool {
         self.meta.iter().all(|(key, value)| node.meta.get(key) == Some(value))
     }
 

@@ -44,10 +44,10 @@ use tower_http::compression::Compression;
 use tower_http::compression::predicate::SizeAbove;
 
 use super::ApiOptions;
-use crate::node::Node;
-use crate::types::limits::CONSUL_WAITING_MAX;
 use answer::Refusal;
 use call::Call;
+use headwater_node::Node;
+use headwater_types::limits::CONSUL_WAITING_MAX;
 use routes::Endpoint;
 
 /// Answers of so many bytes are worth compressing.

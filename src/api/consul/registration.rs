@@ -1,7 +1,7 @@
 //! What clients register, read from JSON: nodes, instances and checks in the forms of the catalog and of the agent.
 //!
 //! Owns the names of members. What must be there and what is filled in is the catalog's rule
-//! ([`Registration::complete`](crate::types::catalog::Registration::complete)).
+//! ([`Registration::complete`](headwater_types::catalog::Registration::complete)).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use super::answer::Refusal;
 use super::decode::Object;
 use super::tree;
-use crate::api::duration;
-use crate::api::subscribe::proxy;
-use crate::types::catalog::{
+use crate::duration;
+use crate::subscribe::proxy;
+use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 

@@ -10,7 +10,7 @@ use super::agent::{self, about, checks, maintenance, services};
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::{catalog, config, health, kv, session, status, txn};
-use crate::types::limits::{CONSUL_BODY_BYTES_MAX, CONSUL_TXN_BODY_BYTES_MAX, CONSUL_VALUE_BYTES_MAX};
+use headwater_types::limits::{CONSUL_BODY_BYTES_MAX, CONSUL_TXN_BODY_BYTES_MAX, CONSUL_VALUE_BYTES_MAX};
 
 /// Serves one method of one path.
 pub(super) type Handler = fn(Call) -> BoxFuture<'static, Result<Answer, Refusal>>;

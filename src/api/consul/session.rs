@@ -10,11 +10,11 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::lookup::look_up;
-use crate::api::duration;
-use crate::node::CatalogSubject;
-use crate::types::catalog::CatalogTable;
-use crate::types::consul::{Session, SessionBehavior, SessionCreate};
-use crate::types::limits::{
+use crate::duration;
+use headwater_node::CatalogSubject;
+use headwater_types::catalog::CatalogTable;
+use headwater_types::consul::{Session, SessionBehavior, SessionCreate};
+use headwater_types::limits::{
     CATALOG_NAME_BYTES_MAX, LOCK_DELAY_MS_DEFAULT, LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX,
     SESSION_TTL_MS_MIN,
 };

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::api::duration;
-use crate::types::LogIndex;
-use crate::types::catalog::{
+use crate::duration;
+use headwater_types::LogIndex;
+use headwater_types::catalog::{
     Check, CheckDefinition, CheckServiceNode, Locality, Node, Proxy, Service, ServiceAddress, ServiceConnect,
     ServiceKind, Weights,
 };

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Refusal};
 use super::call::Call;
-use crate::node::{Consistency, Member};
+use headwater_node::{Consistency, Member};
 
 /// `host:port` where the leader's clients connect; an empty text while there is no leader.
 pub(super) async fn leader(call: Call) -> Result<Answer, Refusal> {

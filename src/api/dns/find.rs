@@ -9,8 +9,8 @@ use rand::seq::SliceRandom;
 
 use super::records::{Found, Instance, Place};
 use super::zone::Subject;
-use crate::node::{Consistency, Member, Node, NodeError, Read, RequestContext};
-use crate::types::catalog::{self, CheckServiceNode, CheckStatus};
+use headwater_node::{Consistency, Member, Node, NodeError, Read, RequestContext};
+use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
 
 /// Tagged addresses that are this network's, one for each family of addresses, as in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];

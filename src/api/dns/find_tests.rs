@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
-use crate::types::catalog::{Check, Service, ServiceAddress, Weights};
+use headwater_types::catalog::{Check, Service, ServiceAddress, Weights};
 
 fn csn(id: &str, checks: &[CheckStatus]) -> Arc<CheckServiceNode> {
     changed(id, checks, |_, _| {})

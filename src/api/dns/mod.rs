@@ -21,7 +21,7 @@ use self::metrics::DnsMetrics;
 use self::packet::{Question, Received};
 use self::records::Writer;
 use self::zone::Zone;
-use crate::node::{Node, NodeError, RequestContext};
+use headwater_node::{Node, NodeError, RequestContext};
 
 /// How long an answer may take: resolvers ask again, or somebody else, after a second or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use hickory_proto::serialize::binary::BinEncoder;
 
 use super::DnsTransport;
 use super::records::Answer;
-use crate::types::limits::DNS_UDP_BYTES_MAX;
+use headwater_types::limits::DNS_UDP_BYTES_MAX;
 
 /// Bytes of a packet's head.
 const HEAD_BYTES: usize = 12;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hickory_proto::rr::Name;
 
-use crate::types::limits::DNS_DOMAIN_BYTES_MAX;
+use headwater_types::limits::DNS_DOMAIN_BYTES_MAX;
 
 /// The names that this server speaks for.
 #[derive(Clone, Debug)]

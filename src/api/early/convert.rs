@@ -2,8 +2,8 @@
 
 use super::super::etcd::errors::{Failure, Invalid};
 use super::super::etcd::validate;
-use crate::pb::early as pb;
-use crate::types::{
+use headwater_proto::pb::early as pb;
+use headwater_types::{
     Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, Put, RangeQuery, RangeResult,
     ReadAt, Revision, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
@@ -124,7 +124,7 @@ fn operation_done(done: TxnOpDone) -> Result<pb::ResponseUnion, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Deleted, LeaseId, PutDone, Ranged};
+    use headwater_types::{Deleted, LeaseId, PutDone, Ranged};
     use pb::compare::TargetUnion;
 
     fn op(request: pb::request_union::Request) -> pb::RequestUnion {

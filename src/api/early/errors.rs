@@ -8,9 +8,9 @@
 use tonic::{Code, Status};
 
 use super::super::etcd::errors::{Failure, Invalid, refusal};
-use crate::node::NodeError;
-use crate::pb::early as pb;
-use crate::types::Refusal;
+use headwater_node::NodeError;
+use headwater_proto::pb::early as pb;
+use headwater_types::Refusal;
 
 /// The draft quotes a transaction with several operations on one entry. Here a key changes at most once in a revision, on
 /// which watches rely.
@@ -21,7 +21,7 @@ const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a t
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
 /// The status of a message that could not be decoded, of which the transport says that it is internal. Others pass.
-pub(in crate::api) fn undecodable(status: Status) -> Status {
+pub(crate) fn undecodable(status: Status) -> Status {
     match status.code() == Code::Internal && status.message().starts_with(UNDECODABLE) {
         true => Status::invalid_argument(status.message()),
         false => status,
@@ -115,8 +115,8 @@ headed!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Unanswered;
-    use crate::types::{Refusal, Revision};
+    use headwater_node::Unanswered;
+    use headwater_types::{Refusal, Revision};
 
     #[test]
     fn the_store_answers_in_the_header() {

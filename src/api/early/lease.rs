@@ -3,9 +3,9 @@
 use super::super::etcd::errors::{Failure, Invalid};
 use super::super::etcd::validate;
 use super::{EarlyService, convert, header};
-use crate::node::{Node, Read, RequestContext, validate_txn};
-use crate::pb::early as pb;
-use crate::types::{Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome};
+use headwater_node::{Node, Read, RequestContext, validate_txn};
+use headwater_proto::pb::early as pb;
+use headwater_types::{Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome};
 
 pub(super) async fn create(
     service: &EarlyService,

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use crate::node::{CloseReason, Item, KeyWatch, Kv};
-use crate::types::LogIndex;
+use headwater_node::{CloseReason, Item, KeyWatch, Kv};
+use headwater_types::LogIndex;
 
 /// Where commits come from.
 pub(super) trait Source {
@@ -130,7 +130,7 @@ impl<W: Source> Merge<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Revision;
+    use headwater_types::Revision;
 
     const COMPACTED: CloseReason = CloseReason::Compacted { revision: Revision(9) };
 

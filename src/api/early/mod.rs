@@ -18,12 +18,12 @@ use super::context::{open, reply};
 use super::etcd::errors::Failure;
 use super::etcd::errors::Invalid;
 use super::keep_alive;
-use crate::node::{Consistency, Node, RequestContext, validate_txn};
-use crate::pb::early as pb;
-use crate::pb::early::etcd_server::Etcd;
-use crate::types::{Applied, Command, Compact, LeaseId, LogIndex, Outcome, Revision};
+use headwater_node::{Consistency, Node, RequestContext, validate_txn};
+use headwater_proto::pb::early as pb;
+use headwater_proto::pb::early::etcd_server::Etcd;
+use headwater_types::{Applied, Command, Compact, LeaseId, LogIndex, Outcome, Revision};
 
-pub(in crate::api) use errors::undecodable;
+pub(crate) use errors::undecodable;
 pub(crate) use watch::EarlyWatchService;
 
 /// Serves the early `etcd`.

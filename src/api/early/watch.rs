@@ -21,10 +21,10 @@ use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::convert::key_value;
 use super::errors::undecodable;
 use super::merge::{Merge, Told};
-use crate::node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
-use crate::pb::early as pb;
-use crate::pb::early::event::EventType;
-use crate::types::{ChangeKind, KeyRange, Refusal, Revision};
+use headwater_node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
+use headwater_proto::pb::early as pb;
+use headwater_proto::pb::early::event::EventType;
+use headwater_types::{ChangeKind, KeyRange, Refusal, Revision};
 
 /// Field of the event in a response.
 const EVENT: u32 = 2;

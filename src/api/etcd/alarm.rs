@@ -2,9 +2,9 @@
 
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::node::{Consistency, Node, RequestContext};
-use crate::pb::etcdserverpb as pb;
-use crate::types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
+use headwater_node::{Consistency, Node, RequestContext};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
 
 /// Tells, raises or takes back alarms. The answer has those that it is about.
 pub(super) async fn serve(
@@ -70,7 +70,7 @@ fn encode(alarm: &Alarm) -> pb::AlarmMember {
 }
 
 /// The name that users of etcd know.
-pub(in crate::api) fn name(kind: AlarmKind) -> &'static str {
+pub(crate) fn name(kind: AlarmKind) -> &'static str {
     match kind {
         AlarmKind::NoSpace => "NOSPACE",
         AlarmKind::Corrupt => "CORRUPT",

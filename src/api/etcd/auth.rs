@@ -7,9 +7,9 @@ use super::super::ApiOptions;
 use super::super::context::{open, reply};
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::node::Node;
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::auth_server::Auth;
+use headwater_node::Node;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::auth_server::Auth;
 
 /// The revision of users and roles that were never changed.
 const FIRST_AUTH_REVISION: u64 = 1;

@@ -6,10 +6,10 @@ use super::super::ApiOptions;
 use super::super::context::{open, reply};
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::node::{Consistency, Member, Node, Read};
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::cluster_server::Cluster;
-use crate::types::{LogIndex, MemberChange, NodeId};
+use headwater_node::{Consistency, Member, Node, Read};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::cluster_server::Cluster;
+use headwater_types::{LogIndex, MemberChange, NodeId};
 
 /// Serves `etcdserverpb.Cluster`.
 pub(crate) struct ClusterService {

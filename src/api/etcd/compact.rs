@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::errors::Failure;
 use super::header;
-use crate::node::{Node, NodeError, RequestContext, Unanswered};
-use crate::pb::etcdserverpb as pb;
-use crate::types::{Command, Compact, LogIndex, Outcome, Revision};
+use headwater_node::{Node, NodeError, RequestContext, Unanswered};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 
 /// How long a physical compaction is waited for if the client gives no deadline, and at most. The history below the
 /// compaction point may be anything in size, so the deadline of ordinary requests does not fit.

@@ -1,10 +1,10 @@
 //! Plain data between the wire and the vocabulary; no rules.
 
-use crate::pb::etcdserverpb as pb;
-use crate::pb::mvccpb;
-use crate::types::{Deleted, KeyValue, PutDone, RangeResult};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::mvccpb;
+use headwater_types::{Deleted, KeyValue, PutDone, RangeResult};
 
-pub(in crate::api) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
+pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key,
         create_revision: kv.create_revision.get(),
@@ -41,7 +41,7 @@ pub(super) fn deleted(header: pb::ResponseHeader, done: Deleted) -> pb::DeleteRa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{LeaseId, Revision};
+    use headwater_types::{LeaseId, Revision};
 
     #[test]
     fn every_field_of_a_pair_arrives() {

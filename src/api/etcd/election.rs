@@ -7,10 +7,10 @@ use super::super::ApiOptions;
 use super::super::context::{open, patience, reply, reply_with_token};
 use super::errors::{Contest, Failure};
 use super::{convert, header, validate};
-use crate::node::{Claim, Contender, ContestError, Node, RequestContext};
-use crate::pb::v3electionpb as pb;
-use crate::pb::v3electionpb::election_server::Election;
-use crate::types::{LeaseId, LogIndex, Revision};
+use headwater_node::{Claim, Contender, ContestError, Node, RequestContext};
+use headwater_proto::pb::v3electionpb as pb;
+use headwater_proto::pb::v3electionpb::election_server::Election;
+use headwater_types::{LeaseId, LogIndex, Revision};
 
 /// Serves `v3electionpb.Election`.
 pub(crate) struct ElectionService {

@@ -8,8 +8,8 @@ use http::HeaderValue;
 use tonic::{Code, Status};
 
 use super::super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use crate::node::{InvalidTxn, NodeError, Unanswered};
-use crate::types::{MemberRefusal, Refusal};
+use headwater_node::{InvalidTxn, NodeError, Unanswered};
+use headwater_types::{MemberRefusal, Refusal};
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,7 +303,7 @@ impl From<Failure> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{LogIndex, Revision};
+    use headwater_types::{LogIndex, Revision};
 
     #[test]
     fn every_failure_has_its_code_and_text() {

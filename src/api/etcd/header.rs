@@ -1,8 +1,8 @@
 //! Response headers: who answered, and from which state (spec: etcd §1.1).
 
-use crate::node::Node;
-use crate::pb::etcdserverpb::ResponseHeader;
-use crate::types::Revision;
+use headwater_node::Node;
+use headwater_proto::pb::etcdserverpb::ResponseHeader;
+use headwater_types::Revision;
 
 /// The header of a response.
 pub(super) fn full(node: &Node, revision: Revision) -> ResponseHeader {

@@ -7,9 +7,9 @@ use super::super::ApiOptions;
 use super::super::context::{self, open, reply};
 use super::errors::Failure;
 use super::{compact, delete_range, put, range, range_stream, txn};
-use crate::node::Node;
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::kv_server::Kv;
+use headwater_node::Node;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::kv_server::Kv;
 
 /// Serves `etcdserverpb.KV`.
 pub(crate) struct KvService {

@@ -8,10 +8,10 @@ use super::super::context::{open, reply};
 use super::super::keep_alive;
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::node::{Consistency, LeaseStanding, Node, Read, RequestContext};
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::lease_server::Lease;
-use crate::types::{Command, LeaseId, LeaseRevoke, LogIndex, Outcome};
+use headwater_node::{Consistency, LeaseStanding, Node, Read, RequestContext};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::lease_server::Lease;
+use headwater_types::{Command, LeaseId, LeaseRevoke, LogIndex, Outcome};
 
 /// Serves `etcdserverpb.Lease`.
 pub(crate) struct LeaseService {

@@ -8,10 +8,10 @@ use super::super::ApiOptions;
 use super::super::context::{open, patience, reply, reply_with_token};
 use super::errors::{Contest, Failure};
 use super::{header, validate};
-use crate::node::{Contender, ContestError, Node, Owner, RequestContext};
-use crate::pb::v3lockpb as pb;
-use crate::pb::v3lockpb::lock_server::Lock;
-use crate::types::{Command, DeleteRange, KeyRange, LeaseId, LogIndex, Outcome};
+use headwater_node::{Contender, ContestError, Node, Owner, RequestContext};
+use headwater_proto::pb::v3lockpb as pb;
+use headwater_proto::pb::v3lockpb::lock_server::Lock;
+use headwater_types::{Command, DeleteRange, KeyRange, LeaseId, LogIndex, Outcome};
 
 /// Serves `v3lockpb.Lock`.
 pub(crate) struct LockService {

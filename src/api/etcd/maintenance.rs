@@ -7,10 +7,10 @@ use super::super::context::{open, reply};
 use super::super::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use super::errors::{Failure, Invalid};
 use super::{alarm, convert, header, snapshot};
-use crate::node::{self, Node};
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::maintenance_server::Maintenance;
-use crate::types::Revision;
+use headwater_node::Node;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::maintenance_server::Maintenance;
+use headwater_types::Revision;
 
 /// The compaction point that a store tells that was never compacted (spec: etcd §1.7).
 const NEVER_COMPACTED: Revision = Revision(-1);
@@ -127,7 +127,7 @@ fn is_version(text: &str) -> bool {
     (2..=3).contains(&numbers.len()) && numbers.iter().all(|is_number| *is_number)
 }
 
-fn encode_status(header: pb::ResponseHeader, status: node::Status) -> pb::StatusResponse {
+fn encode_status(header: pb::ResponseHeader, status: headwater_node::Status) -> pb::StatusResponse {
     let leader = status.leadership.leader;
     let mut errors = Vec::new();
     if leader.is_none() {
@@ -162,11 +162,11 @@ fn fold(hash: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Leadership;
-    use crate::types::{Alarm, AlarmKind};
+    use headwater_node::Leadership;
+    use headwater_types::{Alarm, AlarmKind};
 
-    fn standing(leader: Option<u64>) -> node::Status {
-        node::Status {
+    fn standing(leader: Option<u64>) -> headwater_node::Status {
+        headwater_node::Status {
             leadership: Leadership { leader: leader.map(Into::into), term: 3.into() },
             committed: 10.into(),
             applied: 9.into(),
@@ -209,7 +209,7 @@ mod tests {
         let leaderless = encode_status(header, standing(None));
         assert_eq!((leaderless.leader, leaderless.errors), (0, vec!["etcdserver: no leader".to_owned()]));
         let alarms = vec![Alarm { member: 1234.into(), kind: AlarmKind::NoSpace }];
-        let alarmed = encode_status(header, node::Status { alarms, quota_bytes: None, ..standing(Some(2)) });
+        let alarmed = encode_status(header, headwater_node::Status { alarms, quota_bytes: None, ..standing(Some(2)) });
         assert_eq!((alarmed.errors, alarmed.db_size_quota), (vec!["memberID:1234 alarm:NOSPACE ".to_owned()], 0));
     }
 

@@ -2,9 +2,9 @@
 
 use super::errors::{Failure, Invalid};
 use super::{convert, header, validate};
-use crate::node::{Node, RequestContext};
-use crate::pb::etcdserverpb as pb;
-use crate::types::{Command, LeaseChoice, LeaseId, LogIndex, Outcome, Put, ValueChoice};
+use headwater_node::{Node, RequestContext};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_types::{Command, LeaseChoice, LeaseId, LogIndex, Outcome, Put, ValueChoice};
 
 pub(super) async fn run(
     node: &Node,

@@ -2,9 +2,9 @@
 
 use super::errors::{Failure, Invalid};
 use super::{convert, header, validate};
-use crate::node::{Consistency, Node, RequestContext};
-use crate::pb::etcdserverpb as pb;
-use crate::types::{KeyRange, LogIndex, RangeQuery, ReadAt, Revision, RevisionFilter, SortOrder, SortTarget};
+use headwater_node::{Consistency, Node, RequestContext};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_types::{KeyRange, LogIndex, RangeQuery, ReadAt, Revision, RevisionFilter, SortOrder, SortTarget};
 
 pub(super) async fn run(
     node: &Node,

@@ -9,10 +9,10 @@ use tonic::Status;
 
 use super::errors::{Failure, Invalid};
 use super::{convert, header, range};
-use crate::node::{Node, NodeError, RangePiece, RequestContext};
-use crate::pb::etcdserverpb as pb;
-use crate::types::limits::REQUEST_BYTES_MAX;
-use crate::types::{KeyValue, LogIndex, SortOrder, SortTarget};
+use headwater_node::{Node, NodeError, RangePiece, RequestContext};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_types::limits::REQUEST_BYTES_MAX;
+use headwater_types::{KeyValue, LogIndex, SortOrder, SortTarget};
 
 type Responses = BoxStream<'static, Result<pb::RangeStreamResponse, Status>>;
 
@@ -112,7 +112,7 @@ fn split(kvs: Vec<KeyValue>, bytes_max: usize) -> Vec<Vec<KeyValue>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Refusal;
+    use headwater_types::Refusal;
 
     fn kv(key: &'static str, bytes: usize) -> KeyValue {
         KeyValue { key: key.into(), value: vec![0; bytes].into(), ..Default::default() }

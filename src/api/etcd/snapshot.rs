@@ -6,8 +6,8 @@ use tonic::Status;
 
 use super::super::ETCD_CLUSTER_VERSION;
 use super::errors::Failure;
-use crate::node::Backup;
-use crate::pb::etcdserverpb::SnapshotResponse;
+use headwater_node::Backup;
+use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 
 /// Every piece with what is still to come before the checksum, which is the last piece; without headers, as in etcd.
 pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotResponse, Status>> {

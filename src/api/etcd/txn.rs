@@ -2,9 +2,9 @@
 
 use super::errors::{Failure, Invalid};
 use super::{convert, delete_range, header, put, range, validate};
-use crate::node::{Consistency, Node, RequestContext, validate_txn};
-use crate::pb::etcdserverpb as pb;
-use crate::types::{
+use headwater_node::{Consistency, Node, RequestContext, validate_txn};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, KeyRange, LogIndex, Outcome, ReadAt, Revision, Txn, TxnDone, TxnOp,
     TxnOpDone,
 };

@@ -1,6 +1,6 @@
 use super::*;
-use crate::types::limits::TXN_OPS_MAX;
-use crate::types::{Deleted, KeyValue, PutDone, RangeQuery, RangeResult, Ranged};
+use headwater_types::limits::TXN_OPS_MAX;
+use headwater_types::{Deleted, KeyValue, PutDone, RangeQuery, RangeResult, Ranged};
 use pb::compare::TargetUnion;
 use pb::request_op::Request;
 
@@ -189,7 +189,7 @@ fn inner_headers_have_a_revision_and_nested_ones_nothing() {
         ],
     };
     let outer = pb::ResponseHeader { cluster_id: 1, member_id: 2, revision: 6, raft_term: 4 };
-    let pair = || crate::pb::mvccpb::KeyValue { key: "k".into(), ..Default::default() };
+    let pair = || headwater_proto::pb::mvccpb::KeyValue { key: "k".into(), ..Default::default() };
     let inner = |revision| Some(pb::ResponseHeader { revision, ..Default::default() });
     use pb::response_op::Response;
     let response = |response| pb::ResponseOp { response: Some(response) };

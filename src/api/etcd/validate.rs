@@ -1,7 +1,7 @@
 //! What a request may look like before it becomes a command (spec: etcd §1.6). Pure functions.
 //!
 //! Only what is checked while a message is decoded; the rules about a transaction as a whole are `fsm`'s, through
-//! [`crate::node::validate_txn`].
+//! [`headwater_node::validate_txn`].
 
 use bytes::Bytes;
 

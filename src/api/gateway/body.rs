@@ -111,8 +111,8 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::pb::PUBLIC_DESCRIPTORS;
-    use crate::pb::etcdserverpb::LeaseKeepAliveRequest;
+    use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+    use headwater_proto::pb::etcdserverpb::LeaseKeepAliveRequest;
 
     const MAX: usize = 3 << 20;
 

@@ -92,8 +92,8 @@ mod tests {
     use prost_reflect::DescriptorPool;
 
     use super::*;
-    use crate::pb::etcdserverpb as pb;
-    use crate::pb::{PUBLIC_DESCRIPTORS, mvccpb};
+    use headwater_proto::pb::etcdserverpb as pb;
+    use headwater_proto::pb::{PUBLIC_DESCRIPTORS, mvccpb};
 
     fn descriptor(name: &str) -> MessageDescriptor {
         let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();

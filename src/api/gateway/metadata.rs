@@ -6,7 +6,7 @@ use tonic::metadata::MetadataMap;
 const PREFIX: &str = "grpc-metadata-";
 
 /// What a service is told: `Authorization` as it is, and what has the prefix, without it.
-pub(in crate::api) fn incoming(headers: &HeaderMap) -> MetadataMap {
+pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
         let name = match name.as_str() {
@@ -25,7 +25,7 @@ pub(in crate::api) fn incoming(headers: &HeaderMap) -> MetadataMap {
 }
 
 /// What a client is told: everything that the service said beside its message.
-pub(in crate::api) fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
+pub(crate) fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
     for (name, value) in metadata {
         if name.as_str().starts_with("grpc-") {
             continue;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
 
-use crate::pb::PUBLIC_DESCRIPTORS;
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 
 /// Where a method is served, and what it takes and gives.
 pub(super) struct Route {

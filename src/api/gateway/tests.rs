@@ -33,7 +33,7 @@ fn every_public_method_of_etcd_has_a_path() {
     let (gateway, _) = gateway();
     let methods: std::collections::BTreeSet<_> =
         gateway.routes.values().map(|route| route.method.as_str().to_owned()).collect();
-    let files: FileDescriptorSet = prost::Message::decode(crate::pb::PUBLIC_DESCRIPTORS).unwrap();
+    let files: FileDescriptorSet = prost::Message::decode(headwater_proto::pb::PUBLIC_DESCRIPTORS).unwrap();
     let served = ["etcdserverpb", "v3lockpb", "v3electionpb"];
     let mut count = 0;
     for file in files.file.iter().filter(|file| served.contains(&file.package())) {

@@ -10,12 +10,12 @@ const HEADERS: [(HeaderName, HeaderValue); 3] = [
 ];
 
 /// The answer to a browser that asks before it calls, whatever the path.
-pub(in crate::api) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
+pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     (request.method() == Method::OPTIONS).then(|| allow(Response::new(Body::empty())))
 }
 
 /// Lets a page read the answer.
-pub(in crate::api) fn allow(mut response: Response<Body>) -> Response<Body> {
+pub(crate) fn allow(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().extend(HEADERS);
     response
 }

@@ -9,10 +9,10 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::{HttpState, Params, only_get, values};
-use crate::api::etcd::alarm_name;
-use crate::api::etcd::errors::Failure;
-use crate::node::{Consistency, NodeError};
-use crate::types::AlarmKind;
+use crate::etcd::alarm_name;
+use crate::etcd::errors::Failure;
+use headwater_node::{Consistency, NodeError};
+use headwater_types::AlarmKind;
 
 /// `exclude` names alarms that do not count. `serializable=true` asks about this member alone.
 pub(super) async fn health(

@@ -12,9 +12,9 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use super::{HttpState, only_get, text};
-use crate::api::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
-use crate::node::{Counters, Node, Status};
-use crate::types::NodeId;
+use crate::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+use headwater_node::{Counters, Node, Status};
+use headwater_types::NodeId;
 
 pub(super) async fn metrics(State(state): State<Arc<HttpState>>, method: Method) -> Response {
     if let Some(refusal) = only_get(&method) {
@@ -292,8 +292,8 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Leadership;
-    use crate::types::{Alarm, AlarmKind};
+    use headwater_node::Leadership;
+    use headwater_types::{Alarm, AlarmKind};
 
     #[test]
     fn gauges_tell_how_the_node_stands() {

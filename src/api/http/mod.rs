@@ -17,8 +17,8 @@ use axum::routing::any;
 use prometheus::{IntCounter, Registry};
 
 use super::ApiOptions;
-use crate::node::{Consistency, Node, NodeError, RequestContext};
-use crate::types::{KeyRange, RangeQuery};
+use headwater_node::{Consistency, Node, NodeError, RequestContext};
+use headwater_types::{KeyRange, RangeQuery};
 
 /// The routes, with their metrics in `registry`.
 pub(super) fn router(node: Node, registry: Registry, options: ApiOptions) -> Result<Router, prometheus::Error> {

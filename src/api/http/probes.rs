@@ -12,9 +12,9 @@ use axum::response::Response;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::{HttpState, Params, not_found, only_get, text, values};
-use crate::api::etcd::errors::Failure;
-use crate::node::{Consistency, NodeError};
-use crate::types::AlarmKind;
+use crate::etcd::errors::Failure;
+use headwater_node::{Consistency, NodeError};
+use headwater_types::AlarmKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::only_get;
-use crate::api::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+use crate::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 
 #[derive(Serialize)]
 struct Versions {

@@ -8,9 +8,9 @@ use tonic::{Code, Status};
 use super::super::context::HEADWATER_INDETERMINATE;
 use super::super::etcd::errors::Invalid as InvalidMetadata;
 use super::validate::Invalid;
-use crate::node::{CloseReason, NodeError, ResourceError};
-use crate::types::Refusal;
-use crate::types::resource::ResourceRefusal;
+use headwater_node::{CloseReason, NodeError, ResourceError};
+use headwater_types::Refusal;
+use headwater_types::resource::ResourceRefusal;
 
 /// Most of a text that is sent, bytes.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -146,7 +146,7 @@ fn node(error: &NodeError) -> Status {
         },
         NodeError::RequestTooLarge => Code::InvalidArgument,
         NodeError::TooManyRequests => Code::ResourceExhausted,
-        NodeError::Timeout | NodeError::Indeterminate(crate::node::Unanswered::Timeout) => Code::DeadlineExceeded,
+        NodeError::Timeout | NodeError::Indeterminate(headwater_node::Unanswered::Timeout) => Code::DeadlineExceeded,
         NodeError::NoLeader
         | NodeError::LeaderChanged
         | NodeError::NotLeader
@@ -180,8 +180,8 @@ pub(super) fn closed(reason: &CloseReason) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Unanswered;
-    use crate::types::resource::{Scope, Type};
+    use headwater_node::Unanswered;
+    use headwater_types::resource::{Scope, Type};
 
     #[test]
     fn every_refusal_has_its_code() {
@@ -246,7 +246,8 @@ mod tests {
     #[test]
     fn no_text_is_longer_than_a_header_may_be() {
         let long = "ä".repeat(1024 * 1024);
-        let error = ResourceError::Schema(crate::schema::SchemaError::NoSuchMessage { name: long, known: Vec::new() });
+        let error =
+            ResourceError::Schema(headwater_schema::SchemaError::NoSuchMessage { name: long, known: Vec::new() });
         let status = Status::from(Failure::from(error));
         assert_eq!(status.code(), Code::InvalidArgument);
         let text = status.message();

@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::context;
 use super::validate::Invalid;
-use crate::node::{Consistency, PageToken, WatchStart};
-use crate::types::{LogIndex, StoreEpoch};
+use headwater_node::{Consistency, PageToken, WatchStart};
+use headwater_types::{LogIndex, StoreEpoch};
 
 /// On Read and List, with the value `consistent`: the answer must have every write that was acknowledged before.
 pub(super) const CONSISTENCY_MODE: &str = "x-consul-consistency-mode";

@@ -20,9 +20,9 @@ use super::super::frames::FrameCodec;
 use super::super::watch_metrics::WatchMetrics;
 use super::errors::Failure;
 use super::{metadata, validate, watch};
-use crate::node::{Node, Read, RequestContext, ResourceQuery};
-use crate::pb::pbresource as pb;
-use crate::types::resource::Resource;
+use headwater_node::{Node, Read, RequestContext, ResourceQuery};
+use headwater_proto::pb::pbresource as pb;
+use headwater_types::resource::Resource;
 
 /// Serves `hashicorp.consul.resource.ResourceService`; cheap to clone.
 #[derive(Clone)]
@@ -183,6 +183,6 @@ impl ResourceService {
     }
 }
 
-fn encoded(read: Read<Resource>) -> (crate::types::LogIndex, Option<pb::Resource>) {
+fn encoded(read: Read<Resource>) -> (headwater_types::LogIndex, Option<pb::Resource>) {
     (read.index, Some(read.value.into()))
 }

@@ -4,14 +4,14 @@
 
 use thiserror::Error;
 
-use crate::pb::pbresource as pb;
-use crate::schema::shown;
-use crate::types::LogIndex;
-use crate::types::limits::{
+use headwater_proto::pb::pbresource as pb;
+use headwater_schema::shown;
+use headwater_types::LogIndex;
+use headwater_types::limits::{
     RESOURCE_NAME_BYTES_MAX, RESOURCE_SECTION_BYTES_MAX, RESOURCE_STATUS_KEY_BYTES_MAX, RESOURCE_UID_BYTES_MAX,
     TOMBSTONE_NAME_BYTES_MAX,
 };
-use crate::types::resource::{
+use headwater_types::resource::{
     NameProblem, Resource, ResourceId, Selector, Status, Tenancy, Type, WILDCARD, check_group, check_group_version,
     check_kind, check_name, is_ulid,
 };

@@ -18,11 +18,11 @@ use super::super::watch_service::Frames;
 use super::errors::{Failure, closed};
 use super::service::{Call, ResourceService};
 use super::{metadata, validate};
-use crate::node::{CloseReason, Item, ResourceWatch, Resources, Session, Told, WatchStart};
-use crate::pb::pbresource as pb;
-use crate::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
-use crate::types::resource::{Resource, Tenancy, WILDCARD};
-use crate::types::{ChangeKind, LogIndex, ResourceEvent};
+use headwater_node::{CloseReason, Item, ResourceWatch, Resources, Session, Told, WatchStart};
+use headwater_proto::pb::pbresource as pb;
+use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
+use headwater_types::resource::{Resource, Tenancy, WILDCARD};
+use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
 
 /// Begins a stream.
 pub(super) async fn open(

@@ -12,9 +12,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::types::Served;
-use crate::pb::pbresource;
-use crate::schema::JsonData;
-use crate::types::resource::Any;
+use headwater_proto::pb::pbresource;
+use headwater_schema::JsonData;
+use headwater_types::resource::Any;
 
 /// Why a request came to nothing: a status and a text.
 #[derive(Debug)]

@@ -25,9 +25,9 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::ApiOptions;
-use crate::node::{Node, RequestContext};
-use crate::pb::pbresource;
-use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
+use headwater_node::{Node, RequestContext};
+use headwater_proto::pb::pbresource;
+use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 
 use answer::Refusal;
 use request::{Extras, Path, Query, Target};

@@ -10,8 +10,8 @@ use tonic::metadata::MetadataMap;
 
 use super::answer::Refusal;
 use super::types::Served;
-use crate::pb::pbresource;
-use crate::types::resource::DEFAULT_UNIT;
+use headwater_proto::pb::pbresource;
+use headwater_types::resource::DEFAULT_UNIT;
 
 /// A path, taken apart.
 #[derive(Debug, PartialEq, Eq)]

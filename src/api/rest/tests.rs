@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::types::Served;
 use super::*;
-use crate::types::resource::{Scope, Type};
+use headwater_types::resource::{Scope, Type};
 
 fn target(scope: Scope) -> Target {
     Target { served: Served::builtin(Type::partition(), scope), name: Some("korn".to_owned()) }

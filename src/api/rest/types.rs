@@ -7,10 +7,10 @@ use http::StatusCode;
 
 use super::answer::Refusal;
 use super::request::Path;
-use crate::node::{KnownType, Node, NodeError, RequestContext, TypeMap};
-use crate::pb::PUBLIC_DESCRIPTORS;
-use crate::schema::TypeSchema;
-use crate::types::resource::{Scope, Type, builtin_registrations};
+use headwater_node::{KnownType, Node, NodeError, RequestContext, TypeMap};
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+use headwater_schema::TypeSchema;
+use headwater_types::resource::{Scope, Type, builtin_registrations};
 
 /// What reads and writes the data of the types that are always there.
 static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {

@@ -17,9 +17,9 @@ use super::super::frames::Frame;
 use super::super::watch_service::Frames;
 use super::errors::{Failure, closed};
 use super::request::Invalid;
-use crate::node::{CloseReason, Node};
-use crate::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
-use crate::pb::subscribe::{Event, SubscribeRequest};
+use headwater_node::{CloseReason, Node};
+use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
+use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
 /// On a request that was passed on.
 const FORWARDED: &str = "headwater-forwarded";

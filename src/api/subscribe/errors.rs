@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use super::super::etcd::errors::Invalid as InvalidMetadata;
 use super::request::Invalid;
-use crate::node::{CloseReason, NodeError};
+use headwater_node::{CloseReason, NodeError};
 
 /// Why a stream did not begin.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub(super) fn closed(reason: &CloseReason) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Revision;
+    use headwater_types::Revision;
 
     #[test]
     fn a_stream_that_ends_says_where_to_begin() {

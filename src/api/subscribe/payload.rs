@@ -7,11 +7,11 @@ use bytes::Bytes;
 
 use super::super::frames::field;
 use super::proxy;
-use crate::pb::pbcommon::{EnterpriseMeta, Locality as PbLocality, RaftIndex};
-use crate::pb::pbservice as pb;
-use crate::pb::subscribe::{CatalogOp as PbOp, ServiceHealthUpdate, ServiceListUpdate};
-use crate::types::LogIndex;
-use crate::types::catalog::{
+use headwater_proto::pb::pbcommon::{EnterpriseMeta, Locality as PbLocality, RaftIndex};
+use headwater_proto::pb::pbservice as pb;
+use headwater_proto::pb::subscribe::{CatalogOp as PbOp, ServiceHealthUpdate, ServiceListUpdate};
+use headwater_types::LogIndex;
+use headwater_types::catalog::{
     CatalogBody, CatalogEvent, CatalogOp, Check, CheckDefinition, CheckServiceNode, Locality, Node, Service, Weights,
 };
 
@@ -43,7 +43,7 @@ pub(super) fn encoded(event: &CatalogEvent, datacenter: &str) -> Bytes {
     }
 }
 
-pub(in crate::api) fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
+pub(crate) fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
     pb::CheckServiceNode {
         node: Some(node(&instance.node, datacenter)),
         service: Some(service(&instance.service)),
@@ -65,7 +65,7 @@ fn locality(locality: &Option<Locality>) -> Option<PbLocality> {
     locality.as_ref().map(|it| PbLocality { region: it.region.clone(), zone: it.zone.clone() })
 }
 
-pub(in crate::api) fn node(node: &Node, datacenter: &str) -> pb::Node {
+pub(crate) fn node(node: &Node, datacenter: &str) -> pb::Node {
     pb::Node {
         id: node.id.clone(),
         node: node.name.clone(),
@@ -81,8 +81,10 @@ pub(in crate::api) fn node(node: &Node, datacenter: &str) -> pb::Node {
 }
 
 fn service(service: &Service) -> pb::NodeService {
-    let address =
-        |it: &crate::types::catalog::ServiceAddress| pb::ServiceAddress { address: it.address.clone(), port: it.port };
+    let address = |it: &headwater_types::catalog::ServiceAddress| pb::ServiceAddress {
+        address: it.address.clone(),
+        port: it.port,
+    };
     let Weights { passing, warning } = service.weights;
     pb::NodeService {
         kind: service.kind.as_str().to_owned(),
@@ -172,9 +174,9 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::pb::subscribe::Event;
-    use crate::pb::subscribe::event::Payload;
-    use crate::types::catalog::{CatalogTopic, CheckStatus};
+    use headwater_proto::pb::subscribe::Event;
+    use headwater_proto::pb::subscribe::event::Payload;
+    use headwater_types::catalog::{CatalogTopic, CheckStatus};
 
     fn instance() -> CheckServiceNode {
         let node = Node {

@@ -10,10 +10,10 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Value, json};
 
-use crate::api::duration;
-use crate::pb::PUBLIC_DESCRIPTORS;
-use crate::pb::pbservice as pb;
-use crate::types::catalog::{Proxy, ServiceConnect};
+use crate::duration;
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+use headwater_proto::pb::pbservice as pb;
+use headwater_types::catalog::{Proxy, ServiceConnect};
 
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
@@ -26,18 +26,18 @@ const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
 const OPAQUE: &str = "google.protobuf.Struct";
 
 /// The message of [`Proxy::more_json`].
-pub(in crate::api) const PROXY: &str = "ConnectProxyConfig";
+pub(crate) const PROXY: &str = "ConnectProxyConfig";
 /// The message of [`ServiceConnect::more_json`].
-pub(in crate::api) const CONNECT: &str = "ServiceConnect";
+pub(crate) const CONNECT: &str = "ServiceConnect";
 
 /// The descriptor of a message of the catalog's package.
-pub(in crate::api) fn message(name: &str) -> MessageDescriptor {
+pub(crate) fn message(name: &str) -> MessageDescriptor {
     let message = POOL.get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"));
     message.expect("the descriptors were made of the protos that this is built with")
 }
 
 /// Whether nothing in a message has a meaning here.
-pub(in crate::api) fn is_opaque(message: &MessageDescriptor) -> bool {
+pub(crate) fn is_opaque(message: &MessageDescriptor) -> bool {
     message.full_name() == OPAQUE
 }
 
@@ -116,7 +116,7 @@ fn write_item(item: &mut Value, message: &MessageDescriptor) {
 }
 
 /// The message that a field holds, or holds several of, if it does: of a map that of its values.
-pub(in crate::api) fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
+pub(crate) fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {
             Kind::Message(message) => Some(message),

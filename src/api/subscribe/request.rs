@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use crate::node::CatalogSubject;
-use crate::pb::subscribe::subscribe_request::Subject;
-use crate::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
+use headwater_node::CatalogSubject;
+use headwater_proto::pb::subscribe::subscribe_request::Subject;
+use headwater_proto::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
 
 /// The one partition and the one namespace; empty means the same.
 const DEFAULT_UNIT: &str = "default";

@@ -24,9 +24,9 @@ use super::errors::Failure;
 use super::payload;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
-use crate::node::{CatalogStart, CatalogSubject, Encode, Node, RequestContext, Session};
-use crate::pb::subscribe::SubscribeRequest;
-use crate::types::LogIndex;
+use headwater_node::{CatalogStart, CatalogSubject, Encode, Node, RequestContext, Session};
+use headwater_proto::pb::subscribe::SubscribeRequest;
+use headwater_types::LogIndex;
 
 /// Serves `subscribe.StateChangeSubscription`; cheap to clone.
 #[derive(Clone)]

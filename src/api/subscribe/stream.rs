@@ -13,11 +13,11 @@ use super::super::frames::Frame;
 use super::super::patience::{Over, Patience, expired};
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::errors::closed;
-use crate::node::{Catalog, CatalogListing, CatalogWatch, CloseReason, Encode, Item, Told};
-use crate::pb::subscribe::Event;
-use crate::pb::subscribe::event::Payload;
-use crate::types::LogIndex;
-use crate::types::limits::SUBSCRIBE_LIST_BYTES_MAX;
+use headwater_node::{Catalog, CatalogListing, CatalogWatch, CloseReason, Encode, Item, Told};
+use headwater_proto::pb::subscribe::Event;
+use headwater_proto::pb::subscribe::event::Payload;
+use headwater_types::LogIndex;
+use headwater_types::limits::SUBSCRIBE_LIST_BYTES_MAX;
 
 /// Keys of the fields that are written by hand: `Event.EventBatch`, `EventBatch.Events`, `Event.Index`.
 const EVENT_BATCH: u8 = 4 << 3 | 2;
@@ -193,7 +193,7 @@ mod tests {
 
     use super::super::super::frames::field;
     use super::*;
-    use crate::pb::subscribe::{CatalogOp, EventBatch, ServiceListUpdate, SubscribeRequest};
+    use headwater_proto::pb::subscribe::{CatalogOp, EventBatch, ServiceListUpdate, SubscribeRequest};
 
     fn update(name: &str) -> ServiceListUpdate {
         ServiceListUpdate { op: CatalogOp::Deregister.into(), name: name.to_owned(), ..Default::default() }

@@ -8,11 +8,11 @@ use super::super::etcd::key_value;
 use super::super::frames::field;
 use super::super::subscribe::payload;
 use super::marker;
-use crate::node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition};
-use crate::pb::pbwatcher::change::State;
-use crate::pb::pbwatcher::{Change, ChangeBatch};
-use crate::pb::{etcdserverpb, mvccpb, pbresource};
-use crate::types::Resource;
+use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition};
+use headwater_proto::pb::pbwatcher::change::State;
+use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
+use headwater_proto::pb::{etcdserverpb, mvccpb, pbresource};
+use headwater_types::Resource;
 
 /// What comes before a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
@@ -92,7 +92,7 @@ fn any(data: &ElementData, datacenter: &str) -> prost_types::Any {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{LogIndex, StoreEpoch};
+    use headwater_types::{LogIndex, StoreEpoch};
 
     const AT: EntityPosition = EntityPosition { epoch: StoreEpoch(1), index: LogIndex(10) };
 
@@ -113,7 +113,8 @@ mod tests {
         assert_eq!(batch(with("", State::InitialStateSkipped, false)), b"\x0a\x02\x10\x02");
         assert_eq!(batch(with("", State::DoesNotExist, false)), b"\x0a\x02\x10\x01");
         assert_eq!(batch(with("", State::Exists, false)), b"\x0a\x00");
-        let request = crate::pb::pbwatcher::Request { target: "/app".to_owned(), resume_marker: "now".into() };
+        let request =
+            headwater_proto::pb::pbwatcher::Request { target: "/app".to_owned(), resume_marker: "now".into() };
         assert_eq!(request.encode_to_vec(), b"\x0a\x04/app\x12\x03now");
         let numbered =
             Change { resume_marker: "m".into(), data: Some(prost_types::Any::default()), ..Change::default() };

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use super::super::etcd::errors::Invalid as InvalidMetadata;
 use super::{marker, target};
-use crate::node::{CloseReason, EntityError, NodeError};
+use headwater_node::{CloseReason, EntityError, NodeError};
 
 /// Why a stream did not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,9 +31,9 @@ use tower::Service;
 
 use super::super::gateway::{errors, metadata};
 use super::json;
-use crate::node::Node;
-use crate::pb::pbwatcher::watcher_client::WatcherClient;
-use crate::pb::pbwatcher::{ChangeBatch, Request as WatchRequest};
+use headwater_node::Node;
+use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
+use headwater_proto::pb::pbwatcher::{ChangeBatch, Request as WatchRequest};
 
 /// The path.
 const PATH: &str = "/v1/watch";
@@ -47,7 +47,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Serves the path.
-pub(in crate::api) struct WatchPath {
+pub(crate) struct WatchPath {
     node: Node,
     requests: IntCounterVec,
 }
@@ -65,7 +65,7 @@ impl WatchPath {
     /// # Errors
     ///
     /// If `registry` already holds the counter.
-    pub(in crate::api) fn new(node: Node, registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub(crate) fn new(node: Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = Opts::new("headwater_watch_requests_total", "Requests of /v1/watch by form and status code.");
         let requests = IntCounterVec::new(opts, &["form", "code"])?;
         registry.register(Box::new(requests.clone()))?;
@@ -73,12 +73,12 @@ impl WatchPath {
     }
 
     /// Whether a path belongs here.
-    pub(in crate::api) fn owns(path: &str) -> bool {
+    pub(crate) fn owns(path: &str) -> bool {
         path == PATH
     }
 
     /// Answers a request by calling `service`, which takes gRPC.
-    pub(in crate::api) fn call<S>(&self, service: S, request: Request<Body>) -> BoxFuture<'static, Response<Body>>
+    pub(crate) fn call<S>(&self, service: S, request: Request<Body>) -> BoxFuture<'static, Response<Body>>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
         S::Future: Send,
@@ -280,7 +280,7 @@ impl Writing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::pbwatcher::Change;
+    use headwater_proto::pb::pbwatcher::Change;
 
     #[test]
     fn w54_markers_are_base64_of_either_alphabet() {

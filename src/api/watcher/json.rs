@@ -12,12 +12,12 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Map, Value, json};
 
-use crate::node::TypeMap;
-use crate::pb::PUBLIC_DESCRIPTORS;
-use crate::pb::pbresource;
-use crate::pb::pbwatcher::change::State;
-use crate::pb::pbwatcher::{Change, ChangeBatch};
-use crate::types::resource::{Any, Type};
+use headwater_node::TypeMap;
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+use headwater_proto::pb::pbresource;
+use headwater_proto::pb::pbwatcher::change::State;
+use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
+use headwater_types::resource::{Any, Type};
 
 const WRITE: SerializeOptions = SerializeOptions::new();
 /// The message of resources.
@@ -116,7 +116,7 @@ fn write_content(data: &prost_types::Any, type_: &Type, types: Option<&TypeMap>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::mvccpb::KeyValue;
+    use headwater_proto::pb::mvccpb::KeyValue;
 
     fn any(name: &str, message: &impl Message) -> Option<prost_types::Any> {
         Some(prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() })

@@ -5,8 +5,8 @@
 
 use thiserror::Error;
 
-use crate::node::EntityPosition;
-use crate::types::{LogIndex, StoreEpoch};
+use headwater_node::EntityPosition;
+use headwater_types::{LogIndex, StoreEpoch};
 
 /// The version that is written.
 const VERSION: u8 = 1;

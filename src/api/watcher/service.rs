@@ -24,9 +24,9 @@ use super::errors::Failure;
 use super::marker;
 use super::stream::{ChangeStream, spaces};
 use super::target::Target;
-use crate::node::{EntityError, EntityPosition, EntityStart, Node, Session};
-use crate::pb::pbwatcher as pb;
-use crate::types::StoreEpoch;
+use headwater_node::{EntityError, EntityPosition, EntityStart, Node, Session};
+use headwater_proto::pb::pbwatcher as pb;
+use headwater_types::StoreEpoch;
 
 /// The marker that asks for changes alone.
 const NOW: &[u8] = b"now";
@@ -87,7 +87,9 @@ impl WatcherService {
         };
         let watch = begun.await.map_err(|error| match error {
             // The shorter of the two times is over: the client's, or ours.
-            EntityError::Node(crate::node::NodeError::Timeout) if patience.is_some_and(|at| at <= Instant::now()) => {
+            EntityError::Node(headwater_node::NodeError::Timeout)
+                if patience.is_some_and(|at| at <= Instant::now()) =>
+            {
                 Failure::Expired
             }
             error => Failure::Entity(error),

@@ -19,11 +19,11 @@ use super::super::leader_probe::LeaderProbe;
 use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::errors::{closed, expired, leaderless};
 use super::target::SPACES;
-use crate::node::{
+use headwater_node::{
     ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition, EntityStart, EntityWatch, Node, Session,
 };
-use crate::pb::pbwatcher::ChangeBatch;
-use crate::types::limits::ENTITY_BATCH_BYTES_MAX;
+use headwater_proto::pb::pbwatcher::ChangeBatch;
+use headwater_types::limits::ENTITY_BATCH_BYTES_MAX;
 
 pub(super) struct ChangeStream {
     /// `None` follows the list of the spaces, which never changes.
@@ -123,7 +123,7 @@ impl ChangeStream {
                 return Poll::Ready(Ok(()));
             }
             if closing.poll_unpin(cx).is_ready() {
-                return Poll::Ready(Err(closed(&crate::node::CloseReason::Stopping)));
+                return Poll::Ready(Err(closed(&headwater_node::CloseReason::Stopping)));
             }
             if at.as_mut().is_some_and(|at| at.poll_unpin(cx).is_ready()) {
                 return Poll::Ready(Err(expired()));

@@ -1,16 +1,16 @@
 //! What is to be followed, read from a URL path with a query.
 //!
 //! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a URL library; what a decoded part may
-//! not be is refused, never repaired. Which key a name belongs to is [`entity`](crate::types::entity)'s.
+//! not be is refused, never repaired. Which key a name belongs to is [`entity`](headwater_types::entity)'s.
 
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::node::{Entity, EntitySpace};
-use crate::types::catalog::canonical;
-use crate::types::entity::{NameError, key_of, part_of, segment_of};
-use crate::types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
+use headwater_node::{Entity, EntitySpace};
+use headwater_types::catalog::canonical;
+use headwater_types::entity::{NameError, key_of, part_of, segment_of};
+use headwater_types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
 
 /// Parts of the name of a resource, count.
 const RESOURCE_PARTS_MAX: usize = 6;

@@ -15,8 +15,8 @@ use tokio::task::LocalSet;
 use super::ledger::Ledger;
 use super::wire::{self, Answer, Connection, Failure};
 use super::workload::{Encoded, Method, Workload};
-use crate::cli::error::{CliError, Tried};
-use crate::cli::progress::Progress;
+use crate::error::{CliError, Tried};
+use crate::progress::Progress;
 
 /// Longest latency that is told apart, microseconds.
 pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;

@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use super::drive::new_histogram;
 use super::report::{Latency, latency_table};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut};
-use crate::cli::{ClientArgs, parse_duration};
+use crate::error::CliError;
+use crate::output::{self, WriteOut};
+use crate::{ClientArgs, parse_duration};
 
 /// A majority is meant to be one of members that a cluster may have.
 const WRITERS_MAX: usize = 9;

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::cpu::Spent;
 use super::drive::Outcome;
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, human_bytes};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, human_bytes};
 
 /// What was asked for.
 #[derive(Clone, Debug, Serialize)]

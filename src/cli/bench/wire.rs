@@ -282,8 +282,8 @@ pub(super) fn count_pairs(mut message: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::etcdserverpb::{RangeResponse, ResponseHeader};
-    use crate::pb::mvccpb::KeyValue;
+    use headwater_proto::pb::etcdserverpb::{RangeResponse, ResponseHeader};
+    use headwater_proto::pb::mvccpb::KeyValue;
     use prost::Message as _;
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
     fn a_lease_without_time_is_gone() {
         let header = Some(ResponseHeader { revision: 9, ..Default::default() });
         for (ttl, is_alive) in [(60, true), (1, true), (0, false), (-1, false)] {
-            let response = crate::pb::etcdserverpb::LeaseKeepAliveResponse { header, id: 7, ttl };
+            let response = headwater_proto::pb::etcdserverpb::LeaseKeepAliveResponse { header, id: 7, ttl };
             let mut answer = Answer::default();
             answer.push(Bytes::from([&[0, 0, 0, 0, 0][..], &response.encode_to_vec()].concat()));
             assert_eq!(answer.is_alive(), is_alive, "{ttl}");

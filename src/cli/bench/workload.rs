@@ -10,11 +10,11 @@ use rand::rngs::SmallRng;
 
 use super::clock::Clock;
 use super::resource;
-use crate::pb::etcdserverpb::request_op::Request;
-use crate::pb::etcdserverpb::{
+use headwater_proto::pb::etcdserverpb::request_op::Request;
+use headwater_proto::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
-use crate::pb::pbresource::{ReadRequest, WriteRequest};
+use headwater_proto::pb::pbresource::{ReadRequest, WriteRequest};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,8 +8,8 @@ use tonic::body::Body;
 use tonic::{Response, Status};
 use tower::{Service, ServiceExt};
 
-use crate::cli::connect::{Attempt, Cluster, Repeat};
-use crate::cli::error::CliError;
+use crate::connect::{Attempt, Cluster, Repeat};
+use crate::error::CliError;
 
 /// What is sent. The path is encoded already.
 pub(super) struct Call {

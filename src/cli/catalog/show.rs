@@ -4,8 +4,8 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use crate::cli::error::CliError;
-use crate::cli::output::{WriteOut, print_json, print_table};
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json, print_table};
 
 /// Prints rows as lines or as a table, or the answer as it came.
 fn print(

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::http::{Call, encode};
-use crate::cli::ClientArgs;
-use crate::cli::connect::Cluster;
-use crate::cli::error::CliError;
-use crate::cli::output::{WriteOut, print_json};
+use crate::ClientArgs;
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json};
 
 /// Register an instance of a service, or change it
 ///
@@ -52,7 +52,7 @@ pub(crate) struct RegisterArgs {
     #[arg(long, requires = "status", default_value = "", hide_default_value = true)]
     output: String,
     /// The check turns critical if it is not refreshed for so long (PUT /v1/agent/check/pass/ID)
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION", requires = "service", conflicts_with = "node")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION", requires = "service", conflicts_with = "node")]
     ttl: Option<Duration>,
 }
 

@@ -3,19 +3,19 @@
 use super::lock::print;
 use super::session::Session;
 use super::signals::interrupted;
-use crate::cli::connect::{Attempt, Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::open_call::{Contact, ended, keep_open};
-use crate::cli::output::WriteOut;
-use crate::cli::{ClientArgs, parse_ttl};
-use crate::pb::etcdserverpb::{RangeRequest, RangeResponse};
-use crate::pb::v3electionpb::{CampaignRequest, LeaderRequest};
+use crate::connect::{Attempt, Cluster, Repeat};
+use crate::error::CliError;
+use crate::open_call::{Contact, ended, keep_open};
+use crate::output::WriteOut;
+use crate::{ClientArgs, parse_ttl};
+use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
+use headwater_proto::pb::v3electionpb::{CampaignRequest, LeaderRequest};
 
 /// Stand for election and lead until interrupted, or print who leads
 ///
 /// Prints the leader's key and value. The key's create_revision is the fencing token of the leadership, as with `lock`.
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct ElectArgs {
+pub(crate) struct ElectArgs {
     /// The election
     name: String,
     /// What to proclaim as leader
@@ -29,7 +29,7 @@ pub(in crate::cli) struct ElectArgs {
     ttl: i64,
 }
 
-pub(in crate::cli) async fn run(args: ElectArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: ElectArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     match args.value {
         Some(value) => campaign(&args.name, &value, args.ttl, cluster, client.write_out).await,
         None => listen(&args.name, cluster, client.write_out).await,

@@ -8,12 +8,12 @@ use tokio::process::{Child, Command};
 
 use super::session::Session;
 use super::signals::interrupted;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, json};
-use crate::cli::{ClientArgs, parse_ttl};
-use crate::pb::etcdserverpb::{RangeRequest, RangeResponse};
-use crate::pb::v3lockpb::{LockRequest, LockResponse};
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, json};
+use crate::{ClientArgs, parse_ttl};
+use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
+use headwater_proto::pb::v3lockpb::{LockRequest, LockResponse};
 
 /// How long a command may take to end after it was asked to, because the lock is lost.
 const TERM_PATIENCE: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const TERM_PATIENCE: Duration = Duration::from_secs(5);
 /// The command finds the key in ETCD_LOCK_KEY and HEADWATER_LOCK_KEY, the revision of the answer in ETCD_LOCK_REV, and the
 /// token in HEADWATER_FENCING_TOKEN. It is sent SIGTERM if the lock is lost. Its exit status is this command's.
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct LockArgs {
+pub(crate) struct LockArgs {
     /// The lock
     name: String,
     /// How long the lock is held without a sign of life, such as 10 or 10s
@@ -40,7 +40,7 @@ pub(in crate::cli) struct LockArgs {
     command: Vec<String>,
 }
 
-pub(in crate::cli) async fn run(args: LockArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: LockArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let interrupted = interrupted()?;
     tokio::pin!(interrupted);
     let session = Session::open(cluster, args.ttl).await?;
@@ -167,7 +167,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     use super::*;
-    use crate::pb::mvccpb::KeyValue;
+    use headwater_proto::pb::mvccpb::KeyValue;
 
     #[test]
     fn the_command_s_status_is_passed_on() {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use crate::cli::connect::{Attempt, Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::client::{keep_lease, lease_patience};
-use crate::pb::etcdserverpb::watch_create_request::FilterType;
-use crate::pb::etcdserverpb::watch_request::RequestUnion;
-use crate::pb::etcdserverpb::{
+use crate::connect::{Attempt, Cluster, Repeat};
+use crate::error::CliError;
+use headwater_client::{keep_lease, lease_patience};
+use headwater_proto::pb::etcdserverpb::watch_create_request::FilterType;
+use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater_proto::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, WatchCreateRequest, WatchRequest,
 };
 

@@ -2,7 +2,7 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::error::CliError;
+use crate::error::CliError;
 
 /// Listens for SIGINT and SIGTERM from now on; the future resolves at the first one.
 pub(super) fn interrupted() -> Result<impl Future<Output = ()>, CliError> {

@@ -7,11 +7,11 @@ use futures::StreamExt;
 use serde::Serialize;
 
 use super::DataSet;
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut};
-use crate::pb::etcdserverpb::PutRequest;
+use crate::ClientArgs;
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut};
+use headwater_proto::pb::etcdserverpb::PutRequest;
 
 /// How long a put is repeated while no endpoint answers: longer than any election.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 /// The value is the number of the line, or what follows the first tab. Puts are repeated until they are acknowledged,
 /// which is harmless here: a repeated put writes the same again.
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// The file, or - for standard input
     file: PathBuf,
     /// Put this before every key
@@ -46,7 +46,7 @@ struct Summary {
     revision: i64,
 }
 
-pub(in crate::cli) async fn run(args: LoadArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: LoadArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let data = DataSet::read(&args.file, &args.prefix)?;
     let keys = data.pairs.len();
     let mut progress = super::progress("loading", keys, args.progress);

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::DataSet;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut};
-use crate::cli::{ClientArgs, Freshness};
-use crate::pb::etcdserverpb::{RangeRequest, RangeResponse};
-use crate::types::KeyRange;
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut};
+use crate::{ClientArgs, Freshness};
+use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
+use headwater_types::KeyRange;
 
 /// Pairs asked for at once.
 const PAGE: i64 = 2000;
@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = 10;
 ///
 /// Keys under --prefix that are not in the file are reported too; without --prefix the whole store is compared.
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct VerifyArgs {
+pub(crate) struct VerifyArgs {
     /// The file that was loaded, or - for standard input
     file: PathBuf,
     /// The prefix that was given to load
@@ -53,7 +53,7 @@ struct Summary {
     findings: Findings,
 }
 
-pub(in crate::cli) async fn run(args: VerifyArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: VerifyArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let mut wanted = DataSet::read(&args.file, &args.prefix)?.pairs;
     wanted.sort_unstable();
     let mut progress = super::progress("reading", wanted.len(), args.progress);

@@ -2,15 +2,15 @@
 
 use std::io::Write;
 
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::CompactionRequest;
+use crate::ClientArgs;
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, json};
+use headwater_proto::pb::etcdserverpb::CompactionRequest;
 
 /// Give up the history below a revision
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct CompactArgs {
+pub(crate) struct CompactArgs {
     /// What is older than this revision becomes unreadable
     revision: i64,
     /// Wait until the space is reclaimed on the asked node
@@ -18,7 +18,7 @@ pub(in crate::cli) struct CompactArgs {
     physical: bool,
 }
 
-pub(in crate::cli) async fn run(args: CompactArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: CompactArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let request = CompactionRequest { revision: args.revision, physical: args.physical };
     let response = cluster.call(Repeat::Harmful, async |a| a.kv().compact(a.request(request)).await).await?;
     let mut out = std::io::stdout().lock();

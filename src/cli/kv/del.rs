@@ -2,15 +2,15 @@
 
 use std::io::Write;
 
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
+use crate::ClientArgs;
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, json};
+use headwater_proto::pb::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
 
 /// Remove a key or a range of keys
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct DelArgs {
+pub(crate) struct DelArgs {
     /// The key, or the first one
     key: String,
     /// The first key after the range
@@ -33,7 +33,7 @@ impl DelArgs {
     }
 }
 
-pub(in crate::cli) async fn run(args: DelArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: DelArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let response =
         cluster.call(Repeat::Harmful, async |a| a.kv().delete_range(a.request(request.clone())).await).await?;

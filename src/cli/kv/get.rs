@@ -4,16 +4,16 @@ use std::io::Write;
 
 use clap::ValueEnum;
 
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, json};
-use crate::cli::{ClientArgs, Freshness};
-use crate::pb::etcdserverpb::range_request;
-use crate::pb::etcdserverpb::{RangeRequest, RangeResponse};
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, json};
+use crate::{ClientArgs, Freshness};
+use headwater_proto::pb::etcdserverpb::range_request;
+use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
 
 /// Read a key or a range of keys
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct GetArgs {
+pub(crate) struct GetArgs {
     /// The key, or the first one
     key: String,
     /// The first key after the range
@@ -108,7 +108,7 @@ impl GetArgs {
     }
 }
 
-pub(in crate::cli) async fn run(args: GetArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: GetArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let request = args.request(client.consistency)?;
     let response = cluster.call(Repeat::Harmless, async |a| a.kv().range(a.request(request.clone())).await).await?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());

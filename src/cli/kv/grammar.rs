@@ -10,11 +10,11 @@ use clap::Parser;
 use super::del::DelArgs;
 use super::get::GetArgs;
 use super::put::PutArgs;
-use crate::cli::Freshness;
-use crate::cli::error::CliError;
-use crate::pb::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
-use crate::pb::etcdserverpb::request_op::Request;
-use crate::pb::etcdserverpb::{Compare, RequestOp, TxnRequest};
+use crate::Freshness;
+use crate::error::CliError;
+use headwater_proto::pb::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use headwater_proto::pb::etcdserverpb::request_op::Request;
+use headwater_proto::pb::etcdserverpb::{Compare, RequestOp, TxnRequest};
 
 /// Reads a transaction; `prompt` is told what comes next.
 pub(super) fn parse(

@@ -11,7 +11,7 @@ pub(super) mod watch;
 use bytes::Bytes;
 
 use super::error::CliError;
-use crate::types::KeyRange;
+use headwater_types::KeyRange;
 
 /// A key interval as etcd's pair of `key` and `range_end`, from what the user wrote.
 fn interval(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) -> Result<(Bytes, Bytes), CliError> {

@@ -4,15 +4,15 @@ use std::io::{IsTerminal, Read, Write};
 
 use bytes::Bytes;
 
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::{PutRequest, PutResponse};
+use crate::ClientArgs;
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, json};
+use headwater_proto::pb::etcdserverpb::{PutRequest, PutResponse};
 
 /// Write one key
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct PutArgs {
+pub(crate) struct PutArgs {
     /// The key
     key: String,
     /// The value; `-` or nothing reads it from standard input
@@ -53,7 +53,7 @@ impl PutArgs {
     }
 }
 
-pub(in crate::cli) async fn run(args: PutArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: PutArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let request = match args.value.as_deref() {
         None | Some("-") if !args.ignore_value => args.with_value(read_value()?),
         _ => args.request()?,

@@ -4,12 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use super::{del, get, grammar, put};
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::response_op::Response;
-use crate::pb::etcdserverpb::{ResponseOp, TxnResponse};
+use crate::ClientArgs;
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, json};
+use headwater_proto::pb::etcdserverpb::response_op::Response;
+use headwater_proto::pb::etcdserverpb::{ResponseOp, TxnResponse};
 
 /// Compare, then do one of two lists of operations, all at once
 ///
@@ -26,12 +26,12 @@ use crate::pb::etcdserverpb::{ResponseOp, TxnResponse};
 /// Targets are value, create, mod, version and lease; operators are =, !=, < and >.
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(in crate::cli) struct TxnArgs {
+pub(crate) struct TxnArgs {
     /// Where the transaction is written; standard input if missing or -
     file: Option<PathBuf>,
 }
 
-pub(in crate::cli) async fn run(args: TxnArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: TxnArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let request = match &args.file {
         Some(path) if path.as_os_str() != "-" => {
             let text = std::fs::read_to_string(path)

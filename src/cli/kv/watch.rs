@@ -4,14 +4,14 @@
 
 use std::io::Write;
 
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Attempt, Cluster};
-use crate::cli::error::CliError;
-use crate::cli::open_call::{Contact, ended, keep_open};
-use crate::cli::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::watch_request::RequestUnion;
-use crate::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
-use crate::pb::mvccpb::event::EventType;
+use crate::ClientArgs;
+use crate::connect::{Attempt, Cluster};
+use crate::error::CliError;
+use crate::open_call::{Contact, ended, keep_open};
+use crate::output::{self, WriteOut, json};
+use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use headwater_proto::pb::mvccpb::event::EventType;
 
 /// What a server says when the past that was asked for is gone.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
@@ -20,7 +20,7 @@ const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted"
 ///
 /// Goes on by itself after the last revision seen, at the next endpoint, when a node stops or the connection breaks.
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// The key, or the first one
     key: String,
     /// The first key after the range
@@ -42,7 +42,7 @@ pub(in crate::cli) struct WatchArgs {
     progress: bool,
 }
 
-pub(in crate::cli) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let (key, range_end) = super::interval(&args.key, args.range_end.as_deref(), args.prefix, args.from_key)?;
     let mut request = WatchCreateRequest {
         key,
@@ -140,8 +140,8 @@ fn event_name(kind: EventType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::etcdserverpb::ResponseHeader;
-    use crate::pb::mvccpb::{Event, KeyValue};
+    use headwater_proto::pb::etcdserverpb::ResponseHeader;
+    use headwater_proto::pb::mvccpb::{Event, KeyValue};
 
     fn response() -> WatchResponse {
         let kv = |value: &'static str, mod_revision| {

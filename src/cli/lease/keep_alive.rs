@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use crate::cli::connect::{Attempt, Cluster};
-use crate::cli::error::{CliError, Tried};
-use crate::cli::output::{self, WriteOut, json};
-use crate::pb::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::connect::{Attempt, Cluster};
+use crate::error::{CliError, Tried};
+use crate::output::{self, WriteOut, json};
+use headwater_proto::pb::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 
 /// Pause after every endpoint was tried in vain.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);

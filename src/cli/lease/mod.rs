@@ -11,7 +11,7 @@ use super::error::CliError;
 use super::kv::parse_lease;
 use super::output::{self, WriteOut, json};
 use super::{ClientArgs, parse_ttl};
-use crate::pb::etcdserverpb::{
+use headwater_proto::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse,
 };
@@ -156,7 +156,7 @@ fn print_list(out: &mut impl Write, response: &LeaseLeasesResponse) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::etcdserverpb::LeaseStatus;
+    use headwater_proto::pb::etcdserverpb::LeaseStatus;
 
     fn printed(print: impl FnOnce(&mut Vec<u8>) -> Result<(), CliError>) -> String {
         let mut out = Vec::new();

@@ -5,8 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};
 
-use crate::pb::etcdserverpb as pb;
-use crate::pb::mvccpb;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::mvccpb;
 
 fn base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&STANDARD.encode(bytes))

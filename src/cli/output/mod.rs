@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use super::error::CliError;
-use crate::pb::mvccpb::KeyValue;
+use headwater_proto::pb::mvccpb::KeyValue;
 
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -11,13 +11,13 @@ use super::catalogue::Catalogue;
 use super::diff;
 use super::manifest::{self, Planned};
 use super::show::{Data, Output, Shown, print_yaml};
-use crate::cli::connect::{Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::output::print_json;
-use crate::cli::{ClientArgs, Freshness};
-use crate::controller::wire;
-use crate::pb::pbresource;
-use crate::types::resource::{Any, DELETION_TIMESTAMP, FINALIZERS, ResourceId};
+use crate::connect::{Cluster, Repeat};
+use crate::error::CliError;
+use crate::output::print_json;
+use crate::{ClientArgs, Freshness};
+use headwater_client::controller::wire;
+use headwater_proto::pb::pbresource;
+use headwater_types::resource::{Any, DELETION_TIMESTAMP, FINALIZERS, ResourceId};
 
 /// Problems that are shown at once, count.
 const PROBLEMS_SHOWN_MAX: usize = 20;
@@ -75,7 +75,7 @@ pub(super) async fn run(args: ApplyArgs, cluster: &Cluster, client: &ClientArgs)
         return Err(CliError::Usage("the files hold no resource".to_owned()));
     }
     let output = match (args.output, client.write_out) {
-        (None, crate::cli::output::WriteOut::Simple) => None,
+        (None, crate::output::WriteOut::Simple) => None,
         (asked, general) => Some(Output::choose(asked, general, Output::Yaml)),
     };
     let mut out = std::io::stdout();
@@ -145,7 +145,7 @@ async fn apply(
         _ if dry_run => Ok((done, lines, resource)),
         _ => {
             let request = pbresource::WriteRequest { resource: Some(resource) };
-            let call = async |a: crate::cli::connect::Attempt| a.resources().write(a.request(request.clone())).await;
+            let call = async |a: crate::connect::Attempt| a.resources().write(a.request(request.clone())).await;
             let written = cluster.call(Repeat::Harmful, call).await?.resource.unwrap_or_default();
             Ok((done, lines, written))
         }

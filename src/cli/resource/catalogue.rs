@@ -5,20 +5,20 @@ use std::sync::{Arc, OnceLock};
 use prost::Message;
 use tonic::Response;
 
-use crate::cli::Freshness;
-use crate::cli::connect::{Attempt, Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::controller::wire;
-use crate::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource, struct_to_json};
-use crate::schema::{SchemaError, TypeSchema};
-use crate::types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
+use crate::Freshness;
+use crate::connect::{Attempt, Cluster, Repeat};
+use crate::error::CliError;
+use headwater_client::controller::wire;
+use headwater_proto::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource, struct_to_json};
+use headwater_schema::{SchemaError, TypeSchema};
+use headwater_types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
 
 /// Resources that one answer brings, count: a cluster may have more types than one message should hold.
 pub(super) const PAGE_SIZE: usize = 500;
 
 /// A type, and what its data must be.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct KnownType {
+pub(crate) struct KnownType {
     pub(super) registration: ResourceType,
     pub(super) is_builtin: bool,
     /// Compiled when it is first needed.
@@ -45,19 +45,19 @@ impl KnownType {
 
 /// Types by name.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Catalogue {
+pub(crate) struct Catalogue {
     types: Vec<KnownType>,
 }
 
 impl Catalogue {
     /// What every cluster has.
-    pub(in crate::cli) fn builtin() -> Self {
+    pub(crate) fn builtin() -> Self {
         let types = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| KnownType::new(registration, true));
         Self { types: types.into() }
     }
 
     /// What the cluster has.
-    pub(in crate::cli) async fn read(cluster: &Cluster, freshness: Freshness) -> Result<Self, CliError> {
+    pub(crate) async fn read(cluster: &Cluster, freshness: Freshness) -> Result<Self, CliError> {
         let consistent = freshness == Freshness::Linearizable;
         let mut catalogue = Self::builtin();
         let mut token = None;
@@ -89,7 +89,7 @@ impl Catalogue {
         &self.types
     }
 
-    pub(in crate::cli) fn get(&self, type_: &Type) -> Option<&KnownType> {
+    pub(crate) fn get(&self, type_: &Type) -> Option<&KnownType> {
         self.types.iter().find(|known| known.type_() == type_)
     }
 

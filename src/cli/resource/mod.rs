@@ -21,9 +21,9 @@ use clap::Subcommand;
 use super::ClientArgs;
 use super::connect::Cluster;
 use super::error::CliError;
-use crate::controller::wire;
-use crate::types::resource::{ResourceId, Scope, Tenancy, WILDCARD};
 use catalogue::KnownType;
+use headwater_client::controller::wire;
+use headwater_types::resource::{ResourceId, Scope, Tenancy, WILDCARD};
 
 /// Typed resources: apply, read, list, delete, watch
 #[derive(Clone, Debug, clap::Args)]

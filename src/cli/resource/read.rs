@@ -7,12 +7,12 @@ use tonic::{Code, Response};
 use super::catalogue::{Catalogue, KnownType, page};
 use super::show::{Output, Printer};
 use super::{NameArgs, UnitArgs};
-use crate::cli::connect::{Attempt, Cluster, Repeat};
-use crate::cli::error::CliError;
-use crate::cli::{ClientArgs, Freshness};
-use crate::controller::wire;
-use crate::pb::pbresource;
-use crate::types::resource::ResourceId;
+use crate::connect::{Attempt, Cluster, Repeat};
+use crate::error::CliError;
+use crate::{ClientArgs, Freshness};
+use headwater_client::controller::wire;
+use headwater_proto::pb::pbresource;
+use headwater_types::resource::ResourceId;
 
 /// Print one resource
 #[derive(Clone, Debug, clap::Args)]
@@ -164,7 +164,7 @@ pub(super) async fn delete(args: DeleteArgs, cluster: &Cluster, client: &ClientA
         }
         other => other,
     })?;
-    let finalizers = resource.metadata.get(crate::types::resource::FINALIZERS).map(|it| it.trim());
+    let finalizers = resource.metadata.get(headwater_types::resource::FINALIZERS).map(|it| it.trim());
     let mut out = std::io::stdout();
     match finalizers.filter(|names| !names.is_empty()) {
         None => writeln!(out, "{name} deleted")?,

@@ -10,12 +10,12 @@ use serde::ser::{Error as _, SerializeMap};
 use serde::{Serialize, Serializer};
 
 use super::catalogue::Catalogue;
-use crate::cli::error::CliError;
-use crate::cli::output::{WriteOut, print_json, print_table};
-use crate::controller::wire;
-use crate::pb::pbresource;
-use crate::schema::JsonData;
-use crate::types::resource::{Any, DELETION_TIMESTAMP, ResourceId, Tenancy};
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json, print_table};
+use headwater_client::controller::wire;
+use headwater_proto::pb::pbresource;
+use headwater_schema::JsonData;
+use headwater_types::resource::{Any, DELETION_TIMESTAMP, ResourceId, Tenancy};
 
 /// How resources are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -112,7 +112,7 @@ struct ShownCondition {
 }
 
 /// Data, by its type where that is known.
-pub(in crate::cli) enum Data {
+pub(crate) enum Data {
     Known(JsonData),
     /// Of a type that is no longer registered, or was registered otherwise when this was written.
     Opaque(Any),
@@ -133,7 +133,7 @@ impl Serialize for Data {
 }
 
 impl Data {
-    pub(in crate::cli) fn of(id: &ResourceId, any: Any, catalogue: &Catalogue) -> Self {
+    pub(crate) fn of(id: &ResourceId, any: Any, catalogue: &Catalogue) -> Self {
         let schema = catalogue.get(&id.type_).and_then(|known| known.schema().ok());
         match schema.map(|schema| schema.data_as_json(&any)) {
             Some(Ok(data)) => Self::Known(data),

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::catalogue::{Catalogue, KnownType};
 use super::show::{Output, print_yaml};
-use crate::cli::ClientArgs;
-use crate::cli::connect::Cluster;
-use crate::cli::error::CliError;
-use crate::cli::output::{print_json, print_table};
+use crate::ClientArgs;
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::output::{print_json, print_table};
 
 /// List the types that are registered, and those that are always there
 #[derive(Clone, Debug, clap::Args)]

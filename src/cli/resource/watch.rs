@@ -11,14 +11,14 @@ use tonic::Code;
 use super::catalogue::Catalogue;
 use super::show::{Output, Shown, print_yaml, row};
 use super::{UnitArgs, read};
-use crate::cli::ClientArgs;
-use crate::cli::connect::{Attempt, Cluster};
-use crate::cli::error::CliError;
-use crate::cli::open_call::{Contact, ended, keep_open};
-use crate::cli::output::print_json;
-use crate::controller::wire;
-use crate::pb::pbresource;
-use crate::pb::pbresource::watch_event::Event;
+use crate::ClientArgs;
+use crate::connect::{Attempt, Cluster};
+use crate::error::CliError;
+use crate::open_call::{Contact, ended, keep_open};
+use crate::output::print_json;
+use headwater_client::controller::wire;
+use headwater_proto::pb::pbresource;
+use headwater_proto::pb::pbresource::watch_event::Event;
 
 /// Print the resources of a type, then every change as it happens
 ///
@@ -204,7 +204,7 @@ impl Watch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::pbresource::watch_event::{Delete, EndOfSnapshot};
+    use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot};
 
     #[test]
     fn a_stream_that_breaks_inside_a_commit_neither_loses_nor_repeats() {

@@ -11,7 +11,7 @@ use super::ClientArgs;
 use super::connect::Cluster;
 use super::error::CliError;
 use super::output::human_bytes;
-use crate::server::backup::Verified;
+use headwater_server::backup::Verified;
 
 /// Backups: one file that holds a whole store
 #[derive(Clone, Debug, clap::Args)]
@@ -102,7 +102,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+    use headwater_types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 
     #[test]
     fn a_summary_has_etcds_names_first() {

@@ -10,12 +10,12 @@ use clap::{Arg, ArgAction, ArgMatches};
 use serde::Serialize;
 
 use super::Summary;
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut};
-use crate::cli::serve;
-use crate::server::backup;
-use crate::server::config::{Config, SETTINGS, Setting, Sources};
-use crate::types::limits::RESTORE_BUMP_INDEX_DEFAULT;
+use crate::error::CliError;
+use crate::output::{self, WriteOut};
+use crate::serve;
+use headwater_server::backup;
+use headwater_server::config::{Config, SETTINGS, Setting, Sources};
+use headwater_types::limits::RESTORE_BUMP_INDEX_DEFAULT;
 
 /// [`RESTORE_BUMP_INDEX_DEFAULT`] as it is written on the command line.
 const BUMP_INDEX_DEFAULT: &str = "1099511627776";

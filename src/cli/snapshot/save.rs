@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 use tonic::{Request, Streaming};
 
 use super::Summary;
-use crate::cli::ClientArgs;
-use crate::cli::connect::Cluster;
-use crate::cli::error::{CliError, Tried};
-use crate::cli::output::{self, WriteOut, human_bytes};
-use crate::cli::progress::Progress;
-use crate::pb::etcdserverpb::{SnapshotRequest, SnapshotResponse};
-use crate::server::backup::{self, BackupError};
+use crate::ClientArgs;
+use crate::connect::Cluster;
+use crate::error::{CliError, Tried};
+use crate::output::{self, WriteOut, human_bytes};
+use crate::progress::Progress;
+use headwater_proto::pb::etcdserverpb::{SnapshotRequest, SnapshotResponse};
+use headwater_server::backup::{self, BackupError};
 
 /// How long a member may need for the next piece; it begins by writing to disk what it has in memory.
 const STALL_MAX: Duration = Duration::from_secs(60);
@@ -200,9 +200,9 @@ mod tests {
 
     #[test]
     fn the_part_lies_beside_the_file() {
-        assert_eq!(part_of(Path::new("src/b.db")).unwrap(), Path::new("src/b.db.part"));
+        assert_eq!(part_of(Path::new("snapshot/b.db")).unwrap(), Path::new("snapshot/b.db.part"));
         assert_eq!(part_of(Path::new("b.db")).unwrap(), Path::new("b.db.part"));
-        assert!(part_of(Path::new("src/no/b.db")).unwrap_err().to_string().contains("no directory src/no"));
+        assert!(part_of(Path::new("snapshot/no/b.db")).unwrap_err().to_string().contains("no directory snapshot/no"));
         assert!(part_of(Path::new("..")).is_err());
     }
 }

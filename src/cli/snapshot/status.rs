@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::Summary;
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, human_bytes};
-use crate::server::backup;
+use crate::error::CliError;
+use crate::output::{self, WriteOut, human_bytes};
+use headwater_server::backup;
 
 /// Check a backup from end to end and show what it holds
 #[derive(Clone, Debug, clap::Args)]

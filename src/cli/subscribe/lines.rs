@@ -9,15 +9,15 @@ use tonic::{Code, Status};
 
 use super::SubscribeArgs;
 use super::show::row;
-use crate::cli::ClientArgs;
-use crate::cli::connect::describe;
-use crate::cli::error::{CliError, Tried};
-use crate::cli::open_call::{Contact, RETRY_PAUSE};
-use crate::cli::output::WriteOut;
-use crate::client::{Endpoints, EventSource, Shown};
-use crate::pb::PUBLIC_DESCRIPTORS;
-use crate::pb::subscribe::event::Payload;
-use crate::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
+use crate::ClientArgs;
+use crate::connect::describe;
+use crate::error::{CliError, Tried};
+use crate::open_call::{Contact, RETRY_PAUSE};
+use crate::output::WriteOut;
+use headwater_client::{Endpoints, EventSource, Shown};
+use headwater_proto::pb::PUBLIC_DESCRIPTORS;
+use headwater_proto::pb::subscribe::event::Payload;
+use headwater_proto::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
 
 /// How far the events have come that were printed.
 struct Follower {
@@ -182,8 +182,8 @@ mod tests {
     use futures::future::BoxFuture;
     use parking_lot::Mutex;
 
-    use crate::client::Opened;
-    use crate::pb::subscribe::{EventBatch, ServiceListUpdate};
+    use headwater_client::Opened;
+    use headwater_proto::pb::subscribe::{EventBatch, ServiceListUpdate};
 
     /// Opens one stream after the other, each of a lineage, and keeps what was asked for.
     struct Server {

@@ -14,8 +14,8 @@ use clap::ValueEnum;
 use super::ClientArgs;
 use super::error::CliError;
 use super::output::WriteOut;
-use crate::client::{Endpoints, ServiceHealth, ServiceList, ViewTopic};
-use crate::pb::subscribe::SubscribeRequest;
+use headwater_client::{Endpoints, ServiceHealth, ServiceList, ViewTopic};
+use headwater_proto::pb::subscribe::SubscribeRequest;
 
 /// Follow instances of services and their health, as they change
 ///

@@ -1,6 +1,6 @@
 //! Instances and names as people read them.
 
-use crate::pb::pbservice::CheckServiceNode;
+use headwater_proto::pb::pbservice::CheckServiceNode;
 
 /// Columns of [`row`].
 pub(super) const HEADER: &[&str] = &["NODE", "SERVICE", "ID", "ADDRESS", "HEALTH", "TAGS"];
@@ -33,7 +33,7 @@ fn health(instance: &CheckServiceNode) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::pbservice::{HealthCheck, Node, NodeService};
+    use headwater_proto::pb::pbservice::{HealthCheck, Node, NodeService};
 
     #[test]
     fn an_instance_is_as_healthy_as_its_worst_check() {

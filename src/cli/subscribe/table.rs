@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::SubscribeArgs;
 use super::show::{HEADER, row};
-use crate::cli::ClientArgs;
-use crate::cli::error::CliError;
-use crate::cli::output::print_table;
-use crate::client::{
+use crate::ClientArgs;
+use crate::error::CliError;
+use crate::output::print_table;
+use headwater_client::{
     Endpoints, Instances, MaterializedView, Names, ServiceHealth, ServiceList, View, ViewError, ViewTopic,
 };
 

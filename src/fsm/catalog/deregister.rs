@@ -1,8 +1,8 @@
 //! Removes a node with all that is on it, or an instance with its checks, or a check. What is not there is removed already.
 
 use super::desk::Desk;
-use crate::fsm::stop::Stop;
-use crate::types::catalog::{Deregistered, Deregistration};
+use crate::stop::Stop;
+use headwater_types::catalog::{Deregistered, Deregistration};
 
 pub(super) fn run(desk: &mut Desk<'_, '_>, deregistration: &Deregistration) -> Result<(), Stop> {
     let node = &deregistration.node;

@@ -8,36 +8,36 @@ use std::sync::Arc;
 
 use super::events;
 use super::rows::Rows;
-use crate::fsm::stop::Stop;
-use crate::storage::StorageError;
-use crate::storage::state::{CatalogReader, CatalogRow, WriteTxn, node_key, on_node_key};
-use crate::types::LogIndex;
-use crate::types::catalog::{
+use crate::stop::Stop;
+use headwater_storage::StorageError;
+use headwater_storage::state::{CatalogReader, CatalogRow, WriteTxn, node_key, on_node_key};
+use headwater_types::LogIndex;
+use headwater_types::catalog::{
     CatalogRefusal, Check, CheckGuard, CheckStatus, Node, Service, TerminatingGateway, canonical,
 };
 
 /// What a command did, as far as others of its layer depend on it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::fsm) struct Finished {
+pub(crate) struct Finished {
     /// Whether anything is different from before.
-    pub(in crate::fsm) changed: bool,
+    pub(crate) changed: bool,
     /// Checks that turned critical or went, by name of their node and id: sessions that depend on one end.
-    pub(in crate::fsm) failed_checks: Vec<(String, String)>,
+    pub(crate) failed_checks: Vec<(String, String)>,
     /// Canonical names of nodes that went: their sessions end.
-    pub(in crate::fsm) removed_nodes: Vec<String>,
+    pub(crate) removed_nodes: Vec<String>,
     /// Checks that were written, whether or not they are different from before, or went.
-    pub(in crate::fsm) touched_checks: Vec<TouchedCheck>,
+    pub(crate) touched_checks: Vec<TouchedCheck>,
 }
 
 /// A check that a command has written or removed.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::fsm) struct TouchedCheck {
-    pub(in crate::fsm) before: Option<Arc<Check>>,
-    pub(in crate::fsm) after: Option<Arc<Check>>,
+pub(crate) struct TouchedCheck {
+    pub(crate) before: Option<Arc<Check>>,
+    pub(crate) after: Option<Arc<Check>>,
 }
 
 /// The rows of one command.
-pub(in crate::fsm) struct Desk<'t, 'db> {
+pub(crate) struct Desk<'t, 'db> {
     pub(super) txn: &'t mut WriteTxn<'db>,
     index: LogIndex,
     pub(super) nodes: Rows<Node>,
@@ -48,7 +48,7 @@ pub(in crate::fsm) struct Desk<'t, 'db> {
 
 impl<'t, 'db> Desk<'t, 'db> {
     /// A desk for the command of the log entry at `index`, which was begun.
-    pub(in crate::fsm) fn new(txn: &'t mut WriteTxn<'db>, index: LogIndex) -> Self {
+    pub(crate) fn new(txn: &'t mut WriteTxn<'db>, index: LogIndex) -> Self {
         Self {
             txn,
             index,
@@ -60,17 +60,17 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// A node.
-    pub(in crate::fsm) fn node(&self, name: &str) -> Result<Option<Arc<Node>>, StorageError> {
+    pub(crate) fn node(&self, name: &str) -> Result<Option<Arc<Node>>, StorageError> {
         self.nodes.find(self.txn, &node_key(name))
     }
 
     /// An instance on a node.
-    pub(in crate::fsm) fn service(&self, node: &str, id: &str) -> Result<Option<Arc<Service>>, StorageError> {
+    pub(crate) fn service(&self, node: &str, id: &str) -> Result<Option<Arc<Service>>, StorageError> {
         self.services.find(self.txn, &on_node_key(node, id))
     }
 
     /// A check on a node.
-    pub(in crate::fsm) fn check(&self, node: &str, id: &str) -> Result<Option<Arc<Check>>, StorageError> {
+    pub(crate) fn check(&self, node: &str, id: &str) -> Result<Option<Arc<Check>>, StorageError> {
         self.checks.find(self.txn, &on_node_key(node, id))
     }
 
@@ -102,7 +102,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     /// # Errors
     ///
     /// [`CatalogRefusal::MissingNode`].
-    pub(in crate::fsm) fn set_service(&mut self, mut service: Service) -> Result<(), Stop> {
+    pub(crate) fn set_service(&mut self, mut service: Service) -> Result<(), Stop> {
         let Some(node) = self.node(&service.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
         service.node.clone_from(&node.name);
         Ok(self.services.set(self.txn, service.key(), Some(service))?)
@@ -113,7 +113,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     /// # Errors
     ///
     /// [`CatalogRefusal::MissingNode`], [`CatalogRefusal::MissingService`].
-    pub(in crate::fsm) fn set_check(&mut self, mut check: Check) -> Result<(), Stop> {
+    pub(crate) fn set_check(&mut self, mut check: Check) -> Result<(), Stop> {
         let Some(node) = self.node(&check.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
         check.node.clone_from(&node.name);
         (check.service_name, check.service_tags) = if check.service_id.is_empty() {
@@ -128,12 +128,12 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Removes a check, if there is one.
-    pub(in crate::fsm) fn delete_check(&mut self, node: &str, id: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_check(&mut self, node: &str, id: &str) -> Result<(), Stop> {
         Ok(self.checks.set(self.txn, on_node_key(node, id), None)?)
     }
 
     /// Removes an instance with its checks, if there is one.
-    pub(in crate::fsm) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), Stop> {
         // With an empty id these would be the checks of the node.
         if self.service(node, id)?.is_none() {
             return Ok(());
@@ -145,7 +145,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Removes a node with all that is on it, if there is one.
-    pub(in crate::fsm) fn delete_node(&mut self, name: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), Stop> {
         for check in self.checks_on(name, None)? {
             self.delete_check(name, &check.id)?;
         }
@@ -156,7 +156,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Writes what has changed, and says what it means to subscribers.
-    pub(in crate::fsm) fn finish(self) -> Result<Finished, StorageError> {
+    pub(crate) fn finish(self) -> Result<Finished, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
         let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();
         let changes = events::Changes {

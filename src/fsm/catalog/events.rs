@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::rows::Touched;
-use crate::storage::StorageError;
-use crate::storage::state::{CatalogReader, CatalogRow, WriteTxn, mesh_name, on_node_key};
-use crate::types::LogIndex;
-use crate::types::catalog::{
+use headwater_storage::StorageError;
+use headwater_storage::state::{CatalogReader, CatalogRow, WriteTxn, mesh_name, on_node_key};
+use headwater_types::LogIndex;
+use headwater_types::catalog::{
     CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, Check, CheckServiceNode,
     LinkedService, Node, Service, ServiceKind, TerminatingGateway, canonical,
 };

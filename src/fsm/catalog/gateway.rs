@@ -1,18 +1,18 @@
 //! Says for which services a terminating gateway stands: the part of its configuration entry that events depend on.
 
 use super::desk::Desk;
-use crate::fsm::stop::Stop;
-use crate::storage::state::CatalogRow;
-use crate::types::catalog::{TerminatingGateway, canonical};
+use crate::stop::Stop;
+use headwater_storage::state::CatalogRow;
+use headwater_types::catalog::{TerminatingGateway, canonical};
 
 impl Desk<'_, '_> {
     /// Writes what is configured for a gateway.
-    pub(in crate::fsm) fn set_gateway(&mut self, gateway: &TerminatingGateway) -> Result<(), Stop> {
+    pub(crate) fn set_gateway(&mut self, gateway: &TerminatingGateway) -> Result<(), Stop> {
         Ok(self.gateways.set(self.txn, gateway.key(), Some(gateway.clone()))?)
     }
 
     /// Removes what is configured for a gateway, if anything is.
-    pub(in crate::fsm) fn delete_gateway(&mut self, name: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_gateway(&mut self, name: &str) -> Result<(), Stop> {
         Ok(self.gateways.set(self.txn, canonical(name).into(), None)?)
     }
 }

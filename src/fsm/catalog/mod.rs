@@ -15,9 +15,9 @@ mod rows;
 pub(super) use desk::{Desk, Finished, TouchedCheck};
 
 use super::stop::Stop;
-use crate::storage::state::WriteTxn;
-use crate::types::catalog::{CatalogCommand, CatalogRefusal};
-use crate::types::{LogIndex, Refusal};
+use headwater_storage::state::WriteTxn;
+use headwater_types::catalog::{CatalogCommand, CatalogRefusal};
+use headwater_types::{LogIndex, Refusal};
 
 /// Applies a command of the log entry at `index`. What came of it is for those whose state depends on the catalog's.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Finished, Stop> {

@@ -1,9 +1,9 @@
 //! Writes a node: who it is, when it is renamed, and who may take a name (spec: consul §2.7).
 
 use super::desk::Desk;
-use crate::fsm::stop::Stop;
-use crate::storage::state::{CatalogReader, CatalogRow};
-use crate::types::catalog::{CatalogRefusal, CheckStatus, Node, canonical};
+use crate::stop::Stop;
+use headwater_storage::state::{CatalogReader, CatalogRow};
+use headwater_types::catalog::{CatalogRefusal, CheckStatus, Node, canonical};
 
 /// The check that says whether a node is alive, as Consul's agents register it.
 const SERF_CHECK: &str = "serfHealth";
@@ -14,7 +14,7 @@ impl Desk<'_, '_> {
     /// # Errors
     ///
     /// [`CatalogRefusal::NodeNameReserved`].
-    pub(in crate::fsm) fn set_node(&mut self, mut node: Node) -> Result<(), Stop> {
+    pub(crate) fn set_node(&mut self, mut node: Node) -> Result<(), Stop> {
         let named = self.node(&node.name)?;
         if let Some(named) = &named
             && node.id.is_empty()

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::desk::Desk;
-use crate::fsm::stop::Stop;
-use crate::types::catalog::{CatalogRefusal, Registration, canonical};
+use crate::stop::Stop;
+use headwater_types::catalog::{CatalogRefusal, Registration, canonical};
 
 pub(super) fn run(desk: &mut Desk<'_, '_>, registration: &Registration) -> Result<(), Stop> {
     let name = &registration.node.name;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::storage::StorageError;
-use crate::storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
+use headwater_storage::StorageError;
+use headwater_storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
 
 /// A row that the command touched.
 pub(super) struct Touched<R> {

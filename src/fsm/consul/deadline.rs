@@ -2,19 +2,19 @@
 
 use super::draft::Draft;
 use super::follow::{about_ttl, follow, goes_when_critical};
-use crate::fsm::catalog::Desk;
-use crate::fsm::stop::Stop;
-use crate::fsm::writer::Writer;
-use crate::storage::state::ConsulReader;
-use crate::types::catalog::{Check, CheckStatus};
-use crate::types::consul::Deadline;
-use crate::types::{LeaseId, LogIndex};
+use crate::catalog::Desk;
+use crate::stop::Stop;
+use crate::writer::Writer;
+use headwater_storage::state::ConsulReader;
+use headwater_types::catalog::{Check, CheckStatus};
+use headwater_types::consul::Deadline;
+use headwater_types::{LeaseId, LogIndex};
 
 /// What a check says that was not refreshed in time.
-pub(in crate::fsm) const TTL_EXPIRED: &str = "TTL expired";
+pub(crate) const TTL_EXPIRED: &str = "TTL expired";
 
 /// Ends a deadline that has run out, in the command at `index`; how many keys went with it.
-pub(in crate::fsm) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> Result<u64, Stop> {
+pub(crate) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> Result<u64, Stop> {
     let about = writer.txn.about_deadline(id)?.expect("invariant: a deadline that runs is about something");
     writer.txn.end_deadline(&about)?;
     match about {

@@ -9,13 +9,13 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::fsm::room::Room;
-use crate::fsm::stop::Stop;
-use crate::fsm::writer::Writer;
-use crate::storage::StorageError;
-use crate::storage::state::{ConsulReader, NEWEST, StateReader, Table, Version, consul_entries};
-use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
-use crate::types::{ChangeKind, KeyRange, LeaseId, LogIndex};
+use crate::room::Room;
+use crate::stop::Stop;
+use crate::writer::Writer;
+use headwater_storage::StorageError;
+use headwater_storage::state::{ConsulReader, NEWEST, StateReader, Table, Version, consul_entries};
+use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
+use headwater_types::{ChangeKind, KeyRange, LeaseId, LogIndex};
 
 /// A state with what operations have done to it so far.
 pub(super) struct Draft<'a, S> {

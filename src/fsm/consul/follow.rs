@@ -3,18 +3,18 @@
 //! Every command that changes the catalog comes through here, in the same log entry, whichever it is.
 
 use super::draft::{Changes, Draft};
-use crate::fsm::catalog::{Finished, TouchedCheck};
-use crate::fsm::stop::Stop;
-use crate::fsm::writer::Writer;
-use crate::storage::StorageError;
-use crate::storage::state::ConsulReader;
-use crate::types::LogIndex;
-use crate::types::catalog::{Check, CheckStatus, canonical};
-use crate::types::consul::Deadline;
-use crate::types::limits::CRITICAL_SERVICE_SECONDS_MIN;
+use crate::catalog::{Finished, TouchedCheck};
+use crate::stop::Stop;
+use crate::writer::Writer;
+use headwater_storage::StorageError;
+use headwater_storage::state::ConsulReader;
+use headwater_types::LogIndex;
+use headwater_types::catalog::{Check, CheckStatus, canonical};
+use headwater_types::consul::Deadline;
+use headwater_types::limits::CRITICAL_SERVICE_SECONDS_MIN;
 
 /// Ends the sessions that stood on what has failed or gone, and begins and ends the deadlines of checks.
-pub(in crate::fsm) fn follow(writer: &mut Writer<'_, '_>, index: LogIndex, finished: &Finished) -> Result<u64, Stop> {
+pub(crate) fn follow(writer: &mut Writer<'_, '_>, index: LogIndex, finished: &Finished) -> Result<u64, Stop> {
     follow_with(writer, index, Changes::default(), finished)
 }
 

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 
 use super::draft::Draft;
-use crate::fsm::room::Room;
-use crate::fsm::stop::Stop;
-use crate::storage::StorageError;
-use crate::storage::state::StateReader;
-use crate::types::LogIndex;
-use crate::types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFaultReason};
+use crate::room::Room;
+use crate::stop::Stop;
+use headwater_storage::StorageError;
+use headwater_storage::state::StateReader;
+use headwater_types::LogIndex;
+use headwater_types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFaultReason};
 
 /// What an operation has to tell, or why it does not hold.
 type Done = Result<Vec<KvEntry>, TxnFaultReason>;

@@ -18,8 +18,8 @@ pub use txn::read_txn;
 use super::room::Room;
 use super::stop::Stop;
 use super::writer::Writer;
-use crate::types::consul::{ConsulCommand, ConsulOutcome, SessionRefusal, TxnFaultReason};
-use crate::types::{LogIndex, Refusal};
+use headwater_types::consul::{ConsulCommand, ConsulOutcome, SessionRefusal, TxnFaultReason};
+use headwater_types::{LogIndex, Refusal};
 
 use draft::Draft;
 

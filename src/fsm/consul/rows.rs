@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::fsm::catalog::Desk;
-use crate::fsm::quota::row_bytes;
-use crate::fsm::room::Room;
-use crate::fsm::stop::Stop;
-use crate::storage::StorageError;
-use crate::types::catalog::{Check, Node, Service};
-use crate::types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
-use crate::types::{LogIndex, Refusal};
+use crate::catalog::Desk;
+use crate::quota::row_bytes;
+use crate::room::Room;
+use crate::stop::Stop;
+use headwater_storage::StorageError;
+use headwater_types::catalog::{Check, Node, Service};
+use headwater_types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
+use headwater_types::{LogIndex, Refusal};
 
 /// Does one operation; what it has to tell, or why it does not hold. Nothing is written before the desk is finished.
 pub(super) fn run(
@@ -57,7 +57,7 @@ fn find(desk: &Desk<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, StorageErro
 
 /// The row with the log indexes that it is stored with: called once everything is written.
 pub(super) fn as_stored(
-    stored: &impl crate::storage::state::CatalogReader,
+    stored: &impl headwater_storage::state::CatalogReader,
     row: &TxnRow,
 ) -> Result<Option<TxnRow>, StorageError> {
     Ok(match row {

@@ -1,12 +1,12 @@
 //! Makes a session (spec: consul §8.3).
 
 use super::draft::whole_seconds;
-use crate::fsm::stop::Stop;
-use crate::fsm::writer::Writer;
-use crate::storage::state::{CatalogReader, ConsulReader};
-use crate::types::LogIndex;
-use crate::types::catalog::CheckStatus;
-use crate::types::consul::{ConsulOutcome, DEFAULT_CHECK, Deadline, Session, SessionCreate, SessionRefusal};
+use crate::stop::Stop;
+use crate::writer::Writer;
+use headwater_storage::state::{CatalogReader, ConsulReader};
+use headwater_types::LogIndex;
+use headwater_types::catalog::CheckStatus;
+use headwater_types::consul::{ConsulOutcome, DEFAULT_CHECK, Deadline, Session, SessionCreate, SessionRefusal};
 
 pub(super) fn create(
     writer: &mut Writer<'_, '_>,

@@ -9,14 +9,14 @@
 use super::draft::{Changes, Draft};
 use super::follow::follow_with;
 use super::{kv, rows};
-use crate::fsm::catalog::Desk;
-use crate::fsm::room::Room;
-use crate::fsm::stop::{Stop, settle};
-use crate::fsm::writer::Writer;
-use crate::storage::StorageError;
-use crate::storage::state::StateReader;
-use crate::types::LogIndex;
-use crate::types::consul::{ConsulOutcome, KvOp, TxnFault, TxnItem, TxnOp};
+use crate::catalog::Desk;
+use crate::room::Room;
+use crate::stop::{Stop, settle};
+use crate::writer::Writer;
+use headwater_storage::StorageError;
+use headwater_storage::state::StateReader;
+use headwater_types::LogIndex;
+use headwater_types::consul::{ConsulOutcome, KvOp, TxnFault, TxnItem, TxnOp};
 
 /// What operations have to tell, with their places; and what does not hold.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceRefusal, is_rfc3339};
+use headwater_types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceRefusal, is_rfc3339};
 
 /// Whether a write has to do with deletion: such writes are taken where nothing new is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use super::tenancy::{is_default, unit_of};
 use super::ulid::Ulids;
 use super::{Stored, find, reap, store};
-use crate::fsm::stop::Stop;
-use crate::storage::state::{StateReader, WriteTxn};
-use crate::types::LogIndex;
-use crate::types::resource::{
+use crate::stop::Stop;
+use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::LogIndex;
+use headwater_types::resource::{
     DELETION_TIMESTAMP, Resource, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceRefusal, TypeName,
 };
 

@@ -14,13 +14,13 @@ mod ulid;
 mod write;
 
 use super::stop::{Stop, settle};
-use crate::storage::StorageError;
-use crate::storage::state::{Registration, StateReader, Version, WriteTxn};
-use crate::types::limits::{RESOURCE_BYTES_MAX, RESOURCE_TYPES_MAX};
-use crate::types::resource::{
+use headwater_storage::StorageError;
+use headwater_storage::state::{Registration, StateReader, Version, WriteTxn};
+use headwater_types::limits::{RESOURCE_BYTES_MAX, RESOURCE_TYPES_MAX};
+use headwater_types::resource::{
     Resource, ResourceCommand, ResourceId, ResourceRefusal, Scope, Tenancy, Type, TypeName, builtin_scope, resource_key,
 };
-use crate::types::{LogIndex, Outcome, Refusal};
+use headwater_types::{LogIndex, Outcome, Refusal};
 
 /// Applies a command of the log entry at `index`.
 pub(super) fn apply(

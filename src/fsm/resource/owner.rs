@@ -4,9 +4,9 @@
 //! later finds every child. Units that a reference leaves out are filled in by the scope of the owner's type.
 
 use super::{find_outline, type_of};
-use crate::fsm::stop::Stop;
-use crate::storage::state::StateReader;
-use crate::types::resource::{Resource, ResourceId, ResourceRefusal};
+use crate::stop::Stop;
+use headwater_storage::state::StateReader;
+use headwater_types::resource::{Resource, ResourceId, ResourceRefusal};
 
 /// The owner that `given` will have once it is written over `stored`. `stored` is the resource of that name, if there is one.
 pub(super) fn decide(

@@ -7,11 +7,11 @@
 
 use super::ulid::Ulids;
 use super::{Stored, delete, find, owner, store};
-use crate::fsm::stop::Stop;
-use crate::storage::state::{StateReader, WriteTxn, tombstone_data};
-use crate::types::LogIndex;
-use crate::types::limits::{RESOURCE_REAP_BATCH, RESOURCE_REAP_BYTES_MAX};
-use crate::types::resource::{
+use crate::stop::Stop;
+use headwater_storage::state::{StateReader, WriteTxn, tombstone_data};
+use headwater_types::LogIndex;
+use headwater_types::limits::{RESOURCE_REAP_BATCH, RESOURCE_REAP_BYTES_MAX};
+use headwater_types::resource::{
     Resource, ResourceDeletion, ResourceId, ResourceOutcome, ResourceReap, ResourceReaped, ResourceRefusal,
 };
 

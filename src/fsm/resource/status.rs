@@ -1,10 +1,10 @@
 //! Replaces one status of a resource (spec: consul §5.7). Generation, data and metadata stay.
 
 use super::{check_size, find, store, tenancy, type_of};
-use crate::fsm::stop::Stop;
-use crate::storage::state::WriteTxn;
-use crate::types::LogIndex;
-use crate::types::resource::{Resource, ResourceOutcome, ResourceRefusal, ResourceWriteStatus};
+use crate::stop::Stop;
+use headwater_storage::state::WriteTxn;
+use headwater_types::LogIndex;
+use headwater_types::resource::{Resource, ResourceOutcome, ResourceRefusal, ResourceWriteStatus};
 
 pub(super) fn apply(
     txn: &mut WriteTxn<'_>,

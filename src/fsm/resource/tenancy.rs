@@ -4,9 +4,9 @@
 //! that is.
 
 use super::find_outline;
-use crate::fsm::stop::Stop;
-use crate::storage::state::StateReader;
-use crate::types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, Tenancy, Type, WILDCARD};
+use crate::stop::Stop;
+use headwater_storage::state::StateReader;
+use headwater_types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, Tenancy, Type, WILDCARD};
 
 /// How a unit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

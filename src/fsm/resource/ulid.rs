@@ -1,6 +1,6 @@
 //! The ULIDs of one command: the proposer chose the first, and the others follow it.
 
-use crate::types::resource::ulid_text;
+use headwater_types::resource::ulid_text;
 
 /// Makes ULIDs.
 pub(super) struct Ulids(u128);

@@ -3,10 +3,10 @@
 use super::deferred::{Purpose, compares_data, vet};
 use super::tenancy::{Units, is_default};
 use super::{Stored, check_registration, check_size, find, find_outline, owner, store, tenancy, type_of};
-use crate::fsm::stop::Stop;
-use crate::storage::state::WriteTxn;
-use crate::types::LogIndex;
-use crate::types::resource::{
+use crate::stop::Stop;
+use headwater_storage::state::WriteTxn;
+use headwater_types::LogIndex;
+use headwater_types::resource::{
     DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceOutcome, ResourceRefusal, ResourceWrite,
 };
 

@@ -1,8 +1,10 @@
 //! spec: etcd §1.8 and §4.2.
 
 use super::bed::*;
-use crate::types::limits::ALARMS_MAX;
-use crate::types::{Alarm, AlarmKind, Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, NodeId, Outcome, Refusal};
+use headwater_types::limits::ALARMS_MAX;
+use headwater_types::{
+    Alarm, AlarmKind, Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, NodeId, Outcome, Refusal,
+};
 
 const NO_SPACE: Outcome = Outcome::Refused(Refusal::NoSpace);
 const CORRUPT: Outcome = Outcome::Refused(Refusal::Corrupt);
@@ -88,7 +90,7 @@ fn what_a_command_costs() {
             "inside",
             Command::Txn(txn(
                 vec![],
-                vec![crate::types::TxnOp::Txn(txn(vec![], vec![p("a", "1")], vec![p("b", "22")])), p("c", "")],
+                vec![headwater_types::TxnOp::Txn(txn(vec![], vec![p("a", "1")], vec![p("b", "22")])), p("c", "")],
                 vec![],
             )),
             259 + 257,

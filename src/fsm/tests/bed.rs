@@ -5,9 +5,8 @@
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use crate::fsm;
-use crate::storage::state::{AppliedState, Committed, StateOptions, StateStore};
-use crate::types::{
+use headwater_storage::state::{AppliedState, Committed, StateOptions, StateStore};
+use headwater_types::{
     Alarm, AlarmKind, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue,
     Lease, LeaseChoice, LeaseGrant, LeaseId, LogIndex, NodeId, Outcome, Proposal, Put, Quota, RangeQuery, RangeResult,
     ReadAt, Refusal, Revision, SetAlarm, Term, TrimHistory, Txn, TxnDone, TxnOp, ValueChoice,
@@ -87,7 +86,7 @@ impl Bed {
         for command in commands {
             let index = LogIndex(self.next);
             let proposal = Proposal { unix_ms: 1_000_000 + self.next, command };
-            outcomes.push(fsm::apply(&mut txn, term, index, &proposal, want).unwrap());
+            outcomes.push(crate::apply(&mut txn, term, index, &proposal, want).unwrap());
             txn.set_applied(&AppliedState { term, index, membership: None });
             self.next += 1;
         }
@@ -99,11 +98,11 @@ impl Bed {
     }
 
     pub(super) fn range(&self, query: &RangeQuery) -> Result<RangeResult, Refusal> {
-        fsm::range(&self.store.current().view().unwrap(), query).unwrap()
+        crate::range(&self.store.current().view().unwrap(), query).unwrap()
     }
 
     pub(super) fn read_txn(&self, txn: &Txn) -> Result<TxnDone, Refusal> {
-        fsm::read_txn(&self.store.current().view().unwrap(), txn).unwrap()
+        crate::read_txn(&self.store.current().view().unwrap(), txn).unwrap()
     }
 
     /// All pairs as of now.

@@ -1,7 +1,7 @@
 //! spec: etcd §1.7.
 
 use super::bed::*;
-use crate::types::{Command, Compact, Outcome, ReadAt, Refusal, Revision, StoreEpoch};
+use headwater_types::{Command, Compact, Outcome, ReadAt, Refusal, Revision, StoreEpoch};
 
 #[test]
 fn which_points_are_accepted() {
@@ -79,7 +79,7 @@ fn a_compaction_in_a_batch_counts_for_what_follows_it() {
     let read = |revision: i64| {
         let mut query = get("a", "");
         query.at = ReadAt::Revision(Revision(revision));
-        Command::Txn(txn(vec![], vec![crate::types::TxnOp::Range(query), op_put("log", "x")], vec![]))
+        Command::Txn(txn(vec![], vec![headwater_types::TxnOp::Range(query), op_put("log", "x")], vec![]))
     };
     let commands = [
         put("a", "2"),

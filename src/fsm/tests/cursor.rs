@@ -1,8 +1,8 @@
 //! spec: etcd §1.3: pieces that add up to the range.
 
 use super::bed::*;
-use crate::fsm::{RangeCursor, RangePart};
-use crate::types::{RangeQuery, RangeResult, RevisionFilter};
+use crate::{RangeCursor, RangePart};
+use headwater_types::{RangeQuery, RangeResult, RevisionFilter};
 
 fn whole(bed: &Bed, query: &RangeQuery, keys_max: usize, bytes_max: usize) -> (RangeResult, Vec<usize>) {
     let db = bed.store.current();

@@ -1,7 +1,7 @@
 //! spec: etcd §1.1, §1.2 (intervals), §1.5.
 
 use super::bed::*;
-use crate::types::{Command, DeleteRange};
+use headwater_types::{Command, DeleteRange};
 
 #[test]
 fn what_a_delete_removes() {

@@ -1,7 +1,7 @@
 //! What a commit hands to the publisher (spec: etcd §1.1): one group per command that changed something, in order.
 
 use super::bed::*;
-use crate::types::{ChangeKind, Command, CommitEvents};
+use headwater_types::{ChangeKind, Command, CommitEvents};
 
 fn show_events(events: &[CommitEvents]) -> Vec<String> {
     let mut out = Vec::new();
@@ -12,7 +12,7 @@ fn show_events(events: &[CommitEvents]) -> Vec<String> {
                 ChangeKind::Delete => "delete",
                 ChangeKind::Expire => "expire",
             };
-            let revision = commit.revision.map_or(0, crate::types::Revision::get);
+            let revision = commit.revision.map_or(0, headwater_types::Revision::get);
             out.push(format!("{}/{revision} {kind} {}", commit.index, show(&event.kv)));
         }
     }
@@ -62,9 +62,9 @@ fn history_says_the_same_as_the_events() {
     let view = db.view().unwrap();
     for from in 0..6 {
         let mut replayed = Vec::new();
-        view.history(crate::types::LogIndex(from), |command| {
+        view.history(headwater_types::LogIndex(from), |command| {
             let kv =
-                command.records.into_iter().map(|record| crate::types::KvEvent { kind: record.kind, kv: record.kv });
+                command.records.into_iter().map(|record| headwater_types::KvEvent { kind: record.kind, kv: record.kv });
             assert_eq!(command.head.unix_ms, 1_000_000 + command.index.get());
             let (index, revision) = (command.index, command.head.revision);
             replayed.push(CommitEvents {

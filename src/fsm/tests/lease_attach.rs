@@ -1,7 +1,7 @@
 //! Attaching apart from putting (spec: etcd §7.5).
 
 use super::bed::*;
-use crate::types::{Command, LeaseAttach, LeaseChoice, LeaseId, Outcome, Put, Refusal};
+use headwater_types::{Command, LeaseAttach, LeaseChoice, LeaseId, Outcome, Put, Refusal};
 
 fn attach(key: &str, lease: i64) -> Command {
     Command::LeaseAttach(LeaseAttach { id: LeaseId(lease), key: bytes(key) })

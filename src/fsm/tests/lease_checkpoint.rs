@@ -1,7 +1,9 @@
 //! What leaders say about the time of leases.
 
 use super::bed::*;
-use crate::types::{Command, LeaseChange, LeaseCheckpoint, LeaseId, LeaseRemaining, LogIndex, Outcome, Refusal, Term};
+use headwater_types::{
+    Command, LeaseChange, LeaseCheckpoint, LeaseId, LeaseRemaining, LogIndex, Outcome, Refusal, Term,
+};
 
 fn checkpoint(term: u64, clock_ms: u64, leases: &[(i64, u64, Option<u64>)]) -> Command {
     let leases = leases.iter().map(|&(id, granted, remaining_ms)| LeaseRemaining {

@@ -1,8 +1,8 @@
 //! Revocation and expiry (spec: etcd §3.1, §3.2).
 
 use super::bed::*;
-use crate::storage::state::Table;
-use crate::types::{
+use headwater_storage::state::Table;
+use headwater_types::{
     ChangeKind, ClusterEvent, Command, LeaseChange, LeaseChoice, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome,
     Put, Refusal, Term,
 };
@@ -48,7 +48,7 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
         let mut kinds = Vec::new();
         let index = committed.head.applied_index();
         let db = bed.store.current();
-        let read = |command: crate::storage::state::CommandHistory| {
+        let read = |command: headwater_storage::state::CommandHistory| {
             let keys = command.records.iter().filter(|record| record.table == Table::Kv);
             kinds.extend(keys.map(|record| record.kind));
             true

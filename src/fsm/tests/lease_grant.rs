@@ -1,8 +1,8 @@
 //! spec: etcd §3.1.
 
 use super::bed::*;
-use crate::types::limits::LEASE_TTL_SECONDS_MAX;
-use crate::types::{Command, Lease, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal};
+use headwater_types::limits::LEASE_TTL_SECONDS_MAX;
+use headwater_types::{Command, Lease, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal};
 
 #[test]
 fn what_may_be_granted() {

@@ -1,7 +1,7 @@
 //! Transactions that also attach (spec: etcd §7.5).
 
 use super::bed::*;
-use crate::types::{
+use headwater_types::{
     Command, Compare, DeleteRange, LeaseAttach, LeaseChoice, LeaseId, LeaseTxn, Outcome, Put, Refusal, Txn, TxnOp,
 };
 

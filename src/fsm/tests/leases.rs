@@ -1,7 +1,7 @@
 //! Attachment of keys to leases (spec: etcd §1.4, §1.5, §7.5).
 
 use super::bed::*;
-use crate::types::{Command, LeaseChoice, LeaseId, Outcome, Put, Refusal, Term, TxnOp, ValueChoice};
+use headwater_types::{Command, LeaseChoice, LeaseId, Outcome, Put, Refusal, Term, TxnOp, ValueChoice};
 
 fn attach(key: &str, lease: i64) -> Put {
     Put { lease: LeaseChoice::Set(LeaseId(lease)), ..put_of(key, "v") }
@@ -44,8 +44,8 @@ fn a_transaction_sees_its_own_attachments() {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
     let apply = |txn: &mut _, index, command| {
-        let proposal = crate::types::Proposal { unix_ms: 0, command };
-        crate::fsm::apply(txn, Term(1), crate::types::LogIndex(index), &proposal, true).unwrap()
+        let proposal = headwater_types::Proposal { unix_ms: 0, command };
+        crate::apply(txn, Term(1), headwater_types::LogIndex(index), &proposal, true).unwrap()
     };
     apply(&mut txn, 10, Command::Put(attach("new", 1)));
     apply(&mut txn, 11, del("gone", ""));

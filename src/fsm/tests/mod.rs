@@ -14,7 +14,7 @@ mod lease_end;
 mod lease_grant;
 mod lease_txn;
 mod leases;
-pub(crate) mod model;
+pub mod model;
 mod put;
 mod range;
 mod replay;

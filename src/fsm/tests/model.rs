@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::bed::*;
 use super::catalog;
-use crate::types::{
+use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease, LeaseAttach,
     LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Put,
     PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget, Term,
@@ -20,8 +20,8 @@ use crate::types::{
 type State = BTreeMap<Bytes, KeyValue>;
 
 #[derive(Clone)]
-pub(crate) struct Model {
-    pub(crate) revision: i64,
+pub struct Model {
+    pub revision: i64,
     pub(super) compacted: i64,
     pub(super) now: State,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
@@ -31,7 +31,7 @@ pub(crate) struct Model {
     /// Of the entry that is being applied.
     term: Term,
     /// The state after each revision.
-    pub(crate) past: BTreeMap<i64, State>,
+    pub past: BTreeMap<i64, State>,
     /// The log index of each revision.
     made_at: BTreeMap<i64, u64>,
     /// Where history begins.
@@ -39,7 +39,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             revision: 1,
             compacted: -1,
@@ -56,12 +56,12 @@ impl Model {
     }
 
     /// Applies the command of a log entry.
-    pub(crate) fn apply_at(&mut self, term: Term, index: LogIndex, command: &Command) -> Outcome {
+    pub fn apply_at(&mut self, term: Term, index: LogIndex, command: &Command) -> Outcome {
         (self.term, self.index) = (term, index.get() - 1);
         self.apply(command)
     }
 
-    pub(crate) fn apply(&mut self, command: &Command) -> Outcome {
+    pub fn apply(&mut self, command: &Command) -> Outcome {
         let mut next = self.now.clone();
         self.index += 1;
         let outcome = match command {
@@ -255,7 +255,7 @@ impl Model {
         }
     }
 
-    pub(super) fn range(&self, now: &State, query: &RangeQuery) -> Result<RangeResult, Refusal> {
+    pub fn range(&self, now: &State, query: &RangeQuery) -> Result<RangeResult, Refusal> {
         self.check_at(query.at)?;
         let empty = State::new();
         let state = match query.at {
@@ -487,7 +487,7 @@ fn delete_strategy() -> impl Strategy<Value = DeleteRange> {
     (interval(), any::<bool>()).prop_map(|(range, prev_kv)| DeleteRange { range, prev_kv })
 }
 
-pub(super) fn query() -> impl Strategy<Value = RangeQuery> {
+pub fn query() -> impl Strategy<Value = RangeQuery> {
     let order = prop::sample::select(vec![SortOrder::None, SortOrder::Ascend, SortOrder::Descend]);
     let target = prop::sample::select(vec![
         SortTarget::Key,
@@ -555,7 +555,7 @@ fn txn_strategy(depth: u32) -> BoxedStrategy<Txn> {
         .boxed()
 }
 
-pub(super) fn command() -> impl Strategy<Value = Command> {
+pub fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => put_strategy().prop_map(Command::Put),
         3 => delete_strategy().prop_map(Command::DeleteRange),

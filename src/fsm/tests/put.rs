@@ -1,7 +1,7 @@
 //! spec: etcd §1.1, §1.4, §7.5.
 
 use super::bed::*;
-use crate::types::{Command, LeaseChoice, LeaseId, Outcome, Put, PutDone, Refusal, Revision, ValueChoice};
+use headwater_types::{Command, LeaseChoice, LeaseId, Outcome, Put, PutDone, Refusal, Revision, ValueChoice};
 
 #[test]
 fn a_fresh_store_is_at_revision_one_and_the_first_put_makes_two() {

@@ -1,7 +1,7 @@
 //! spec: etcd §1.2, line by line.
 
 use super::bed::*;
-use crate::types::{RangeQuery, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
+use headwater_types::{RangeQuery, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
 /// Five keys whose orders by key, version, creation, modification and value all differ.
 fn bed() -> Bed {
@@ -205,8 +205,8 @@ fn filters() {
 fn keys_only_and_count_only() {
     let mut bed = bed();
     bed.grant(7);
-    bed.apply(crate::types::Command::Put(crate::types::Put {
-        lease: crate::types::LeaseChoice::Set(crate::types::LeaseId(7)),
+    bed.apply(headwater_types::Command::Put(headwater_types::Put {
+        lease: headwater_types::LeaseChoice::Set(headwater_types::LeaseId(7)),
         ..put_of("e", "1")
     }));
     let bare = RangeQuery { keys_only: true, ..get("d", "\0") };
@@ -247,7 +247,7 @@ fn a_view_does_not_change() {
     let view = db.view().unwrap();
     bed.apply_all([put("a", "3"), del("b", ""), put("c", "4"), compact(4)], false);
     bed.reclaim(100);
-    let read = |query: &RangeQuery| crate::fsm::range(&view, query).unwrap();
+    let read = |query: &RangeQuery| crate::range(&view, query).unwrap();
     for key in ["a", "b", "c"] {
         let one = read(&get(key, "")).unwrap();
         let span = read(&get(key, format!("{key}\0"))).unwrap();

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::bed::*;
 use super::model::{self, Model};
-use crate::storage::state::{StateStore, Table};
-use crate::types::{Command, CommitEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
+use headwater_storage::state::{StateStore, Table};
+use headwater_types::{Command, CommitEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
 
 /// What happens after a commit.
 #[derive(Clone, Copy, Debug)]

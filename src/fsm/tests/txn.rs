@@ -1,8 +1,8 @@
 //! spec: etcd §1.6, line by line (form and duplicates are in `validate`).
 
 use super::bed::*;
-use crate::types::limits::{ENTRY_BYTES, TXN_OPS_MAX, TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
-use crate::types::{
+use headwater_types::limits::{ENTRY_BYTES, TXN_OPS_MAX, TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
+use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, Outcome, Put, RangeQuery, Refusal,
     SortOrder, SortTarget, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };

@@ -1,12 +1,12 @@
 //! spec: etcd §1.6: budget, empty keys, duplicates with both holes closed.
 
 use super::bed::*;
-use crate::fsm::InvalidTxn;
-use crate::types::limits::{TXN_OPS_MAX, TXN_OPS_SET_MAX};
-use crate::types::{Command, Outcome, Refusal, Txn, TxnOp};
+use crate::InvalidTxn;
+use headwater_types::limits::{TXN_OPS_MAX, TXN_OPS_SET_MAX};
+use headwater_types::{Command, Outcome, Refusal, Txn, TxnOp};
 
 fn validate(txn: &Txn) -> Result<(), InvalidTxn> {
-    crate::fsm::validate(txn, TXN_OPS_MAX)
+    crate::validate(txn, TXN_OPS_MAX)
 }
 
 fn nest(success: Vec<TxnOp>, failure: Vec<TxnOp>) -> TxnOp {
@@ -62,10 +62,10 @@ fn budget_of_operations() {
 #[test]
 fn the_budget_is_what_the_member_is_told() {
     for ops_max in [1, 5, 200, TXN_OPS_SET_MAX] {
-        let verdict = |ops: usize| crate::fsm::validate(&txn(vec![], gets(ops), vec![]), ops_max);
+        let verdict = |ops: usize| crate::validate(&txn(vec![], gets(ops), vec![]), ops_max);
         assert_eq!((verdict(ops_max), verdict(ops_max + 1)), (Ok(()), Err(InvalidTxn::TooManyOps)), "{ops_max}");
         let flat = txn((0..ops_max).map(|_| exists("k")).collect(), gets(ops_max), gets(ops_max));
-        assert_eq!(crate::fsm::validate(&flat, ops_max), Ok(()), "all three lists, {ops_max} each");
+        assert_eq!(crate::validate(&flat, ops_max), Ok(()), "all three lists, {ops_max} each");
     }
 }
 

@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use crate::node::NodeError;
-use crate::types::Refusal;
-use crate::types::catalog::{CatalogRefusal, RegistrationProblem};
+use crate::NodeError;
+use headwater_types::Refusal;
+use headwater_types::catalog::{CatalogRefusal, RegistrationProblem};
 
 /// Why a request about the catalog failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

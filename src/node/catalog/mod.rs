@@ -9,5 +9,5 @@ mod watch;
 mod writes;
 
 pub use error::CatalogError;
-pub(in crate::node) use watch::{Catalog, sweep};
+pub(crate) use watch::{Catalog, sweep};
 pub use watch::{CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::storage::state::CatalogReader;
-use crate::storage::{ReadView, StorageError};
-use crate::types::catalog::{
+use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use headwater_storage::state::CatalogReader;
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::catalog::{
     self, Check, CheckServiceNode, CheckStatus, Indexed, Service, ServiceName, TerminatingGateway,
 };
 

@@ -9,16 +9,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::node::{Consistency, Inner, Node, NodeError, RequestContext};
-use crate::storage::state::{CatalogReader, StateHead};
-use crate::storage::{ReadView, StorageError};
-use crate::stream::{
+use crate::{Consistency, Inner, Node, NodeError, RequestContext};
+use headwater_storage::state::{CatalogReader, StateHead};
+use headwater_storage::{ReadView, StorageError};
+use headwater_stream::{
     self, CatalogSubject, CloseReason, Entries, EventPublisher, FeedStats, Listing, Session, SnapshotCache, Start,
     StateShare,
 };
-use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
-use crate::types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
-use crate::types::{LogIndex, StoreEpoch};
+use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
+use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
+use headwater_types::{LogIndex, StoreEpoch};
 
 /// What tells entries of a list apart: node and id of an instance, or a name.
 pub type EntryKey = (String, String);
@@ -27,7 +27,7 @@ pub type EntryKey = (String, String);
 pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 
 /// A list of what is there, then every change. Reading never waits: the session tells when there may be something.
-pub type CatalogListing = Listing<stream::Catalog, EntryKey, Bytes>;
+pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
 
 /// Where a stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,23 +49,23 @@ pub struct CatalogWatch {
 }
 
 /// The catalog's part of a node.
-pub(in crate::node) struct Catalog {
-    snapshots: SnapshotCache<stream::Catalog, Entries<EntryKey, Bytes>>,
+pub(crate) struct Catalog {
+    snapshots: SnapshotCache<headwater_stream::Catalog, Entries<EntryKey, Bytes>>,
 }
 
 impl Catalog {
-    pub(in crate::node) fn new(events: &EventPublisher) -> Self {
+    pub(crate) fn new(events: &EventPublisher) -> Self {
         Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT) }
     }
 
     /// Lets go of every snapshot that is only kept.
-    pub(in crate::node) fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         self.snapshots.let_go(|_| false);
     }
 }
 
 /// Lets go of old snapshots, for as long as the node is there.
-pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
+pub(crate) async fn sweep(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(SNAPSHOT_KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Waits until something of one of `subjects` may have changed after `after`, the index through which the caller has
-    /// seen the state ([`Read::index`](crate::node::Read)); false if nothing has until `deadline`. Costs nothing while it waits.
+    /// seen the state ([`Read::index`](crate::Read)); false if nothing has until `deadline`. Costs nothing while it waits.
     ///
     /// # Errors
     ///
@@ -243,10 +243,10 @@ fn key_of(event: &CatalogEvent) -> EntryKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::state::CompactionPoint;
-    use crate::stream::StateMemory;
-    use crate::types::limits::STATE_ENTRY_BYTES;
-    use crate::types::{Revision, Term};
+    use headwater_storage::state::CompactionPoint;
+    use headwater_stream::StateMemory;
+    use headwater_types::limits::STATE_ENTRY_BYTES;
+    use headwater_types::{Revision, Term};
 
     #[test]
     fn an_index_goes_on_only_in_its_lineage_and_in_history() {

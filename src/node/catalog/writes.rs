@@ -1,9 +1,9 @@
 //! Register and deregister, and what terminating gateways stand for.
 
 use super::CatalogError;
-use crate::node::{Node, NodeError, Read, RequestContext, Unanswered};
-use crate::types::catalog::{CatalogCommand, CatalogDone, Deregistration, Registration, TerminatingGateway};
-use crate::types::{Command, Outcome};
+use crate::{Node, NodeError, Read, RequestContext, Unanswered};
+use headwater_types::catalog::{CatalogCommand, CatalogDone, Deregistration, Registration, TerminatingGateway};
+use headwater_types::{Command, Outcome};
 
 impl Node {
     /// Registers a node, an instance on it, checks of either: all or nothing, in one log entry. What was left out is filled

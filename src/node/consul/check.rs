@@ -1,10 +1,10 @@
 //! TTL checks: a sign of life that changes nothing is told to the leader alone.
 
-use crate::node::{Consistency, Node, NodeError, RequestContext};
-use crate::storage::state::{CatalogReader, ConsulReader};
-use crate::types::LeaseQuestion;
-use crate::types::catalog::{Check, canonical};
-use crate::types::consul::Deadline;
+use crate::{Consistency, Node, NodeError, RequestContext};
+use headwater_storage::state::{CatalogReader, ConsulReader};
+use headwater_types::LeaseQuestion;
+use headwater_types::catalog::{Check, canonical};
+use headwater_types::consul::Deadline;
 
 impl Node {
     /// Starts the time of a TTL check anew, which writes nothing. False if it is not as `check` says any more, if it is no TTL

@@ -4,13 +4,12 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::other;
-use crate::fsm;
-use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::storage::ReadView;
-use crate::storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
-use crate::types::catalog::Indexed;
-use crate::types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
-use crate::types::limits::{CONSUL_LIST_BYTES_MAX, ENTRY_BYTES};
+use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use headwater_storage::ReadView;
+use headwater_storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
+use headwater_types::catalog::Indexed;
+use headwater_types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
+use headwater_types::limits::{CONSUL_LIST_BYTES_MAX, ENTRY_BYTES};
 
 /// What a transaction came to: what its operations have to tell, or why nothing was done.
 pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
@@ -98,7 +97,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Session`](crate::types::Refusal::Session) for a lock without a session that exists; those of
+    /// [`Refusal::Session`](headwater_types::Refusal::Session) for a lock without a session that exists; those of
     /// [`Node::propose`].
     pub async fn consul_kv(&self, ctx: &RequestContext, op: KvOp) -> Result<Read<bool>, NodeError> {
         match self.propose_consul(ctx, ConsulCommand::Kv(op)).await? {
@@ -134,7 +133,8 @@ impl Node {
         ops: Vec<KvOp>,
     ) -> Result<Read<ConsulTxnDone>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        self.read(false, ctx.deadline, move |view: &ReadView<'_>| fsm::read_consul_txn(view, &ops).map(Ok)).await
+        self.read(false, ctx.deadline, move |view: &ReadView<'_>| headwater_fsm::read_consul_txn(view, &ops).map(Ok))
+            .await
     }
 }
 

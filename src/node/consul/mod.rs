@@ -9,8 +9,8 @@ mod session;
 mod wait;
 
 use super::{Node, NodeError, RequestContext, Unanswered};
-use crate::types::consul::{ConsulCommand, ConsulOutcome};
-use crate::types::{Command, LogIndex, Outcome, Revision};
+use headwater_types::consul::{ConsulCommand, ConsulOutcome};
+use headwater_types::{Command, LogIndex, Outcome, Revision};
 
 pub use kv::{ConsulTreeTooLarge, ConsulTxnDone};
 pub use wait::ConsulSubject;

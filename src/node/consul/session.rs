@@ -1,12 +1,12 @@
 //! Sessions: make, end, renew, look at.
 
 use super::other;
-use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::storage::state::{CatalogReader, ConsulReader, sessions};
-use crate::storage::{ReadView, StorageError};
-use crate::types::catalog::{CatalogMark, CatalogTable, Indexed};
-use crate::types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, SessionCreate, SessionRefusal};
-use crate::types::{LeaseId, LeaseQuestion, Refusal};
+use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use headwater_storage::state::{CatalogReader, ConsulReader, sessions};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::catalog::{CatalogMark, CatalogTable, Indexed};
+use headwater_types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, SessionCreate, SessionRefusal};
+use headwater_types::{LeaseId, LeaseQuestion, Refusal};
 
 impl Node {
     /// Makes a session under an id of its own choice; the id.

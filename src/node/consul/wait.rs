@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::node::{Node, NodeError};
-use crate::stream::{CloseReason, Session, Start};
-use crate::types::consul::{CONSUL_PREFIX, consul_key};
-use crate::types::{KeyRange, LogIndex};
+use crate::{Node, NodeError};
+use headwater_stream::{CloseReason, Session, Start};
+use headwater_types::consul::{CONSUL_PREFIX, consul_key};
+use headwater_types::{KeyRange, LogIndex};
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]

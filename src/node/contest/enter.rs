@@ -9,9 +9,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::{Contender, ContestError, Owner, created_at, key_of, oldest, prefix_of};
-use crate::node::{Node, NodeError, RequestContext};
-use crate::types::limits::SESSION_TTL_SECONDS;
-use crate::types::{
+use crate::{Node, NodeError, RequestContext};
+use headwater_types::limits::SESSION_TTL_SECONDS;
+use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, LeaseChoice, LeaseId, LeaseRevoke, LogIndex,
     Outcome, Put, RangeQuery, Refusal, Revision, Txn, TxnOp, TxnOpDone, ValueChoice,
 };

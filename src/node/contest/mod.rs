@@ -16,7 +16,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::types::{
+use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, LeaseId, LogIndex,
     Outcome, Put, RangeQuery, Revision, SortOrder, SortTarget, Txn, TxnOp, ValueChoice,
 };

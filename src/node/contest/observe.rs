@@ -9,9 +9,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::turn::{begin_again, passes};
 use super::{oldest, prefix_of};
-use crate::node::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQuery};
-use crate::stream::{Item, Kv, Session};
-use crate::types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
+use crate::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQuery};
+use headwater_stream::{Item, Kv, Session};
+use headwater_types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
 
 /// How long one read may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);

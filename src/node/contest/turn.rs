@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::enter::Place;
 use super::{ContestError, Owner};
-use crate::node::{Consistency, Node, NodeError, RequestContext, WatchQuery};
-use crate::stream::{CloseReason, Session};
-use crate::types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
+use crate::{Consistency, Node, NodeError, RequestContext, WatchQuery};
+use headwater_stream::{CloseReason, Session};
+use headwater_types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
 /// How long one read may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,10 +11,10 @@ use futures::future::{BoxFuture, FutureExt, join_all};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::keeper::LeaseKeeper;
-use crate::codec;
-use crate::raft::{Consensus, Desk};
-use crate::types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
-use crate::types::{LeaseAnswer, LeaseQuestion, NodeId};
+use headwater_proto::codec;
+use headwater_raft::{Consensus, Desk};
+use headwater_types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
+use headwater_types::{LeaseAnswer, LeaseQuestion, NodeId};
 
 /// Calls to leaders under way at once.
 const CALLS_MAX: usize = 8;

@@ -18,12 +18,12 @@ use super::clock::LeaseClock;
 use super::metrics::LeaseMetrics;
 use super::quorum::Quorum;
 use super::table::{KeptAlive, LeaseTable, QUIET_AFTER};
-use crate::node::NodeError;
-use crate::raft::Leading;
-use crate::types::limits::{
+use crate::NodeError;
+use headwater_raft::Leading;
+use headwater_types::limits::{
     LEADER_QUESTIONS_MAX, LEASE_CHECKPOINTS_MAX, LEASE_EXPIRIES_MAX, LEASE_EXPIRIES_MIN, WAITING_LEASE_CALLS_MAX,
 };
-use crate::types::{
+use headwater_types::{
     Command, Lease, LeaseAnswer, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseId, LeaseQuestion, LeaseRemaining,
     LogIndex, NodeId, Refusal, Term,
 };
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 type Answer = oneshot::Sender<LeaseAnswer>;
 
 /// Keeps the leases while this member leads, and nothing while it does not.
-pub(in crate::node) struct LeaseKeeper {
+pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
     /// What leases get on top when a reign begins.
@@ -78,7 +78,7 @@ impl LeaseKeeper {
     }
 
     /// What is counted.
-    pub(in crate::node) fn metrics(&self) -> &LeaseMetrics {
+    pub(crate) fn metrics(&self) -> &LeaseMetrics {
         &self.metrics
     }
 
@@ -256,7 +256,7 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            fail_point!(LeaseExpire);
+            headwater_fail_points::fail_point!(LeaseExpire);
             let propose = |end: LeaseExpire| async move { (end, quorum.propose(Command::LeaseExpire(end)).await) };
             under_way.extend(expired.into_iter().map(propose));
             continue;

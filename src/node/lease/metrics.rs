@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Registry, exponential_buckets};
 
-use crate::types::{LeaseChange, LogIndex};
+use headwater_types::{LeaseChange, LogIndex};
 
 /// The metrics of one member's leases. They count whether or not they are registered.
-pub(in crate::node) struct LeaseMetrics {
+pub(crate) struct LeaseMetrics {
     granted: IntCounter,
     revoked: IntCounter,
     ttl_seconds: Histogram,
@@ -54,7 +54,7 @@ impl LeaseMetrics {
     }
 
     /// Shows the metrics on `registry`.
-    pub(in crate::node) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+    pub(crate) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         for counter in [&self.granted, &self.revoked, &self.renewed, &self.expired, &self.checkpoints] {
             registry.register(Box::new(counter.clone()))?;
         }
@@ -64,7 +64,7 @@ impl LeaseMetrics {
     }
 
     /// Leases that were granted up to `index` are none that this member grants from now on.
-    pub(in crate::node) fn count_after(&self, index: LogIndex) {
+    pub(crate) fn count_after(&self, index: LogIndex) {
         self.counted.store(index.get(), Ordering::Relaxed);
     }
 
@@ -97,7 +97,7 @@ impl LeaseMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Lease, LeaseId};
+    use headwater_types::{Lease, LeaseId};
 
     #[test]
     fn a_grant_counts_once_whatever_is_said_of_it_later() {

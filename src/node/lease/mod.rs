@@ -26,9 +26,9 @@ use quorum::ClusterQuorum;
 
 use super::proposer::Proposer;
 use super::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::raft::{Consensus, Timing};
-use crate::storage::StateStore;
-use crate::types::{
+use headwater_raft::{Consensus, Timing};
+use headwater_storage::StateStore;
+use headwater_types::{
     Applied, Command, LeaseAnswer, LeaseGrant, LeaseId, LeaseQuestion, LogIndex, NodeId, Outcome, Refusal, Revision,
 };
 
@@ -206,7 +206,7 @@ impl Node {
         consistency: Consistency,
     ) -> Result<Read<Vec<LeaseId>>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        let all = |view: &crate::storage::ReadView<'_>| {
+        let all = |view: &headwater_storage::ReadView<'_>| {
             let mut leases = Vec::new();
             view.leases(|id, lease| {
                 if !id.is_deadline() {
@@ -220,7 +220,7 @@ impl Node {
     }
 
     /// Asks whoever leads until there is an answer: granted seconds and what is left.
-    pub(in crate::node) async fn ask_about_lease(
+    pub(crate) async fn ask_about_lease(
         &self,
         question: LeaseQuestion,
         deadline: Instant,

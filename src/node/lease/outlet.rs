@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use super::keeper::LeaseKeeper;
-use crate::node::resource::ReaperBell;
-use crate::stream::{EventPublisher, Publisher, StatePoint};
-use crate::types::{CommitEvents, LeaseChange};
+use crate::resource::ReaperBell;
+use headwater_stream::{EventPublisher, Publisher, StatePoint};
+use headwater_types::{CommitEvents, LeaseChange};
 
 /// Passes on what it is told.
-pub(in crate::node) struct Outlet {
-    pub(in crate::node) events: Arc<EventPublisher>,
-    pub(in crate::node) leases: Arc<LeaseKeeper>,
-    pub(in crate::node) reaper: Arc<ReaperBell>,
+pub(crate) struct Outlet {
+    pub(crate) events: Arc<EventPublisher>,
+    pub(crate) leases: Arc<LeaseKeeper>,
+    pub(crate) reaper: Arc<ReaperBell>,
 }
 
 impl Publisher for Outlet {

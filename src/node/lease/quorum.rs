@@ -4,13 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::codec;
-use crate::node::NodeError;
-use crate::node::proposer::Proposer;
-use crate::node::{propose_encoded, unix_ms};
-use crate::raft::{Consensus, ReadIndexError};
-use crate::storage::StateStore;
-use crate::types::{Command, Lease, LeaseId, LogIndex, Proposal, Term};
+use crate::NodeError;
+use crate::proposer::Proposer;
+use crate::{propose_encoded, unix_ms};
+use headwater_proto::codec;
+use headwater_raft::{Consensus, ReadIndexError};
+use headwater_storage::StateStore;
+use headwater_types::{Command, Lease, LeaseId, LogIndex, Proposal, Term};
 
 /// A confirmation that hangs (a quorum that went silent) is given up after this.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);
@@ -89,7 +89,7 @@ impl Quorum for ClusterQuorum {
     }
 }
 
-fn load(store: &StateStore) -> Result<Loaded, crate::storage::StorageError> {
+fn load(store: &StateStore) -> Result<Loaded, headwater_storage::StorageError> {
     store.read(|view| {
         let mut leases = Vec::new();
         view.leases(|id, lease| leases.push((id, lease)))?;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::types::{Lease, LeaseChange, LeaseExpire, LeaseId, LeaseRemaining, LogIndex, Term};
+use headwater_types::{Lease, LeaseChange, LeaseExpire, LeaseId, LeaseRemaining, LogIndex, Term};
 
 /// After how much time without a sign of life the log is told when a lease runs out, and how often it is told how far the
 /// lease clock has come: what a new leader adds to a lease, besides its grace, is about this at most. Together they stay

@@ -12,12 +12,11 @@ use tokio::sync::watch;
 use super::clock::{HandClock, LeaseClock};
 use super::keeper::{LeaseKeeper, run};
 use super::quorum::{Loaded, Quorum};
-use crate::fsm;
-use crate::node::{NodeError, Unanswered};
-use crate::raft::{Leading, Timing};
-use crate::storage::{AppliedState, StateOptions, StateStore};
-use crate::types::limits::LEASE_EXPIRIES_MAX;
-use crate::types::{
+use crate::{NodeError, Unanswered};
+use headwater_raft::{Leading, Timing};
+use headwater_storage::{AppliedState, StateOptions, StateStore};
+use headwater_types::limits::LEASE_EXPIRIES_MAX;
+use headwater_types::{
     Command, Lease, LeaseAnswer, LeaseGrant, LeaseId, LeaseQuestion, LeaseRevoke, LogIndex, NodeId, Outcome, Proposal,
     Term,
 };
@@ -74,7 +73,8 @@ impl World {
         let db = self.store.current();
         let mut txn = self.store.begin(&db).unwrap();
         let outcome =
-            fsm::apply(&mut txn, term, index, &Proposal { unix_ms: 0, command: command.clone() }, true).unwrap();
+            headwater_fsm::apply(&mut txn, term, index, &Proposal { unix_ms: 0, command: command.clone() }, true)
+                .unwrap();
         txn.set_applied(&AppliedState { term, index, membership: None });
         let committed = txn.commit().unwrap();
         if let (Command::LeaseExpire(expire), Outcome::LeaseEnded { .. }) = (&command, &outcome) {

@@ -12,12 +12,12 @@ use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Mutex;
 
 use super::rules::{Situation, is_unstarted};
-use crate::raft::{
+use headwater_raft::{
     ChangeError, ChangeFrom, Consensus, MemberDesk, MemberInfo, MemberProgress, MemberRecord, MembershipStep,
     ReadIndexError, Roster, StepError,
 };
-use crate::types::limits::LEARNER_LAG_MS_MAX;
-use crate::types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
+use headwater_types::limits::LEARNER_LAG_MS_MAX;
+use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
 /// How far behind a learner may be to be promoted.
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);

@@ -15,9 +15,9 @@ pub(super) use watcher::OwnMember;
 use super::context::{Consistency, RequestContext};
 use super::error::{NodeError, Unanswered};
 use super::{Node, Read};
-use crate::raft::{ChangeError, Consensus, MemberRecord};
-use crate::types::limits::{MEMBER_NAME_BYTES_MAX, MEMBER_URL_BYTES_MAX};
-use crate::types::{MemberChange, NodeId};
+use headwater_raft::{ChangeError, Consensus, MemberRecord};
+use headwater_types::limits::{MEMBER_NAME_BYTES_MAX, MEMBER_URL_BYTES_MAX};
+use headwater_types::{MemberChange, NodeId};
 
 use keeper::MemberKeeper;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::raft::{MemberProgress, MemberRecord, Roster};
-use crate::types::limits::{LEARNERS_MAX, VOTERS_MAX};
-use crate::types::{LogIndex, MemberRefusal, NodeId};
+use headwater_raft::{MemberProgress, MemberRecord, Roster};
+use headwater_types::limits::{LEARNERS_MAX, VOTERS_MAX};
+use headwater_types::{LogIndex, MemberRefusal, NodeId};
 
 /// What the leader knows when it decides.
 pub(super) struct Situation<'a> {
@@ -118,7 +118,7 @@ pub(super) fn is_unstarted(member: &MemberRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raft::MemberInfo;
+    use headwater_raft::MemberInfo;
 
     const LAST: u64 = 100_000;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::keeper::MemberKeeper;
-use crate::raft::{Consensus, MemberInfo, MemberRecord};
-use crate::types::MemberChange;
+use headwater_raft::{Consensus, MemberInfo, MemberRecord};
+use headwater_types::MemberChange;
 
 /// How often a member looks how it stands.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -15,11 +15,11 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How this member is to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::node) struct OwnMember {
+pub(crate) struct OwnMember {
     /// Its configured name.
-    pub(in crate::node) name: String,
+    pub(crate) name: String,
     /// `http://host:port` of its client port.
-    pub(in crate::node) client_url: String,
+    pub(crate) client_url: String,
 }
 
 /// What a member is, as it tells about itself.

@@ -2,12 +2,12 @@
 
 use thiserror::Error;
 
-use crate::node::NodeError;
-use crate::schema::{SchemaError, Violation};
-use crate::storage::StorageError;
-use crate::stream::CloseReason;
-use crate::types::resource::{ResourceRefusal, Scope, Type};
-use crate::types::{LogIndex, Refusal};
+use crate::NodeError;
+use headwater_schema::{SchemaError, Violation};
+use headwater_storage::StorageError;
+use headwater_stream::CloseReason;
+use headwater_types::resource::{ResourceRefusal, Scope, Type};
+use headwater_types::{LogIndex, Refusal};
 
 /// Why a request about resources failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -25,15 +25,15 @@ pub(super) use units::keep_tenancy;
 pub use watch::{ResourceWatch, WatchStart};
 
 use super::Inner;
-use crate::stream::{self, EventPublisher, SnapshotCache};
-use crate::types::limits::SNAPSHOT_KEPT;
+use headwater_stream::{EventPublisher, SnapshotCache};
+use headwater_types::limits::SNAPSHOT_KEPT;
 use registry::TypeRegistry;
 use watch::Contents;
 
 /// The resources' part of a node.
 pub(super) struct Resources {
     types: TypeRegistry,
-    snapshots: SnapshotCache<stream::Resources, Contents>,
+    snapshots: SnapshotCache<headwater_stream::Resources, Contents>,
 }
 
 impl Resources {

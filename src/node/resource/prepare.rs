@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::error::ResourceError;
 use super::registry::KnownType;
-use crate::codec;
-use crate::node::{Node, NodeError, RequestContext};
-use crate::schema::{SchemaError, TypeSchema, shown};
-use crate::types::limits::DESCRIPTOR_SET_BYTES_MAX;
-use crate::types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
-use crate::types::{LogIndex, Refusal};
+use crate::{Node, NodeError, RequestContext};
+use headwater_proto::codec;
+use headwater_schema::{SchemaError, TypeSchema, shown};
+use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
+use headwater_types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
+use headwater_types::{LogIndex, Refusal};
 
 /// Most data without rules that is judged where the request is handled, bytes.
 const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
@@ -167,7 +167,7 @@ pub(super) fn unit_refusal(refusal: Refusal) -> ResourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::resource::{ResourceType, Rule, builtin_registrations};
+    use headwater_types::resource::{ResourceType, Rule, builtin_registrations};
 
     fn known(scope: Scope) -> KnownType {
         KnownType {

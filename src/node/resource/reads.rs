@@ -7,13 +7,12 @@ use bytes::Bytes;
 
 use super::error::ResourceError;
 use super::prepare::{Wildcards, complete_tenancy};
-use crate::fsm;
-use crate::node::{Consistency, Node, NodeError, Read, RequestContext};
-use crate::storage::state::{NEWEST, StateReader, Table, Version};
-use crate::storage::{ReadView, StorageError};
-use crate::types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
-use crate::types::resource::{Resource, ResourceId, ResourceRefusal, Selector, Tenancy, Type, resource_key};
-use crate::types::{KeyRange, LogIndex, Refusal, StoreEpoch};
+use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use headwater_storage::state::{NEWEST, StateReader, Table, Version};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
+use headwater_types::resource::{Resource, ResourceId, ResourceRefusal, Selector, Tenancy, Type, resource_key};
+use headwater_types::{KeyRange, LogIndex, Refusal, StoreEpoch};
 
 /// Records that are loaded together, count.
 const BATCH: usize = 1024;
@@ -70,7 +69,7 @@ impl Node {
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         let scope = known.scope;
         let read = self.read(true, ctx.deadline, move |view| {
-            if let Err(Refusal::Resource(refusal)) = fsm::unit_is_marked(view, scope, &id.tenancy)? {
+            if let Err(Refusal::Resource(refusal)) = headwater_fsm::unit_is_marked(view, scope, &id.tenancy)? {
                 return Ok(Ok(Err(ResourceError::NotFound(refusal))));
             }
             read_one(view, &id).map(Ok)
@@ -296,9 +295,9 @@ impl Node {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::storage::state::{AppliedState, StateOptions, StateStore};
-    use crate::types::Term;
-    use crate::types::resource::Any;
+    use headwater_storage::state::{AppliedState, StateOptions, StateStore};
+    use headwater_types::Term;
+    use headwater_types::resource::Any;
 
     const VALUE_BYTES: usize = 1000;
 

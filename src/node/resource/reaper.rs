@@ -11,11 +11,11 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use tokio::sync::Notify;
 
-use crate::node::{Inner, Node, NodeError, RequestContext, tasks};
-use crate::raft::Consensus;
-use crate::storage::state::{StateReader, tombstone_owner};
-use crate::types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
-use crate::types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
+use crate::{Inner, Node, NodeError, RequestContext, tasks};
+use headwater_raft::Consensus;
+use headwater_storage::state::{StateReader, tombstone_owner};
+use headwater_types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
+use headwater_types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
 
 use super::error::ResourceError;
 
@@ -30,11 +30,11 @@ const AT_ONCE: usize = 16;
 
 /// Rings when a commit may have left something to do. What it is, is read from the state.
 #[derive(Default)]
-pub(in crate::node) struct ReaperBell(Notify);
+pub(crate) struct ReaperBell(Notify);
 
 impl ReaperBell {
     /// These were committed. Never waits.
-    pub(in crate::node) fn tell(&self, commits: &[CommitEvents]) {
+    pub(crate) fn tell(&self, commits: &[CommitEvents]) {
         // Tombstones and units are among the types that are always there, of which little is written.
         let concerns =
             |event: &ResourceEvent| event.kind == ChangeKind::Put && builtin_scope(&event.resource.id.type_).is_some();
@@ -44,7 +44,7 @@ impl ReaperBell {
     }
 }
 
-pub(in crate::node) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<ReaperBell>) {
+pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<ReaperBell>) {
     if !tasks::once_serving(&inner).await {
         return;
     }
@@ -165,7 +165,7 @@ impl Node {
 
     /// Deletes this life of a resource; tells whether that removed or marked it.
     async fn delete_one(&self, resource: Resource) -> Result<bool, ResourceError> {
-        use crate::types::resource::ResourceDeletion;
+        use headwater_types::resource::ResourceDeletion;
         let ctx = RequestContext::within(PATIENCE);
         match self.delete_resource(&ctx, resource.id, None).await {
             Ok(done) => Ok(done.value != ResourceDeletion::Nothing),

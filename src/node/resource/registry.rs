@@ -10,14 +10,14 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
-use crate::codec;
-use crate::node::error::NodeError;
-use crate::node::{Consistency, Node, RequestContext};
-use crate::schema::{SchemaError, TypeSchema};
-use crate::storage::state::{NEWEST, RegisteredTypes, StateHead, StateReader, StateStore, Table};
-use crate::storage::{ReadView, StorageError};
-use crate::types::resource::{Any, Resource, ResourceType, Scope, Selector, Type, TypeName, builtin_types};
-use crate::types::{LogIndex, StoreEpoch};
+use crate::error::NodeError;
+use crate::{Consistency, Node, RequestContext};
+use headwater_proto::codec;
+use headwater_schema::{SchemaError, TypeSchema};
+use headwater_storage::state::{NEWEST, RegisteredTypes, StateHead, StateReader, StateStore, Table};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::resource::{Any, Resource, ResourceType, Scope, Selector, Type, TypeName, builtin_types};
+use headwater_types::{LogIndex, StoreEpoch};
 
 use super::error::ResourceError;
 

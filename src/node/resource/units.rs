@@ -5,8 +5,8 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use crate::node::{Consistency, Inner, Node, RequestContext, tasks};
-use crate::types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Type};
+use crate::{Consistency, Inner, Node, RequestContext, tasks};
+use headwater_types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Type};
 
 use super::error::ResourceError;
 
@@ -15,7 +15,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long one write may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(in crate::node) async fn keep_tenancy(inner: Weak<Inner>) {
+pub(crate) async fn keep_tenancy(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;
     }

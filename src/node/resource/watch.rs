@@ -11,14 +11,14 @@ use bytes::Bytes;
 
 use super::error::ResourceError;
 use super::reads::{Found, each};
-use crate::node::history::differ;
-use crate::node::{Consistency, Node, NodeError, RequestContext};
-use crate::storage::ReadView;
-use crate::storage::state::NEWEST;
-use crate::stream::{self, Entries, Listing, Session, Start, StateShare};
-use crate::types::limits::{LISTING_MERGED_CHANGES_MAX, RESOURCE_LIST_BYTES_MAX};
-use crate::types::resource::{Resource, Selector, resource_key};
-use crate::types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
+use crate::history::differ;
+use crate::{Consistency, Node, NodeError, RequestContext};
+use headwater_storage::ReadView;
+use headwater_storage::state::NEWEST;
+use headwater_stream::{Entries, Listing, Session, Start, StateShare};
+use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, RESOURCE_LIST_BYTES_MAX};
+use headwater_types::resource::{Resource, Selector, resource_key};
+use headwater_types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
 
 /// The resources of a snapshot by key, each encoded once for all who are sent it.
 pub(super) type Contents = Entries<Bytes, Bytes>;
@@ -33,7 +33,7 @@ pub enum WatchStart {
 }
 
 /// A watch. Reading never waits: the session tells when there may be something.
-pub type ResourceWatch = Listing<stream::Resources, Bytes, Bytes>;
+pub type ResourceWatch = Listing<headwater_stream::Resources, Bytes, Bytes>;
 
 /// The list that a watch begins with.
 fn contents(
@@ -96,7 +96,7 @@ impl Node {
 
     /// Waits until the lineage is known. What a client is told before that it could not safely go on after elsewhere: a
     /// member that lags would take its index for another lineage's.
-    pub(in crate::node) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+    pub(crate) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         let mut applied = self.inner.consensus.applied();
         let known = applied.wait_for(|_| self.epoch().is_some());
         match tokio::time::timeout_at(ctx.deadline.into(), known).await {
@@ -164,7 +164,7 @@ impl Node {
 mod tests {
     use super::super::reads::tests::{store, type_};
     use super::*;
-    use crate::stream::StateMemory;
+    use headwater_stream::StateMemory;
 
     #[test]
     fn a_list_that_is_held_leaves_the_rest_of_the_memory_to_others() {

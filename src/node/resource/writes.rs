@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use super::error::ResourceError;
 use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal, writable};
-use crate::fsm;
-use crate::node::{Consistency, Node, NodeError, Read, RequestContext, Unanswered, unix_ms};
-use crate::types::resource::{
+use crate::{Consistency, Node, NodeError, Read, RequestContext, Unanswered, unix_ms};
+use headwater_types::resource::{
     Chosen, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome, ResourceReap,
     ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Status, Timestamp, ulid_text,
 };
-use crate::types::{Applied, Command, LogIndex, Outcome, Refusal};
+use headwater_types::{Applied, Command, LogIndex, Outcome, Refusal};
 
 /// How often a write is made again because its type was registered anew meanwhile.
 const TYPE_CHANGES_MAX: usize = 5;
@@ -121,7 +120,8 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
         let tenancy = resource.id.tenancy.clone();
-        let found = self.read(true, ctx.deadline, move |view| fsm::unit_is_marked(view, scope, &tenancy)).await;
+        let found =
+            self.read(true, ctx.deadline, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
         let found = found.map_err(|error| match error {
             NodeError::Refused(refusal) => unit_refusal(refusal),
             error => error.into(),
@@ -148,7 +148,7 @@ impl Node {
         resource: &Arc<Resource>,
     ) -> Result<Read<Option<ResourceId>>, NodeError> {
         let resource = Arc::clone(resource);
-        self.read(true, ctx.deadline, move |view| fsm::judge_ownership(view, &resource)).await
+        self.read(true, ctx.deadline, move |view| headwater_fsm::judge_ownership(view, &resource)).await
     }
 
     /// Takes the next step of reaping.

@@ -10,15 +10,15 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 
 use super::space::{ElementData, Space, Touched, each};
-use crate::storage::state::{CatalogReader, CatalogRow, NEWEST, StateReader, Table, node_key, on_node_key};
-use crate::storage::{ReadView, StorageError};
-use crate::stream::{Catalog, CatalogSubject, EventPublisher, Feed};
-use crate::types::catalog::{
+use headwater_storage::state::{CatalogReader, CatalogRow, NEWEST, StateReader, Table, node_key, on_node_key};
+use headwater_storage::{ReadView, StorageError};
+use headwater_stream::{Catalog, CatalogSubject, EventPublisher, Feed};
+use headwater_types::catalog::{
     CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, Node, Service, canonical,
 };
-use crate::types::entity::{part_of, segment_of};
-use crate::types::limits::ENTITY_WITNESSES_MAX;
-use crate::types::{KeyRange, LogIndex};
+use headwater_types::entity::{part_of, segment_of};
+use headwater_types::limits::ENTITY_WITNESSES_MAX;
+use headwater_types::{KeyRange, LogIndex};
 
 /// How far back changes are looked through for an instance that has gone: those who follow are a few commands behind.
 const COMMANDS_LOOKED_AT_MAX: usize = 256;

@@ -5,10 +5,9 @@
 use std::sync::Arc;
 
 use super::space::{ElementData, Space, Touched};
-use crate::raft;
-use crate::storage::{ReadView, StorageError};
-use crate::stream::{ClusterChanges, ClusterSubject, EventPublisher, Feed};
-use crate::types::{ClusterEvent, LeaseId, LogIndex};
+use headwater_storage::{ReadView, StorageError};
+use headwater_stream::{ClusterChanges, ClusterSubject, EventPublisher, Feed};
+use headwater_types::{ClusterEvent, LeaseId, LogIndex};
 
 fn name(id: u64) -> String {
     format!("{id:016x}")
@@ -139,7 +138,7 @@ impl Space for MemberSpace {
             return Ok(Some(ElementData::Empty));
         }
         let Some(id) = name.strip_prefix("members/").and_then(id) else { return Ok(None) };
-        let mut members = raft::members_of(view)?.into_iter();
+        let mut members = headwater_raft::members_of(view)?.into_iter();
         Ok(members.find(|member| member.id.get() == id).map(|member| ElementData::Member(member.into())))
     }
 
@@ -151,7 +150,7 @@ impl Space for MemberSpace {
         tell: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
         let _goes_on = tell(String::new(), ElementData::Empty) && tell("members".to_owned(), ElementData::Empty);
-        for member in raft::members_of(view)? {
+        for member in headwater_raft::members_of(view)? {
             let name = format!("members/{}", name(member.id.get()));
             if root.strip_prefix("members/").is_none_or(|_| root == name) {
                 tell(name, ElementData::Member(member.into()));

@@ -12,10 +12,10 @@ use futures::future::BoxFuture;
 use super::listing::Sending;
 use super::space::Space;
 use super::watched::{Derived, EntityPosition, Watched, position};
-use crate::storage::StorageError;
-use crate::stream::{CloseReason, Item, Subscription};
-use crate::types::LogIndex;
-use crate::types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENTITY_MERGED_COMMITS_MAX};
+use headwater_storage::StorageError;
+use headwater_stream::{CloseReason, Item, Subscription};
+use headwater_types::LogIndex;
+use headwater_types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENTITY_MERGED_COMMITS_MAX};
 
 /// Beyond every index.
 const EVERYTHING: LogIndex = LogIndex(u64::MAX);
@@ -47,10 +47,9 @@ pub(super) struct Follower<S: Space> {
     pub(super) phase: Phase,
 }
 
-impl From<StorageError> for CloseReason {
-    fn from(error: StorageError) -> Self {
-        Self::Failed(error.to_string())
-    }
+/// The end of a stream whose state could not be read.
+fn unreadable(error: StorageError) -> CloseReason {
+    CloseReason::Failed(error.to_string())
 }
 
 impl<S: Space> Follow for Follower<S> {
@@ -108,7 +107,7 @@ impl<S: Space> Follower<S> {
                 told.push(self.watched.encode_group(&changes, Some(position)));
             } else {
                 for (number, item) in items.iter().enumerate() {
-                    match self.watched.group(item).await? {
+                    match self.watched.group(item).await.map_err(unreadable)? {
                         Derived::Done(group) => told.push(group),
                         Derived::Behind(_) => {
                             let (changes, position) = self.together(items[number..].to_vec(), EVERYTHING).await?;
@@ -199,16 +198,20 @@ impl<S: Space> Follower<S> {
     fn close_missed(&mut self, through: LogIndex) -> Result<Arc<[Bytes]>, CloseReason> {
         let Phase::Missed { held, .. } = &mut self.phase else { return Ok(Vec::new().into()) };
         let held = held.take();
-        let last = self.watched.store.read(|view| {
-            let at = position(view, through);
-            Ok(match held {
-                Some(held) => self.watched.encoder.close(held, at),
-                None => {
-                    let itself = self.watched.itself(view, through.max(view.head().compacted_index()))?;
-                    self.watched.encoder.encode(&itself, Some(at))
-                }
+        let last = self
+            .watched
+            .store
+            .read(|view| {
+                let at = position(view, through);
+                Ok(match held {
+                    Some(held) => self.watched.encoder.close(held, at),
+                    None => {
+                        let itself = self.watched.itself(view, through.max(view.head().compacted_index()))?;
+                        self.watched.encoder.encode(&itself, Some(at))
+                    }
+                })
             })
-        })?;
+            .map_err(unreadable)?;
         self.phase = Phase::Live;
         Ok(vec![last].into())
     }
@@ -218,7 +221,7 @@ async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, CloseReason> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => Ok(done?),
+        Ok(done) => done.map_err(unreadable),
         Err(_) => Err(CloseReason::Stopping),
     }
 }

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 
 use super::space::{ElementData, Space, Touched, each};
-use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::storage::{ReadView, StorageError};
-use crate::stream::{EventPublisher, Feed, Kv};
-use crate::types::entity::{key_of, name_of};
-use crate::types::limits::{ENTITY_DEPTH_MAX, ENTITY_WITNESSES_MAX};
-use crate::types::{ChangeKind, KeyRange, KvEvent, LogIndex};
+use headwater_storage::state::{NEWEST, StateReader, Table};
+use headwater_storage::{ReadView, StorageError};
+use headwater_stream::{EventPublisher, Feed, Kv};
+use headwater_types::entity::{key_of, name_of};
+use headwater_types::limits::{ENTITY_DEPTH_MAX, ENTITY_WITNESSES_MAX};
+use headwater_types::{ChangeKind, KeyRange, KvEvent, LogIndex};
 
 /// Keys by their parts.
 pub(super) struct KvSpace {
@@ -184,7 +184,7 @@ fn list_children(
             }
         })?;
         let KeyRange::Span { end, .. } = range else { return Ok(()) };
-        match below.and_then(|below| crate::types::kv::prefix_end(&below)) {
+        match below.and_then(|below| headwater_types::kv::prefix_end(&below)) {
             Some(start) if goes_on => range = KeyRange::Span { start, end },
             Some(_) | None => return Ok(()),
         }

@@ -9,9 +9,9 @@ use bytes::Bytes;
 
 use super::tree::{ElementChange, ElementState};
 use super::watched::{ElementEncoder, EntityPosition, Listing};
-use crate::node::NodeError;
-use crate::stream::StateShare;
-use crate::types::entity::parent;
+use crate::NodeError;
+use headwater_stream::StateShare;
+use headwater_types::entity::parent;
 
 /// Elements that are handed out at once, count.
 const PIECE: usize = 256;

@@ -28,12 +28,12 @@ pub use watched::{ElementEncoder, EntityPosition};
 
 use super::history::{Recorded, differ};
 use super::{Consistency, Node, NodeError, RequestContext};
-use crate::stream::{CloseReason, Session, Start, Subscription};
-use crate::types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
-use crate::types::{LogIndex, StoreEpoch};
 use catalog::{NodeSpace, ServiceSpace};
 use cluster::{LeaseSpace, MemberSpace};
 use follower::{Follow, Follower, Phase};
+use headwater_stream::{CloseReason, Session, Start, Subscription};
+use headwater_types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
+use headwater_types::{LogIndex, StoreEpoch};
 use kv::KvSpace;
 use listing::Sending;
 use resources::ResourceSpace;
@@ -63,7 +63,7 @@ pub enum EntitySpace {
 pub struct Entity {
     /// The space.
     pub space: EntitySpace,
-    /// The name in the space, which must be one ([`key_of`](crate::types::entity::key_of)); nothing is the whole space.
+    /// The name in the space, which must be one ([`key_of`](headwater_types::entity::key_of)); nothing is the whole space.
     pub name: String,
     /// With everything below, not the children alone.
     pub recursive: bool,

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use super::space::{ElementData, Space, Touched, each};
-use crate::storage::state::{NEWEST, StateReader, Table};
-use crate::storage::{ReadView, StorageError};
-use crate::stream::{EventPublisher, Feed, Resources};
-use crate::types::entity::{key_of, name_of};
-use crate::types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD, resource_key};
-use crate::types::{ChangeKind, LogIndex, ResourceEvent};
+use headwater_storage::state::{NEWEST, StateReader, Table};
+use headwater_storage::{ReadView, StorageError};
+use headwater_stream::{EventPublisher, Feed, Resources};
+use headwater_types::entity::{key_of, name_of};
+use headwater_types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD, resource_key};
+use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
 
 /// Parts of the name of a resource, count.
 const PARTS: usize = 6;

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::node::history::Recorded;
-use crate::storage::state::{HistoryRecord, StateReader, Table, Version};
-use crate::storage::{ReadView, StorageError};
-use crate::stream::{EventPublisher, Feed, Topic};
-use crate::types::catalog::{CheckServiceNode, Node};
-use crate::types::{ClusterMember, KeyRange, KeyValue, LeaseId, LogIndex, Resource};
+use crate::history::Recorded;
+use headwater_storage::state::{HistoryRecord, StateReader, Table, Version};
+use headwater_storage::{ReadView, StorageError};
+use headwater_stream::{EventPublisher, Feed, Topic};
+use headwater_types::catalog::{CheckServiceNode, Node};
+use headwater_types::{ClusterMember, KeyRange, KeyValue, LeaseId, LogIndex, Resource};
 
 /// Records that are loaded together, count.
 const BATCH: usize = 1024;

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::space::{ElementData, Space, Touched};
-use crate::storage::{ReadView, StorageError};
-use crate::types::LogIndex;
-use crate::types::entity::{absolute, parent, relative};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::LogIndex;
+use headwater_types::entity::{absolute, parent, relative};
 
 /// What an element is now.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,12 +14,12 @@ use tokio::task::JoinError;
 
 use super::space::{ElementData, Space};
 use super::tree::{Changed, ElementChange, ElementState, Scope, add, differences};
-use crate::node::{EntityError, Inner, NodeError};
-use crate::storage::{ReadView, StateStore, StorageError};
-use crate::stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
-use crate::types::entity::{parent, relative};
-use crate::types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
-use crate::types::{LogIndex, StoreEpoch};
+use crate::{EntityError, Inner, NodeError};
+use headwater_storage::{ReadView, StateStore, StorageError};
+use headwater_stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
+use headwater_types::entity::{parent, relative};
+use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
+use headwater_types::{LogIndex, StoreEpoch};
 
 /// Where a stream about an entity goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +279,7 @@ impl<S: Space> Registry<S> {
 }
 
 /// Lets go of old states, for as long as the node is there.
-pub(in crate::node) async fn sweep(inner: Weak<Inner>) {
+pub(crate) async fn sweep(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(SNAPSHOT_KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
@@ -292,10 +292,10 @@ mod tests {
     use super::super::kv::KvSpace;
     use super::super::listing::Sending;
     use super::*;
-    use crate::storage::state::{AppliedState, StateOptions, Table};
-    use crate::stream::{FeedOptions, StateMemory, StatePoint};
-    use crate::types::limits::STATE_ENTRY_BYTES;
-    use crate::types::{KeyValue, Term};
+    use headwater_storage::state::{AppliedState, StateOptions, Table};
+    use headwater_stream::{FeedOptions, StateMemory, StatePoint};
+    use headwater_types::limits::STATE_ENTRY_BYTES;
+    use headwater_types::{KeyValue, Term};
 
     /// Ten bytes a change.
     struct TenBytes;

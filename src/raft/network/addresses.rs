@@ -11,9 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{CONNECT_TIMEOUT, PeerClient, Route};
-use crate::pb::peer as pb;
-use crate::raft::types::MemberInfo;
-use crate::types::NodeId;
+use crate::types::MemberInfo;
+use headwater_proto::pb::peer as pb;
+use headwater_types::NodeId;
 
 /// How long to wait before a member is looked for again.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);

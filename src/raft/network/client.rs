@@ -28,14 +28,14 @@ use super::connection::{Connection, Heard};
 use super::reachable::Reachability;
 use super::session::{Answers, Ends, Patience, Unanswered};
 use super::{Lineage, Route, snapshot_sender};
-use crate::pb::peer as pb;
-use crate::pb::peer::peer_client::PeerClient as Grpc;
-use crate::raft::convert;
-use crate::raft::metrics::{PeerMetrics, RaftMetrics};
-use crate::raft::roster::Roster;
-use crate::raft::snapshot::SnapshotFiles;
-use crate::raft::types::{MemberInfo, Snapshot, TypeConfig, Vote};
-use crate::types::{ClusterId, NodeId};
+use crate::convert;
+use crate::metrics::{PeerMetrics, RaftMetrics};
+use crate::roster::Roster;
+use crate::snapshot::SnapshotFiles;
+use crate::types::{MemberInfo, Snapshot, TypeConfig, Vote};
+use headwater_proto::pb::peer as pb;
+use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
+use headwater_types::{ClusterId, NodeId};
 
 /// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and read indexes.
 #[derive(Clone)]
@@ -348,7 +348,7 @@ impl PeerClient {
         let sent = Arc::clone(&unanswered);
         let metrics = self.metrics.clone();
         let requests = requests.map(move |request| {
-            fail_point!(LeaderSend);
+            headwater_fail_points::fail_point!(LeaderSend);
             sent.lock().asked(Instant::now());
             let message = convert::append_to_pb(&request);
             if let Some(metrics) = &metrics {

@@ -11,8 +11,8 @@ use tonic::transport::Channel;
 
 use super::endpoint;
 use super::line::Line;
-use crate::pb::peer::peer_client::PeerClient as Grpc;
-use crate::types::limits::PEER_MESSAGE_BYTES_MAX;
+use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
+use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
 
 /// How long all calls may stay unanswered before the connection is closed: as long as its probes may.
 const SILENCE_MAX: Duration = Duration::from_secs(3);

@@ -23,7 +23,7 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Endpoint;
 
-use crate::types::{ClusterId, NodeId, StoreEpoch};
+use headwater_types::{ClusterId, NodeId, StoreEpoch};
 
 pub(crate) use client::{PeerClient, Peers};
 pub(crate) use server::PeerService;

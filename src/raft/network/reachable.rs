@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use parking_lot::Mutex;
 
-use crate::types::NodeId;
+use headwater_types::NodeId;
 
 /// Heartbeats in a row without an answer after which a member counts as down: about a second, for a busy member may miss a
 /// few.

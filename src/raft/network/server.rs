@@ -11,15 +11,15 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{check_route, snapshot_receiver};
-use crate::codec;
-use crate::pb::peer as pb;
-use crate::pb::peer::peer_server::Peer;
-use crate::raft::consensus::{Consensus, ReadIndexError, WriteError};
-use crate::raft::convert;
-use crate::raft::form::Standing;
-use crate::raft::member_desk::{self, ChangeFrom};
-use crate::raft::metrics::PeerMetrics;
-use crate::types::NodeId;
+use crate::consensus::{Consensus, ReadIndexError, WriteError};
+use crate::convert;
+use crate::form::Standing;
+use crate::member_desk::{self, ChangeFrom};
+use crate::metrics::PeerMetrics;
+use headwater_proto::codec;
+use headwater_proto::pb::peer as pb;
+use headwater_proto::pb::peer::peer_server::Peer;
+use headwater_types::NodeId;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -146,7 +146,7 @@ impl Peer for PeerService {
         let consensus = self.consensus.clone();
         let answers = self.consensus.raft().stream_append(appends).map(move |item| match item {
             Ok(result) => {
-                fail_point!(FollowerAnswer);
+                headwater_fail_points::fail_point!(FollowerAnswer);
                 note_contact(&consensus, &result, false);
                 let response = convert::append_result_to_pb(&result);
                 answered.sent_bytes.inc_by(response.encoded_len() as u64);
@@ -268,7 +268,10 @@ impl Peer for PeerService {
 
 /// Proposes the commands of another member that decode, and refuses the others one by one. An entry that cannot be decoded
 /// would stop every member at apply, and again after each restart.
-async fn propose_readable(consensus: &Consensus, batch: Vec<Bytes>) -> Vec<Result<crate::types::Applied, WriteError>> {
+async fn propose_readable(
+    consensus: &Consensus,
+    batch: Vec<Bytes>,
+) -> Vec<Result<headwater_types::Applied, WriteError>> {
     let refused: Vec<Option<WriteError>> = batch.iter().map(unreadable).collect();
     let readable = batch.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
     let readable: Vec<Bytes> = readable.map(|(command, _)| command).collect();
@@ -290,7 +293,7 @@ fn unreadable(command: &Bytes) -> Option<WriteError> {
 /// Batches of one follower that may be under way at once.
 const PROPOSE_BATCHES_MAX: usize = 64;
 
-fn result_to_pb(result: Result<crate::types::Applied, WriteError>) -> pb::ProposeResult {
+fn result_to_pb(result: Result<headwater_types::Applied, WriteError>) -> pb::ProposeResult {
     use pb::propose_result::Result as R;
     let result = match result {
         Ok(applied) => R::Applied(codec::encode_applied(&applied)),

@@ -16,10 +16,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::client::{PeerClient, rpc_error};
-use crate::pb::peer as pb;
-use crate::raft::convert;
-use crate::raft::types::TypeConfig;
-use crate::types::NodeId;
+use crate::convert;
+use crate::types::TypeConfig;
+use headwater_proto::pb::peer as pb;
+use headwater_types::NodeId;
 
 /// How long a member that was sent entries may answer nothing when the log waits for it. One that is cut off for a slow disk or
 /// line gets a whole snapshot instead, so it is far more than an answer takes there.

@@ -14,14 +14,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::snapshot_sender::size_and_checksum;
-use crate::pb::peer as pb;
-use crate::pb::peer::snapshot_answer::Answer;
-use crate::pb::peer::snapshot_message::Message;
-use crate::raft::consensus::Consensus;
-use crate::raft::snapshot::SnapshotFiles;
-use crate::raft::types::{Snapshot, SnapshotMeta, log_id};
-use crate::raft::{convert, membership};
-use crate::types::NodeId;
+use crate::consensus::Consensus;
+use crate::snapshot::SnapshotFiles;
+use crate::types::{Snapshot, SnapshotMeta, log_id};
+use crate::{convert, membership};
+use headwater_proto::pb::peer as pb;
+use headwater_proto::pb::peer::snapshot_answer::Answer;
+use headwater_proto::pb::peer::snapshot_message::Message;
+use headwater_types::NodeId;
 
 /// A sender that is silent for this long is given up.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ async fn run(
             Ok(())
         })
         .await?;
-        fail_point!(SnapshotFileReceived);
+        headwater_fail_points::fail_point!(SnapshotFileReceived);
     }
     blocking({
         let dir = dir.clone();
@@ -116,7 +116,7 @@ async fn run(
     })
     .await?;
 
-    fail_point!(SnapshotReceived);
+    headwater_fail_points::fail_point!(SnapshotReceived);
 
     // Opened before consensus hears of it: what it then waits for is a rename. A slow installation, with leaders that change
     // meanwhile, is what ends openraft's task (spec: reliability §3.7, defect A); and what cannot be opened is refused here,
@@ -127,7 +127,7 @@ async fn run(
     if held != meta.last_log_id {
         return Err(Status::data_loss(format!("the snapshot holds {held:?}, announced was {:?}", meta.last_log_id)));
     }
-    fail_point!(InstallOpened);
+    headwater_fail_points::fail_point!(InstallOpened);
     let snapshot = Snapshot { meta, snapshot: SnapshotFiles::ready(prepared) };
     let response = consensus
         .raft()
@@ -246,7 +246,7 @@ impl FileWriter {
         self.crc = crc32c::crc32c_append(self.crc, &chunk.data);
         self.written_bytes += chunk.data.len() as u64;
         self.any = true;
-        fail_point!(SnapshotChunkReceived);
+        headwater_fail_points::fail_point!(SnapshotChunkReceived);
         Ok(())
     }
 

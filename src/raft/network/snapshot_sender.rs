@@ -16,14 +16,14 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::Route;
-use crate::pb::peer as pb;
-use crate::pb::peer::peer_client::PeerClient as Grpc;
-use crate::pb::peer::snapshot_answer::Answer;
-use crate::raft::convert;
-use crate::raft::membership;
-use crate::raft::metrics::PeerMetrics;
-use crate::raft::types::{Snapshot, TypeConfig, Vote};
-use crate::types::limits::SNAPSHOT_CHUNK_BYTES;
+use crate::convert;
+use crate::membership;
+use crate::metrics::PeerMetrics;
+use crate::types::{Snapshot, TypeConfig, Vote};
+use headwater_proto::pb::peer as pb;
+use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
+use headwater_proto::pb::peer::snapshot_answer::Answer;
+use headwater_types::limits::SNAPSHOT_CHUNK_BYTES;
 
 /// A receiver that makes no progress for this long is given up (openraft hands down a limit but enforces none).
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ pub(super) async fn send(
         Answer::Installed(vote) => return Ok(SnapshotResponse::new(convert::vote_from_pb(vote))),
         Answer::ReceivedBytes(_) => return Err(protocol("progress before the list of missing files")),
     };
-    fail_point!(SnapshotOffered);
+    headwater_fail_points::fail_point!(SnapshotOffered);
     tracing::info!(to = %route.to, files = files.len(), missing = missing.len(), bytes_total, "sending snapshot");
 
     let dir = snapshot.snapshot.path().to_owned();
@@ -184,7 +184,7 @@ fn read_chunks(
                 return Ok(());
             }
             count_sent(read);
-            fail_point!(SnapshotChunkSent);
+            headwater_fail_points::fail_point!(SnapshotChunkSent);
             offset += read as u64;
             if offset >= described.size_bytes {
                 break;

@@ -19,7 +19,7 @@ use cel::{Env, ExecutionError};
 use regex::{Regex, RegexBuilder};
 
 use super::message::MessageVal;
-use crate::types::limits::{TYPE_PATTERN_BYTES_MAX, TYPE_RULE_COST_MAX};
+use headwater_types::limits::{TYPE_PATTERN_BYTES_MAX, TYPE_RULE_COST_MAX};
 
 /// The compiled patterns of a type's rules.
 pub(super) type Patterns = HashMap<String, Regex>;

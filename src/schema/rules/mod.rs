@@ -19,10 +19,10 @@ use cel::{Context, Env, Value};
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
 use super::{SchemaError, Violation, shown};
-use crate::types::limits::{
+use headwater_types::limits::{
     TYPE_RULE_BYTES_MAX, TYPE_RULE_DEPTH_MAX, TYPE_RULE_TEXT_BYTES_MAX, TYPE_RULE_TREE_DEPTH_MAX, TYPE_RULES_MAX,
 };
-use crate::types::resource::{self, Resource};
+use headwater_types::resource::{self, Resource};
 
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib().with_optional_support(false);

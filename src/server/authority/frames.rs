@@ -7,7 +7,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::hpack::{self, Authority};
-use crate::types::limits::HEADER_BLOCK_BYTES_MAX;
+use headwater_types::limits::HEADER_BLOCK_BYTES_MAX;
 
 /// What every connection of HTTP/2 begins with (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

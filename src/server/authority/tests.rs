@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::frames::Frames;
 use super::hpack::{Authority, authority};
 use super::*;
-use crate::types::limits::HEADER_BLOCK_BYTES_MAX;
+use headwater_types::limits::HEADER_BLOCK_BYTES_MAX;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];

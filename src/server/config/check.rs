@@ -12,9 +12,9 @@ use super::{
     ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, HistoryConfig, InitialMember, JoinConfig,
     LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
 };
-use crate::api::domain_problem;
-use crate::types::NodeId;
-use crate::types::limits::{
+use headwater_api::domain_problem;
+use headwater_types::NodeId;
+use headwater_types::limits::{
     DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, HISTORY_RETENTION_SECONDS_DEFAULT, HISTORY_RETENTION_SECONDS_MIN,
     MEMBER_NAME_BYTES_MAX, QUOTA_BYTES_DEFAULT, REMOTE_ENDPOINTS_MAX, REQUEST_BYTES_MAX, REQUEST_BYTES_SET_MAX,
     REQUEST_BYTES_SET_MIN, TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,

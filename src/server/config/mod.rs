@@ -5,7 +5,7 @@
 //! refused with *all* its problems, each under the name that the user wrote.
 //!
 //! ```
-//! # use headwater::server::config::{Config, Sources};
+//! # use headwater_server::config::{Config, Sources};
 //! let config = Config::load(&Sources::default()).expect("the defaults are valid");
 //! assert_eq!(config.listen_client.port(), 2379);
 //! ```
@@ -26,9 +26,9 @@ use std::time::Duration;
 
 pub use error::{ConfigError, Problem};
 pub use settings::{SETTINGS, Setting};
-pub(crate) use value::size as parse_size;
+pub use value::size as parse_size;
 
-use crate::types::NodeId;
+use headwater_types::NodeId;
 use settings::Draft;
 
 /// How a node is set up. Made by [`Config::load`] only.
@@ -223,7 +223,7 @@ pub struct LimitsConfig {
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// A level, or directives such as `info,headwater::raft=debug`.
+    /// A level, or directives such as `info,headwater_raft=debug`.
     pub level: String,
     /// How a line looks.
     pub format: LogFormat,

@@ -385,7 +385,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "log.level",
         form: "LEVEL",
         default: "info",
-        help: "error, warn, info, debug or trace, or directives such as info,headwater::raft=debug",
+        help: "error, warn, info, debug or trace, or directives such as info,headwater_raft=debug",
         put: Put::Text(|d, v| d.log_level = Some(v)),
     },
     Setting {

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::types::limits::{LOG_KEEP_BYTES, REMOTE_ENDPOINTS_MAX, SNAPSHOT_EVERY_BYTES};
+use headwater_types::limits::{LOG_KEEP_BYTES, REMOTE_ENDPOINTS_MAX, SNAPSHOT_EVERY_BYTES};
 
 fn from_file(text: &str) -> Result<Config, ConfigError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -118,6 +118,7 @@ fn misspelt_levels_are_refused() {
         ("INFO", true),
         ("off", true),
         ("info,headwater::raft=debug", true),
+        ("info,headwater_raft=debug", true),
         ("warn, h2=off", false),
         ("headwater[request{id=7}]=debug", true),
         ("inof", false),
@@ -432,7 +433,7 @@ fn errors_name_file_and_origin() {
 #[test]
 fn the_files_of_the_local_cluster_are_valid() {
     for id in 1..=3 {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("cluster/node{id}.toml"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(format!("cluster/node{id}.toml"));
         let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
         assert_eq!(config.node.id, NodeId(id));
         assert_eq!(config.cluster.initial.len(), 3);
@@ -492,7 +493,8 @@ fn a_unix_socket_is_a_path_from_the_root() {
 
 #[test]
 fn the_readme_lists_every_setting() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let readme =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join("README.md")).unwrap();
     for setting in SETTINGS {
         let row = format!("| `{}` | {} | {} |", setting.key, setting.default, setting.help);
         assert!(readme.contains(&row), "README.md lacks the row\n{row}");

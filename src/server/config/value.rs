@@ -7,8 +7,8 @@ use std::time::Duration;
 use toml::Value;
 
 use super::InitialMember;
-use crate::types::NodeId;
-use crate::types::limits::QUOTA_BYTES_DEFAULT;
+use headwater_types::NodeId;
+use headwater_types::limits::QUOTA_BYTES_DEFAULT;
 
 /// Reads a duration such as `100ms`, `2s` or `1h 30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -17,7 +17,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a size in bytes such as `64MiB`, `10MB` or `512B`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, u64)] = &[
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),

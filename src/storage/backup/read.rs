@@ -11,8 +11,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{BLOCK_BYTES, BUFFER_BYTES, BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, PREFIX_BYTES, padding};
-use crate::codec;
-use crate::types::{BackupFile, BackupInfo};
+use headwater_proto::codec;
+use headwater_types::{BackupFile, BackupInfo};
 
 /// A backup that was found whole.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, padding};
-use crate::codec;
-use crate::types::{BackupFile, BackupInfo};
+use headwater_proto::codec;
+use headwater_types::{BackupFile, BackupInfo};
 
 /// A backup that can be sent: the description and the files of a checkpoint, which must stay as they are.
 #[derive(Debug)]

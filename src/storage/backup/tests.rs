@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+use headwater_types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 
 fn info() -> BackupInfo {
     BackupInfo {
@@ -135,8 +135,8 @@ fn files_of_others_are_called_that() {
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
     for name in ["../x", "a/b", "", ".", "..", "a\0", "ä"] {
-        let files = vec![crate::types::BackupFile { name: name.into(), size: 0 }];
-        let encoded = crate::codec::encode_backup(&BackupInfo { files, ..info() });
+        let files = vec![headwater_types::BackupFile { name: name.into(), size: 0 }];
+        let encoded = headwater_proto::codec::encode_backup(&BackupInfo { files, ..info() });
         let mut bytes = [&b"HWBACKUP"[..], &(encoded.len() as u32).to_be_bytes(), &encoded].concat();
         bytes.resize(512, 0);
         use sha2::Digest;

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::record::corrupt;
-use crate::storage::StorageError;
+use crate::StorageError;
 
 const FILE_NAME: &str = "headwater-mark";
 const MAGIC: [u8; 4] = *b"HWM1";

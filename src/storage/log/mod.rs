@@ -40,9 +40,9 @@ use self::shared::Shared;
 use self::state::{Bounds, Change};
 use self::writer::Writer;
 use super::StorageError;
-pub use crate::codec::raft::RecordKind;
-use crate::codec::raft::{LogId, Vote};
-use crate::types::LogIndex;
+pub use headwater_proto::codec::raft::RecordKind;
+use headwater_proto::codec::raft::{LogId, Vote};
+use headwater_types::LogIndex;
 
 const KEY_VOTE: &str = "vote";
 const KEY_COMMITTED: &str = "committed";

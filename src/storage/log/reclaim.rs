@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::options::CF_ENTRIES;
 use super::record::entry_key;
 use super::shared::Shared;
-use crate::storage::StorageError;
+use crate::StorageError;
 
 /// A handle to the thread; dropping it ends the thread.
 pub(super) struct Reclaimer {
@@ -29,13 +29,13 @@ impl Reclaimer {
                     while let Ok(later) = inbox.try_recv() {
                         index = index.max(later);
                     }
-                    fail_point!(LogReclaim);
+                    headwater_fail_points::fail_point!(LogReclaim);
                     let (from, to) = (entry_key(0), entry_key(index));
                     if let Err(error) = shared.db.delete_file_in_range_cf(shared.family(CF_ENTRIES), from, to) {
                         shared.poison(&error.into());
                         return;
                     }
-                    fail_point!(LogReclaimed);
+                    headwater_fail_points::fail_point!(LogReclaimed);
                 }
             })
             .map_err(|source| StorageError::Io { path: dir, source })?;

@@ -6,9 +6,9 @@
 
 use bytes::Bytes;
 
-use crate::codec::raft::{self, LogId, RaftRecord, RecordHeader, RecordKind};
-use crate::storage::StorageError;
-use crate::types::{LogIndex, Term};
+use crate::StorageError;
+use headwater_proto::codec::raft::{self, LogId, RaftRecord, RecordHeader, RecordKind};
+use headwater_types::{LogIndex, Term};
 
 /// The only frame so far.
 const FRAME: u8 = 1;
@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::types::NodeId;
+    use headwater_types::NodeId;
 
     fn record() -> LogRecord {
         LogRecord { term: Term(3), index: LogIndex(9), kind: RecordKind::Normal, payload: Bytes::from_static(b"abc") }

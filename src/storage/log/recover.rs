@@ -15,9 +15,9 @@ use super::options::{CF_ENTRIES, CF_META, LogOptions, db_options, families, read
 use super::record::{LogRecord, corrupt, decode_entry, decode_meta, encode_meta, entry_index, entry_key};
 use super::state::{Bounds, State};
 use super::{KEY_COMMITTED, KEY_PURGED, KEY_STORE, KEY_TIP, KEY_VOTE};
-use crate::codec::raft::{LogId, LogTip, RaftRecord, StoreId};
-use crate::storage::StorageError;
-use crate::storage::error::DAMAGED;
+use crate::StorageError;
+use crate::error::DAMAGED;
+use headwater_proto::codec::raft::{LogId, LogTip, RaftRecord, StoreId};
 
 /// A log that was found whole.
 pub(super) struct Recovered {

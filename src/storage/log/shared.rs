@@ -15,8 +15,8 @@ use super::metrics::LogMetrics;
 use super::options::{CF_ENTRIES, LogOptions, read_options};
 use super::record::{LogRecord, corrupt, decode_entry, entry_index, entry_key};
 use super::state::{Change, Done, Op, State};
-use crate::codec::raft::LogId;
-use crate::storage::StorageError;
+use crate::StorageError;
+use headwater_proto::codec::raft::LogId;
 
 /// What callers, the writer and the reclaimer share.
 pub(super) struct Shared {

@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::record::LogRecord;
-use crate::codec::raft::{LogId, LogTip, Vote};
-use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::StorageError;
+use headwater_proto::codec::raft::{LogId, LogTip, Vote};
+use headwater_types::LogIndex;
 
 /// Told once when a change is durable, or why it is not.
 pub(super) type Done = Box<dyn FnOnce(Result<(), io::Error>) + Send>;

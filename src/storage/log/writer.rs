@@ -16,9 +16,9 @@ use super::record::{encode_entry, encode_meta, entry_key};
 use super::shared::{Shared, poisoned};
 use super::state::{Bounds, Change, Op};
 use super::{KEY_COMMITTED, KEY_PURGED, KEY_TIP, KEY_VOTE};
-use crate::codec::raft::{LogId, LogTip, Vote};
-use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::StorageError;
+use headwater_proto::codec::raft::{LogId, LogTip, Vote};
+use headwater_types::LogIndex;
 
 /// Room for the fixed records of a batch and the keys and frames of its entries, bytes.
 const BATCH_OVERHEAD_BYTES: usize = 256;
@@ -139,7 +139,7 @@ impl Writer {
                     }
                 }
                 Change::Truncate(from) => {
-                    fail_point!(LogTruncate);
+                    headwater_fail_points::fail_point!(LogTruncate);
                     batch.delete_range_cf(entries, entry_key(*from), entry_key(u64::MAX));
                 }
                 Change::Purge(id) => purged = Some(*id),
@@ -167,7 +167,7 @@ impl Writer {
         }
         self.commit(batch, taken.entries)?;
         if let Some(purged) = purged {
-            fail_point!(LogPurged);
+            headwater_fail_points::fail_point!(LogPurged);
             // Only now that the purge is durable may the space go.
             self.reclaimer.reclaim(purged.index.get());
         }
@@ -186,15 +186,15 @@ impl Writer {
         if entries > 0 {
             metrics.batch_entries.observe(entries as f64);
         }
-        fail_point!(LogWrite);
+        headwater_fail_points::fail_point!(LogWrite);
         let started = Instant::now();
         self.shared.db.write_opt(batch, &self.write)?;
-        fail_point!(LogSynced);
+        headwater_fail_points::fail_point!(LogSynced);
         if !self.shared.options.unsafe_no_fsync {
             metrics.fsync_seconds.observe(started.elapsed().as_secs_f64());
             self.mark.set(self.batch)?;
         }
-        fail_point!(LogMarked);
+        headwater_fail_points::fail_point!(LogMarked);
         Ok(())
     }
 

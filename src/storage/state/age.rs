@@ -8,8 +8,8 @@ use super::keys;
 use super::options::HISTORY;
 use super::record::HistoryHead;
 use super::view::ReadView;
-use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::StorageError;
+use headwater_types::LogIndex;
 
 impl ReadView<'_> {
     /// The last command in history that was proposed at `unix_ms` or before; `None` if all that history has is younger. A search

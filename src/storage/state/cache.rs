@@ -13,7 +13,7 @@ use quick_cache::{Equivalent, Weighter};
 use super::keys::Table;
 use super::outline::Outline;
 use super::record::Version;
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 /// Bytes that an entry takes besides its key, about.
 const ENTRY_BYTES: u64 = 112;

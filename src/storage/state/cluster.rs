@@ -11,8 +11,8 @@ use super::options::HISTORY;
 use super::record::FORMAT;
 use super::txn::WriteTxn;
 use super::view::CommandHistory;
-use crate::storage::StorageError;
-use crate::types::{ClusterEvent, ClusterMember, LeaseId, NodeId};
+use crate::StorageError;
+use headwater_types::{ClusterEvent, ClusterMember, LeaseId, NodeId};
 
 const LEASE_GRANTED: u8 = 1;
 const LEASE_ENDED: u8 = 2;

@@ -12,11 +12,13 @@ use super::options::{HISTORY, INDEX};
 use super::reader::{NEWEST, StateReader};
 use super::record::Version;
 use super::txn::WriteTxn;
-use crate::codec;
-use crate::storage::StorageError;
-use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, canonical};
-use crate::types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
-use crate::types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
+use crate::StorageError;
+use headwater_proto::codec;
+use headwater_types::catalog::{
+    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, canonical,
+};
+use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
+use headwater_types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
 
 /// What can be read of Consul's keys and sessions from any state.
 pub trait ConsulReader: StateReader + Sized {

@@ -23,9 +23,9 @@ use super::registrations::Registrations;
 use super::txn::WriteTxn;
 use super::view::ReadView;
 use super::{files, keys};
-use crate::storage::StorageError;
-use crate::storage::error::DAMAGED;
-use crate::types::{LogIndex, Term};
+use crate::StorageError;
+use crate::error::DAMAGED;
+use headwater_types::{LogIndex, Term};
 
 /// What the consensus layer keeps about the last entry that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,7 +285,7 @@ impl StateDb {
         self.health.check()?;
         let checkpoint = Checkpoint::new(&self.db)?;
         self.health.watch(checkpoint.create_checkpoint(to))?;
-        fail_point!(SnapshotCheckpoint);
+        headwater_fail_points::fail_point!(SnapshotCheckpoint);
         let applied = read_checkpoint(to)?;
         files::sync_tree(to)?;
         if let Some(parent) = to.parent() {

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::storage::StorageError;
+use crate::StorageError;
 
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> StorageError {
     let path = path.to_owned();

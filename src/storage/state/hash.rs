@@ -10,8 +10,8 @@ use super::options::{INDEX, META, REVISIONS, VERSIONS};
 use super::reader::StateReader;
 use super::record::{HistoryRecord, StateHead, Version, encode_lease};
 use super::view::{ReadView, read_lease};
-use crate::storage::StorageError;
-use crate::types::{Lease, LogIndex, Revision};
+use crate::StorageError;
+use headwater_types::{Lease, LogIndex, Revision};
 
 /// Records whose values are fetched together.
 const BATCH: usize = 4096;

@@ -15,9 +15,9 @@
 
 use bytes::Bytes;
 
-use crate::types::consul::Deadline;
-use crate::types::resource::{ResourceId, Tenancy, TypeName, resource_key};
-use crate::types::{LeaseId, LogIndex, Revision};
+use headwater_types::consul::Deadline;
+use headwater_types::resource::{ResourceId, Tenancy, TypeName, resource_key};
+use headwater_types::{LeaseId, LogIndex, Revision};
 
 /// Which face's records a key belongs to. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -391,7 +391,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::types::resource::Type;
+    use headwater_types::resource::Type;
 
     #[test]
     fn bytes_are_pinned() {

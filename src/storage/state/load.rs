@@ -8,8 +8,8 @@ use super::db::{StateDb, corrupt};
 use super::keys;
 use super::options::HISTORY;
 use super::record::{HistoryRecord, Version, decode_history};
-use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::StorageError;
+use headwater_types::LogIndex;
 
 /// Records that one request to RocksDB fetches at most: as many as it handles together.
 const BATCH: usize = 32;

@@ -10,6 +10,8 @@ mod cache;
 mod catalog;
 mod cluster;
 mod consul;
+#[cfg(any(test, feature = "testing"))]
+mod crash_copy;
 mod db;
 mod files;
 mod filter;

@@ -10,7 +10,7 @@ use rocksdb::{
 };
 
 use super::keys;
-use crate::types::limits::KEY_CACHE_ENTRIES;
+use headwater_types::limits::KEY_CACHE_ENTRIES;
 
 /// Everything every command did, in order; also where values are.
 pub(super) const HISTORY: &str = "history";

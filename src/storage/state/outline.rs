@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::LogIndex;
-use crate::types::resource::{Resource, ResourceId, Status, Type};
+use headwater_types::LogIndex;
+use headwater_types::resource::{Resource, ResourceId, Status, Type};
 
 /// What an outline takes with its allocations, bytes; and one entry of a map, besides its texts.
 const OUTLINE_BYTES: usize = 112;

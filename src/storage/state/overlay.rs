@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::keys::Table;
 use super::record::Version;
-use crate::types::{ChangeKind, KeyValue, LogIndex, Resource};
+use headwater_types::{ChangeKind, KeyValue, LogIndex, Resource};
 
 /// Versions of one key, oldest first.
 pub(super) type Versions = SmallVec<[Version; 1]>;

@@ -12,9 +12,9 @@ use super::keys::{self, Table};
 use super::record::{HistoryRecord, StateHead, Version};
 use super::scan::VersionScan;
 use super::type_record::{Registration, TypeRecord};
-use crate::storage::StorageError;
-use crate::types::resource::{Resource, ResourceId, Tenancy, TypeName, resource_key};
-use crate::types::{KeyRange, LogIndex, Revision};
+use crate::StorageError;
+use headwater_types::resource::{Resource, ResourceId, Tenancy, TypeName, resource_key};
+use headwater_types::{KeyRange, LogIndex, Revision};
 
 /// Reads keys as of now when it is given as the point in time.
 pub const NEWEST: LogIndex = LogIndex(u64::MAX);
@@ -110,7 +110,7 @@ pub trait StateReader {
     /// How many resources live in a unit of tenancy: in a namespace, or with [`WILDCARD`] as namespace in all of a
     /// partition.
     ///
-    /// [`WILDCARD`]: crate::types::resource::WILDCARD
+    /// [`WILDCARD`]: headwater_types::resource::WILDCARD
     ///
     /// # Errors
     ///

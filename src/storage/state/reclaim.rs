@@ -15,8 +15,8 @@ use super::db::{StateDb, corrupt};
 use super::keys::{self, Table};
 use super::options::{HISTORY, META, VERSIONS, write_options};
 use super::record::{Cursor, FORMAT, FORMAT_FLOOR, HistoryHead, Version, decode_history, put_varint};
-use crate::storage::StorageError;
-use crate::types::{ChangeKind, LogIndex};
+use crate::StorageError;
+use headwater_types::{ChangeKind, LogIndex};
 
 /// What one step of reclamation did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,9 +96,9 @@ impl StateDb {
         state.next = walk.run(state.next, limit.max(1))?;
         let (visited, removed) = (walk.visited, walk.removed);
         batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
-        fail_point!(StateReclaim);
+        headwater_fail_points::fail_point!(StateReclaim);
         self.health.watch(self.db.write_opt(batch, &write_options()))?;
-        fail_point!(StateReclaimed);
+        headwater_fail_points::fail_point!(StateReclaimed);
         Ok(ReclaimProgress { target, visited, removed, done: state.next.0 > target })
     }
 }

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use super::keys::Table;
-use crate::types::{
+use headwater_types::{
     Alarm, AlarmKind, AlarmSet, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Quota, Revision, StoreEpoch,
     Term,
 };

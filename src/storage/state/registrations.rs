@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::record::RegisteredTypes;
 use super::type_record::Registration;
-use crate::types::resource::TypeName;
+use headwater_types::resource::TypeName;
 
 /// Bounded as the types are: only those that are registered are remembered.
 #[derive(Default)]

@@ -17,12 +17,12 @@ use super::record::{HistoryRecord, Version};
 use super::txn::WriteTxn;
 use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
 use super::view::CommandHistory;
-use crate::codec;
-use crate::storage::StorageError;
-use crate::types::resource::{
+use crate::StorageError;
+use headwater_proto::codec;
+use headwater_types::resource::{
     Any, Resource, ResourceId, Tenancy, Type, TypeName, WILDCARD, builtin_scope, resource_key,
 };
-use crate::types::{ChangeKind, KeyValue, LogIndex, ResourceEvent};
+use headwater_types::{ChangeKind, KeyValue, LogIndex, ResourceEvent};
 
 /// What a transaction has counted and nobody else sees yet.
 #[derive(Default)]

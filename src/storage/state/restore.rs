@@ -14,8 +14,8 @@ use super::options::{META, StateOptions, Tuning, write_options};
 use super::record::{CompactionPoint, StateHead};
 use super::store::{CURRENT, first_generation};
 use super::{files, keys};
-use crate::storage::StorageError;
-use crate::types::{AlarmSet, LogIndex, Revision};
+use crate::StorageError;
+use headwater_types::{AlarmSet, LogIndex, Revision};
 
 /// What a checkpoint holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +132,8 @@ fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::state::RegisteredTypes;
-    use crate::types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
+    use crate::state::RegisteredTypes;
+    use headwater_types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
 
     #[test]
     fn a_new_lineage_begins_above_the_old_one() {

@@ -17,8 +17,8 @@ use super::options::VERSIONS;
 use super::overlay::{Overlay, Versions};
 use super::reader::{EscapedKey, KeyRef};
 use super::record::Version;
-use crate::storage::StorageError;
-use crate::types::{KeyRange, LogIndex};
+use crate::StorageError;
+use headwater_types::{KeyRange, LogIndex};
 
 /// Steps over versions of one key that are tried before the iterator is told to seek.
 const STEPS_BEFORE_SEEK: u32 = 8;

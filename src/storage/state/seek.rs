@@ -9,8 +9,8 @@ use super::db::{StateDb, corrupt};
 use super::keys::{self, Table};
 use super::options::VERSIONS;
 use super::record::Version;
-use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::StorageError;
+use headwater_types::LogIndex;
 
 #[derive(Default)]
 pub(super) struct Seeker<'db> {

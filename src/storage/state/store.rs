@@ -25,8 +25,8 @@ use super::options::{StateOptions, Tuning};
 use super::record::StateHead;
 use super::txn::WriteTxn;
 use super::view::ReadView;
-use crate::storage::StorageError;
-use crate::types::LogIndex;
+use crate::StorageError;
+use headwater_types::LogIndex;
 
 pub(super) const CURRENT: &str = "CURRENT";
 const PREFIX: &str = "gen-";
@@ -224,9 +224,9 @@ impl StateStore {
             format!("{PREFIX}{newest}")
         };
         let path = self.dir.join(&name);
-        fail_point!(InstallRename);
+        headwater_fail_points::fail_point!(InstallRename);
         files::rename(dir, &path)?;
-        fail_point!(InstallRenamed);
+        headwater_fail_points::fail_point!(InstallRenamed);
         match StateDb::open(&path, false, &self.tuning, Arc::clone(&self.health)) {
             Ok(db) => Ok(PreparedState { db: Some(Arc::new(db)), name }),
             Err(error) => {
@@ -257,9 +257,9 @@ impl StateStore {
                 detail: format!("the snapshot ends at {new:?}, before what is applied, {old:?}"),
             });
         }
-        fail_point!(InstallSwitch);
+        headwater_fail_points::fail_point!(InstallSwitch);
         files::replace(&self.dir, CURRENT, format!("{}\n", prepared.name).as_bytes())?;
-        fail_point!(InstallSwitched);
+        headwater_fail_points::fail_point!(InstallSwitched);
         let db = prepared.db.take().expect("invariant: taken only here and on drop");
         let old = std::mem::replace(&mut *current, db);
         drop(current);

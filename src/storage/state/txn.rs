@@ -31,10 +31,10 @@ use super::scan::VersionScan;
 use super::seek::Seeker;
 use super::type_record::{Registration, TypeRecord};
 use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
-use crate::storage::StorageError;
-use crate::types::catalog::CatalogEvent;
-use crate::types::resource::{Resource, Tenancy, TypeName, resource_key};
-use crate::types::{
+use crate::StorageError;
+use headwater_types::catalog::CatalogEvent;
+use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
+use headwater_types::{
     Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex,
     Quota, ResourceEvent, ResourceId, Revision, StoreEpoch,
 };
@@ -397,7 +397,7 @@ impl<'db> WriteTxn<'db> {
         let _committing = db.committing.lock();
         self.stage();
         let batch = std::mem::take(&mut self.batch);
-        fail_point!(StateCommit);
+        headwater_fail_points::fail_point!(StateCommit);
         self.db.health.watch(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
         let changes = std::mem::take(&mut self.overlay.changes);

@@ -3,8 +3,8 @@
 //! Owns the encodings, as `record` does. Invariant: bytes on disk are public; the golden tests below pin them.
 
 use super::record::{Cursor, FORMAT, decode_lease_clock, encode_lease_clock, put_varint};
-use crate::types::LogIndex;
-use crate::types::resource::{Scope, Type};
+use headwater_types::LogIndex;
+use headwater_types::resource::{Scope, Type};
 
 /// What is known of one type of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

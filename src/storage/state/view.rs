@@ -23,9 +23,9 @@ use super::scan::VersionScan;
 use super::seek::Seeker;
 use super::txn::stored_entries;
 use super::type_record::TypeRecord;
-use crate::storage::StorageError;
-use crate::types::resource::{ResourceId, Tenancy, TypeName};
-use crate::types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};
+use crate::StorageError;
+use headwater_types::resource::{ResourceId, Tenancy, TypeName};
+use headwater_types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};
 
 /// A consistent view of committed state; see [`StateDb::view`]. It pins what it sees, so let go of it soon.
 pub struct ReadView<'db> {

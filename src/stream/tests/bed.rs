@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::super::*;
-use crate::types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
+use headwater_types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
 /// What stands for the storage.
 #[derive(Default)]

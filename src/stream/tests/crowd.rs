@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::*;
 use super::bed::{Bed, Reader, SharedLog, commit, one, options, prefix, seen};
-use crate::types::{KeyRange, LogIndex};
+use headwater_types::{KeyRange, LogIndex};
 
 const COMMITS: u64 = 3000;
 const READERS: usize = 60;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::*;
 use super::bed::{Bed, options, prefix, seen};
-use crate::types::LogIndex;
+use headwater_types::LogIndex;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Write {

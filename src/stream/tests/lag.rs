@@ -6,7 +6,7 @@ use super::super::feed::Rejoin;
 use super::super::link::Node;
 use super::super::*;
 use super::bed::{Bed, commit, one, options, prefix};
-use crate::types::{KeyRange, KeyValue, LogIndex, Revision, StoreEpoch};
+use headwater_types::{KeyRange, KeyValue, LogIndex, Revision, StoreEpoch};
 
 #[test]
 fn a_slow_reader_pins_the_window_and_no_more() {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::bed::{Bed, Reader, one, options, prefix};
-use crate::types::{KeyRange, LogIndex};
+use headwater_types::{KeyRange, LogIndex};
 
 #[derive(Clone, Debug)]
 enum Act {

@@ -9,8 +9,8 @@ use futures::FutureExt;
 
 use super::super::*;
 use super::bed::{Bed, options, prefix};
-use crate::types::limits::STATE_ENTRY_BYTES;
-use crate::types::{KvEvent, LogIndex};
+use headwater_types::limits::STATE_ENTRY_BYTES;
+use headwater_types::{KvEvent, LogIndex};
 
 type Cache = SnapshotCache<Kv, u32>;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// One check (spec: consul §4.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::{Check, Node, Service, TerminatingGateway};
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// Every change of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]

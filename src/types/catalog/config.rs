@@ -1,6 +1,6 @@
 //! Configuration entries, as far as events depend on them: which services a terminating gateway stands for.
 
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// A configuration entry of kind `terminating-gateway`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::CatalogTable;
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// An answer with its query index: the log index of the last change that could have changed it. Zero if there never was one;
 /// a face that promises a positive number raises it.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 use super::{Deregistration, Registration, TerminatingGateway, Weights, canonical};
-use crate::types::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
+use crate::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
 
 /// What is wrong with a registration. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -224,7 +224,7 @@ fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::catalog::{Check, CheckDefinition, LinkedService, Node, Proxy, Service, ServiceKind};
+    use crate::catalog::{Check, CheckDefinition, LinkedService, Node, Proxy, Service, ServiceKind};
 
     fn node() -> Node {
         Node { name: "n".to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() }

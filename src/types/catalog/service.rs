@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Locality;
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// One instance of a service (spec: consul §4.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What ends because nothing was heard, and what it is about (`docs/consul-kv.md`).
 //!
-//! A deadline is a lease that no client can name: see [`LeaseId::is_deadline`](crate::types::LeaseId::is_deadline).
+//! A deadline is a lease that no client can name: see [`LeaseId::is_deadline`](crate::LeaseId::is_deadline).
 
 use bytes::Bytes;
 

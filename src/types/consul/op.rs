@@ -4,16 +4,16 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::{KvEntry, SessionCreate, SessionRefusal};
-use crate::types::LogIndex;
-use crate::types::catalog::{CatalogRefusal, Check, Node, Service};
-use crate::types::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
+use crate::LogIndex;
+use crate::catalog::{CatalogRefusal, Check, Node, Service};
+use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
 
 /// A command of Consul's KV and session API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulCommand {
     /// One operation on a path. What does not hold is no refusal but "false".
     Kv(KvOp),
-    /// Operations of which all are done or none; at most [`TXN_OPS_MAX`](crate::types::limits::TXN_OPS_MAX).
+    /// Operations of which all are done or none; at most [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
     Txn(Vec<TxnOp>),
     /// Makes a session.
     SessionCreate(Box<SessionCreate>),

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// What becomes of the keys that a session holds when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::{Resource, ResourceId, Scope, Status, Type};
-use crate::types::LogIndex;
+use crate::LogIndex;
 
 /// Every change of resources.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::types::limits::RESOURCE_NAME_BYTES_MAX;
+use crate::limits::RESOURCE_NAME_BYTES_MAX;
 
 /// Stands for every unit of tenancy, in queries.
 pub const WILDCARD: &str = "*";

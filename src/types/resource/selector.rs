@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use super::{ResourceId, Tenancy, Type, WILDCARD};
-use crate::types::KeyRange;
+use crate::KeyRange;
 
 /// Ends each part of a key but the name. No name has it, and it sorts before all that names have.
 const SEPARATOR: u8 = 1;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use headwater::client::Instances;
+use headwater_client::Instances;
 use serde_json::Value;
 
 /// One instance, as far as it is compared.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
-use headwater::pb::etcdserverpb::{MemberRemoveRequest, MoveLeaderRequest};
+use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater_proto::pb::etcdserverpb::{MemberRemoveRequest, MoveLeaderRequest};
 use rand::Rng;
 use tonic::Code;
 

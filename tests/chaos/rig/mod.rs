@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
-use headwater::pb::etcdserverpb::{Member, MemberListRequest, StatusRequest};
+use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
+use headwater_proto::pb::etcdserverpb::{Member, MemberListRequest, StatusRequest};
 use parking_lot::Mutex;
 
 use self::disk::Disk;

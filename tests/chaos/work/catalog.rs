@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater::client::{Endpoints, MaterializedView, ServiceHealth};
+use headwater_client::{Endpoints, MaterializedView, ServiceHealth};
 use http::Request;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;

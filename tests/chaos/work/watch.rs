@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater::pb::etcdserverpb as pb;
-use headwater::pb::etcdserverpb::watch_request::RequestUnion;
-use headwater::pb::mvccpb::event::EventType;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater_proto::pb::mvccpb::event::EventType;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -378,7 +378,7 @@ fn request(union: RequestUnion) -> pb::WatchRequest {
     pb::WatchRequest { request_union: Some(union) }
 }
 
-fn event(event: headwater::pb::mvccpb::Event) -> Option<Event> {
+fn event(event: headwater_proto::pb::mvccpb::Event) -> Option<Event> {
     let deleted = event.r#type() == EventType::Delete;
     Some(Event { deleted, pair: pair(event.kv?), before: event.prev_kv.map(pair) })
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Evidence, Replay};
-use crate::fsm;
-use crate::types::{KeyRange, RangeQuery};
+use headwater_types::{KeyRange, RangeQuery};
 
 pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Vec<String> {
     let mut findings = Vec::new();
@@ -13,7 +12,7 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Vec<String> {
         let db = store.current();
         let view = db.view().unwrap();
         hashes.insert(id, (view.applied(), view.state_hash().unwrap()));
-        let found = fsm::range(&view, &RangeQuery::new(KeyRange::all())).unwrap().unwrap().kvs;
+        let found = headwater_fsm::range(&view, &RangeQuery::new(KeyRange::all())).unwrap().unwrap().kvs;
         let wanted: Vec<_> = replay.at(replay.revision_at(view.applied())).values().cloned().collect();
         if found != wanted {
             findings.push(format!("convergence: member {id} holds {found:?}, and should {wanted:?}"));
@@ -32,13 +31,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::codec;
-    use crate::sim::clients::plain_put;
-    use crate::sim::committed::Applied;
-    use crate::sim::member::small_state;
-    use crate::storage::StateStore;
-    use crate::storage::state::AppliedState;
-    use crate::types::{Command, LeaseGrant, LeaseId, LogIndex, Proposal, Put, StoreEpoch, Term, ValueChoice};
+    use crate::clients::plain_put;
+    use crate::committed::Applied;
+    use crate::member::small_state;
+    use headwater_proto::codec;
+    use headwater_storage::StateStore;
+    use headwater_storage::state::AppliedState;
+    use headwater_types::{Command, LeaseGrant, LeaseId, LogIndex, Proposal, Put, StoreEpoch, Term, ValueChoice};
 
     fn put(key: &'static str, value: &'static str) -> Command {
         Command::Put(Put { key: key.into(), value: ValueChoice::Set(value.into()), ..plain_put() })
@@ -69,7 +68,7 @@ mod tests {
         let mut txn = store.begin(&db).unwrap();
         for (index, proposal) in proposals(commands) {
             let (term, index) = (Term(1), LogIndex(index));
-            fsm::apply(&mut txn, term, index, &proposal, false).unwrap();
+            headwater_fsm::apply(&mut txn, term, index, &proposal, false).unwrap();
             txn.set_applied(&AppliedState { term, index, membership: None });
         }
         txn.commit().unwrap();

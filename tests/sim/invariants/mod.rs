@@ -15,7 +15,7 @@ use super::clients::{Op, ReadSeen};
 use super::committed::Applied;
 use super::watchers::Watched;
 use super::world::Control;
-use crate::storage::StateStore;
+use headwater_storage::StateStore;
 use replay::Replay;
 
 /// Everything that is known of a life.

@@ -27,8 +27,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::clients::{Answer, Op};
-    use crate::types::{Applied, LogIndex, Outcome, Revision};
+    use crate::clients::{Answer, Op};
+    use headwater_types::{Applied, LogIndex, Outcome, Revision};
 
     /// Began and ended then, and became this entry.
     fn op(began_us: u64, ended_us: u64, index: u64) -> Op {

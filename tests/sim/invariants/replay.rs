@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::super::committed::Applied;
-use crate::codec;
-use crate::fsm::tests::model::Model;
-use crate::types::{Command, KeyValue, LogIndex, Outcome};
+use headwater_fsm::tests::model::Model;
+use headwater_proto::codec;
+use headwater_types::{Command, KeyValue, LogIndex, Outcome};
 
 pub(super) struct Replay {
     pub(super) model: Model,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::super::watchers::{Told, Watched};
 use super::{Evidence, Replay};
-use crate::types::{ChangeKind, KeyValue};
+use headwater_types::{ChangeKind, KeyValue};
 
 /// The pair after a change, or nothing, and the pair before it.
 type Change<'a> = (Option<&'a KeyValue>, Option<&'a KeyValue>);

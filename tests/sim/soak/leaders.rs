@@ -17,14 +17,14 @@ use tokio::sync::watch;
 
 use super::super::member::{first_members, small_state};
 use super::node::contents;
-use crate::codec;
-use crate::raft::parts::{
+use headwater_proto::codec;
+use headwater_raft::parts::{
     Command as Encoded, Entry, EntryPayload, LogId, Membership, Snapshot, StateMachine, Told, TypeConfig, Vote, log_id,
     term_of,
 };
-use crate::storage::StateStore;
-use crate::stream::NoSubscribers;
-use crate::types::{Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
+use headwater_storage::StateStore;
+use headwater_stream::NoSubscribers;
+use headwater_types::{Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
 
 /// The real node.
 pub(super) const ME: u64 = 1;

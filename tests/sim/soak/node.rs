@@ -19,13 +19,13 @@ use super::super::member::{copy_at_rest, copy_files, options, small_state};
 use super::super::net::Net;
 use super::super::us;
 use super::leaders::ME;
-use crate::raft::SnapshotFiles;
-use crate::raft::parts::{
+use headwater_raft::SnapshotFiles;
+use headwater_raft::parts::{
     LogId, Snapshot, SnapshotMeta, StateMachine, StoredMembership, Told, TypeConfig, raft_config,
 };
-use crate::storage::StateStore;
-use crate::stream::NoSubscribers;
-use crate::types::LogIndex;
+use headwater_storage::StateStore;
+use headwater_stream::NoSubscribers;
+use headwater_types::LogIndex;
 
 /// Entries between two snapshots of the node; it keeps none behind them.
 const SNAPSHOT_ENTRIES: u64 = 300;

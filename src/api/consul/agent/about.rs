@@ -8,7 +8,7 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::status::address;
 use super::node_id;
-use crate::node::{Consistency, Member};
+use headwater_node::{Consistency, Member};
 
 /// The release of Consul whose API is spoken. Some clients decide by it what they may ask for.
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
@@ -83,7 +83,7 @@ fn show(call: &Call, member: &Member) -> MemberJson {
 }
 
 /// What a client wants to know before it does anything: the datacenter, the node's name, the version.
-pub(in crate::api::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
     let node = call.node();
     let identity = node.identity();
     let members = members(&call).await?;
@@ -124,13 +124,13 @@ pub(in crate::api::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// The members of the cluster.
-pub(in crate::api::consul) async fn list_members(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn list_members(call: Call) -> Result<Answer, Refusal> {
     let shown: Vec<MemberJson> = members(&call).await?.iter().map(|member| show(&call, member)).collect();
     Ok(call.answer(&shown))
 }
 
 /// The version.
-pub(in crate::api::consul) async fn version(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn version(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&json!({
         "SHA": "",
         "BuildDate": "",

@@ -9,13 +9,13 @@ use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, status as read_status};
 use super::super::shapes;
 use super::{Local, check, deregister, register, service};
-use crate::types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Registration};
+use headwater_types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Registration};
 
 /// How often an update is tried again if the check was written between reading and writing.
 const UPDATE_ATTEMPTS: usize = 8;
 
 /// The checks of this agent by id.
-pub(in crate::api::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
     let local = Local::read(&call).await?;
     let checks = local.checks.iter().map(|it| (it.id.as_str(), shapes::check(it)));
@@ -24,7 +24,7 @@ pub(in crate::api::consul) async fn list(call: Call) -> Result<Answer, Refusal> 
 }
 
 /// Registers a check of this node or of one of its services.
-pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
     check_tenancy(&body)?;
@@ -53,24 +53,24 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
 }
 
 /// Removes a check.
-pub(in crate::api::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
     check(&call, &id).await?;
     deregister(&call, Deregistered::Check(id)).await
 }
 
 /// A TTL check passes.
-pub(in crate::api::consul) async fn pass(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn pass(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Passing).await
 }
 
 /// A TTL check warns.
-pub(in crate::api::consul) async fn warn(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn warn(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Warning).await
 }
 
 /// A TTL check fails.
-pub(in crate::api::consul) async fn fail(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn fail(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Critical).await
 }
 
@@ -80,7 +80,7 @@ async fn noted(call: Call, status: CheckStatus) -> Result<Answer, Refusal> {
 }
 
 /// A TTL check stands as the body says.
-pub(in crate::api::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
     let (status, output) = (read_status(&body.text("Status")?)?, body.text("Output")?);

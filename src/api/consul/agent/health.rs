@@ -7,7 +7,7 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::shapes;
 use super::{Local, maintenance};
-use crate::types::catalog::{Check, CheckStatus, Service, canonical};
+use headwater_types::catalog::{Check, CheckStatus, Service, canonical};
 
 /// How an instance stands on the whole, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ fn answer(call: &Call, standing: Standing, body: &impl Serialize) -> Answer {
 }
 
 /// Of all instances of a name: the worst of them.
-pub(in crate::api::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = Local::read(&call).await?;
     let name = canonical(call.rest("Missing service Name")?);
     let services: Vec<&Service> =
@@ -88,7 +88,7 @@ pub(in crate::api::consul) async fn by_name(call: Call) -> Result<Answer, Refusa
 }
 
 /// Of one instance.
-pub(in crate::api::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let local = Local::read(&call).await?;
     let id = call.rest("Missing service id")?;
     let service = local.services.iter().find(|service| service.id == id);

@@ -3,20 +3,20 @@
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::{deregister, register};
-use crate::types::catalog::{Check, CheckStatus, Deregistered, Registration};
+use headwater_types::catalog::{Check, CheckStatus, Deregistered, Registration};
 
 /// Ids of the checks, as Consul's clients know them.
 pub(super) const OF_NODE: &str = "_node_maintenance";
 pub(super) const OF_SERVICE: &str = "_service_maintenance:";
 
 /// Of the whole node.
-pub(in crate::api::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
     let check = Check { id: OF_NODE.to_owned(), name: "Node Maintenance Mode".to_owned(), ..Check::default() };
     set(&call, check, "node").await
 }
 
 /// Of one service.
-pub(in crate::api::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;
     super::service(&call, &id).await?;

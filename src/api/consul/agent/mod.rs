@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use super::answer::{Answer, Refusal};
 use super::call::Call;
-use crate::node::{Consistency, Node};
-use crate::types::catalog::{self, Check, Deregistered, Deregistration, Registration, Service};
+use headwater_node::{Consistency, Node};
+use headwater_types::catalog::{self, Check, Deregistered, Deregistration, Registration, Service};
 
 /// The service instances and checks of this agent, as of one moment.
 pub(super) struct Local {

@@ -12,13 +12,13 @@ use super::super::registration::{agent_check, check_tenancy, service as read_ser
 use super::super::shapes;
 use super::checks::check_runnable;
 use super::{Local, deregister, register, service};
-use crate::types::catalog::{Deregistered, Registration};
+use headwater_types::catalog::{Deregistered, Registration};
 
 /// Changes with what is answered.
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
 
 /// The services of this agent by id.
-pub(in crate::api::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let local = Local::read(&call).await?;
     let datacenter = call.node().datacenter();
@@ -28,7 +28,7 @@ pub(in crate::api::consul) async fn list(call: Call) -> Result<Answer, Refusal> 
 }
 
 /// One service of this agent.
-pub(in crate::api::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
     let service = service(&call, call.rest("Missing service ID")?).await?;
     let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
         .map_err(|error| Refusal::bad(error.to_string()))?;
@@ -44,7 +44,7 @@ pub(in crate::api::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Registers a service with its checks.
-pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     let replace_checks = call.query.switch("replace-existing-checks")?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -88,7 +88,7 @@ pub(in crate::api::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Removes a service with its checks.
-pub(in crate::api::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     service(&call, &id).await?;
     deregister(&call, Deregistered::Service(id)).await

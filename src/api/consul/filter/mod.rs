@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::answer::Refusal;
 use super::call::Call;
-use crate::types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYTES_MAX, CONSUL_FILTER_PATTERNS_MAX};
+use headwater_types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYTES_MAX, CONSUL_FILTER_PATTERNS_MAX};
 use parse::{Match, Op, Parsed};
 use shape::Shape;
 

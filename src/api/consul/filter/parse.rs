@@ -9,7 +9,7 @@
 //! value      = selector, for its text | number | string
 //! ```
 
-use crate::types::limits::CONSUL_FILTER_DEPTH_MAX;
+use headwater_types::limits::CONSUL_FILTER_DEPTH_MAX;
 
 /// An expression as it was written; not yet compared with what it is about.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 /// What stands at some place of an element.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api::consul) enum Shape {
+pub(in crate::consul) enum Shape {
     Text,
     Number,
     Flag,
@@ -55,7 +55,7 @@ const PROXY: Shape = Struct(&[
 ]);
 
 /// A node, as `/v1/catalog/nodes` lists it.
-pub(in crate::api::consul) const NODE: Shape = Struct(&[
+pub(in crate::consul) const NODE: Shape = Struct(&[
     ("ID", Text),
     ("Node", Text),
     ("Address", Text),
@@ -68,7 +68,7 @@ pub(in crate::api::consul) const NODE: Shape = Struct(&[
 ]);
 
 /// A service instance by itself.
-pub(in crate::api::consul) const SERVICE: Shape = Struct(&[
+pub(in crate::consul) const SERVICE: Shape = Struct(&[
     ("Kind", Text),
     ("ID", Text),
     ("Service", Text),
@@ -89,7 +89,7 @@ pub(in crate::api::consul) const SERVICE: Shape = Struct(&[
 ]);
 
 /// A check.
-pub(in crate::api::consul) const CHECK: Shape = Struct(&[
+pub(in crate::consul) const CHECK: Shape = Struct(&[
     ("Node", Text),
     ("CheckID", Text),
     ("Name", Text),
@@ -109,7 +109,7 @@ pub(in crate::api::consul) const CHECK: Shape = Struct(&[
 ]);
 
 /// A service instance together with its node, flat, as `/v1/catalog/service/` lists it.
-pub(in crate::api::consul) const CATALOG_SERVICE: Shape = Struct(&[
+pub(in crate::consul) const CATALOG_SERVICE: Shape = Struct(&[
     ("ID", Text),
     ("Node", Text),
     ("Address", Text),
@@ -135,11 +135,11 @@ pub(in crate::api::consul) const CATALOG_SERVICE: Shape = Struct(&[
 ]);
 
 /// A service instance with its node and its checks, as `/v1/health/service/` lists it.
-pub(in crate::api::consul) const CHECK_SERVICE_NODE: Shape =
+pub(in crate::consul) const CHECK_SERVICE_NODE: Shape =
     Struct(&[("Node", NODE), ("Service", SERVICE), ("Checks", List(&CHECK))]);
 
 /// What a terminating gateway stands for, as `/v1/catalog/gateway-services/` lists it.
-pub(in crate::api::consul) const GATEWAY_SERVICE: Shape = Struct(&[
+pub(in crate::consul) const GATEWAY_SERVICE: Shape = Struct(&[
     ("Gateway", Struct(&[("Name", Text)])),
     ("Service", Struct(&[("Name", Text)])),
     ("GatewayKind", Text),

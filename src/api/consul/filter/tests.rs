@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shape::{CHECK_SERVICE_NODE, NODE, SERVICE};
 use super::*;
-use crate::types::limits::CONSUL_FILTER_DEPTH_MAX;
+use headwater_types::limits::CONSUL_FILTER_DEPTH_MAX;
 
 fn read(text: &str, shape: Shape) -> Result<Expression, String> {
     read_all([text].into_iter(), shape)?.ok_or_else(|| "it is empty".to_owned())

@@ -13,9 +13,9 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::kv::{EntryBody, check_path};
-use crate::types::LogIndex;
-use crate::types::consul::{KvOp, KvVerb, TxnFault, TxnItem, TxnOp, TxnRow};
-use crate::types::limits::{CONSUL_VALUE_BYTES_MAX, TXN_OPS_MAX};
+use headwater_types::LogIndex;
+use headwater_types::consul::{KvOp, KvVerb, TxnFault, TxnItem, TxnOp, TxnRow};
+use headwater_types::limits::{CONSUL_VALUE_BYTES_MAX, TXN_OPS_MAX};
 
 /// The verbs of operations on keys.
 const KV_VERBS: [(&str, KvVerb); 13] = [
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::types::consul::CatalogVerb;
+    use headwater_types::consul::CatalogVerb;
 
     #[test]
     fn operations_are_read() {

@@ -6,9 +6,9 @@ use super::super::answer::Refusal;
 use super::super::decode::{Object, failed};
 use super::super::registration::{check_tenancy, health_check, locality, service as read_service};
 use super::super::shapes;
-use crate::types::LogIndex;
-use crate::types::catalog::{Node, Registration};
-use crate::types::consul::{CatalogVerb, TxnRow};
+use headwater_types::LogIndex;
+use headwater_types::catalog::{Node, Registration};
+use headwater_types::consul::{CatalogVerb, TxnRow};
 
 /// The verbs of operations on rows.
 const VERBS: [(&str, CatalogVerb); 5] = [

@@ -6,11 +6,11 @@ use smallvec::{SmallVec, smallvec};
 
 use super::super::super::frames::{Frame, Tails, field};
 use super::super::convert::key_value;
-use crate::node::{Encoding, Item, Kv};
-use crate::pb::etcdserverpb as pb;
-use crate::pb::mvccpb::{self, event::EventType};
-use crate::types::limits::CLIENT_MESSAGE_BYTES_MAX;
-use crate::types::{ChangeKind, KeyValue, KvEvent};
+use headwater_node::{Encoding, Item, Kv};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::mvccpb::{self, event::EventType};
+use headwater_types::limits::CLIENT_MESSAGE_BYTES_MAX;
+use headwater_types::{ChangeKind, KeyValue, KvEvent};
 
 /// Field of the events in a response.
 const EVENTS: u32 = 11;

@@ -11,8 +11,8 @@ use tonic::Streaming;
 
 use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::errors::Failure;
-use crate::node::RequestContext;
-use crate::pb::etcdserverpb as pb;
+use headwater_node::RequestContext;
+use headwater_proto::pb::etcdserverpb as pb;
 
 /// Serves `etcdserverpb.Watch`.
 pub(crate) type WatchService = WatchServer<Watch>;

@@ -22,10 +22,10 @@ use super::super::errors::Failure;
 use super::super::header;
 use super::encode;
 use super::watcher::{DUPLICATE_ID, Watcher, Wish};
-use crate::node::{CloseReason, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
-use crate::pb::etcdserverpb as pb;
-use crate::pb::etcdserverpb::watch_request::RequestUnion;
-use crate::types::{LogIndex, Refusal, Revision};
+use headwater_node::{CloseReason, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater_types::{LogIndex, Refusal, Revision};
 
 /// Turns of a stream that has something to send, after which it looks for requests; one that has nothing looks at once.
 const TURNS_UNHEARD_MAX: usize = 16;
@@ -121,7 +121,7 @@ impl WatchStream {
     async fn next(&mut self) -> Result<Option<Frame>, Status> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
-                fail_point!(WatchSend);
+                headwater_fail_points::fail_point!(WatchSend);
                 return Ok(Some(frame));
             }
             self.counted.nothing_pending();

@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::super::super::frames::Tails;
 use super::super::errors::Failure;
 use super::encode;
-use crate::node::{CloseReason, Item, KeyWatch, Kv, Node};
-use crate::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
-use crate::types::{ChangeKind, KeyRange, LogIndex, Revision};
+use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node};
+use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
+use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 
 /// Revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;

@@ -15,8 +15,8 @@ use super::clock::Clock;
 use super::drive::{self, Outcome, Plan, Stop};
 use super::workload::{Keys, Kind, Workload};
 use super::{ClientArgs, cpu};
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut};
+use crate::error::CliError;
+use crate::output::{self, WriteOut};
 use readers::{Found, Readers};
 
 /// What all keys begin with; also the target.
@@ -45,7 +45,7 @@ pub(super) struct FollowArgs {
     #[arg(long, default_value_t = 32, value_name = "NUMBER")]
     clients: usize,
     /// How long to write, without followers and with them
-    #[arg(long, value_parser = crate::cli::parse_duration, default_value = "10s", value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, default_value = "10s", value_name = "DURATION")]
     duration: Duration,
     /// Bytes of a value, 8 at least
     #[arg(long, default_value_t = 64, value_name = "BYTES")]

@@ -23,8 +23,8 @@ use super::super::watch::Splitter;
 use super::super::wire::{self, Connection, Failure, Windows};
 use super::super::workload::{Method, frame};
 use super::FollowArgs;
-use crate::cli::error::CliError;
-use crate::pb::pbwatcher::Request;
+use crate::error::CliError;
+use headwater_proto::pb::pbwatcher::Request;
 
 /// What is followed.
 const TARGET: &str = "/kv/bench-follow?recursive=true";
@@ -328,7 +328,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::pb::{mvccpb, pbwatcher};
+    use headwater_proto::pb::{mvccpb, pbwatcher};
 
     #[test]
     fn changes_are_read_as_far_as_they_matter() {

@@ -22,15 +22,15 @@ use super::super::drive::{self, Outcome, Plan, Stop, new_histogram};
 use super::super::report::{Latency, latency_table};
 use super::super::workload::{Keys, Kind, Workload};
 use super::setup;
-use crate::cli::ClientArgs;
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, human_bytes};
-use crate::pb::etcdserverpb::lease_client::LeaseClient;
-use crate::pb::etcdserverpb::watch_client::WatchClient;
-use crate::pb::etcdserverpb::watch_request::RequestUnion;
-use crate::pb::etcdserverpb::{LeaseKeepAliveRequest, WatchCreateRequest, WatchRequest, WatchResponse};
-use crate::pb::mvccpb::event::EventType;
-use crate::types::KeyRange;
+use crate::ClientArgs;
+use crate::error::CliError;
+use crate::output::{self, WriteOut, human_bytes};
+use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
+use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater_proto::pb::etcdserverpb::{LeaseKeepAliveRequest, WatchCreateRequest, WatchRequest, WatchResponse};
+use headwater_proto::pb::mvccpb::event::EventType;
+use headwater_types::KeyRange;
 
 /// Streams on which leases are kept alive, for each endpoint.
 const STREAMS: usize = 4;
@@ -40,15 +40,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
-pub(in crate::cli::bench) struct LeaseExpiryArgs {
+pub(in crate::bench) struct LeaseExpiryArgs {
     /// Leases, each with a key
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     leases: usize,
     /// Within how much time they run out; puts are measured for as long before and meanwhile
-    #[arg(long, value_parser = crate::cli::parse_duration, default_value = "10s", value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, default_value = "10s", value_name = "DURATION")]
     within: Duration,
     /// Their time to live; must be longer than granting them all, and then two times --within, takes
-    #[arg(long, value_parser = crate::cli::parse_ttl, default_value = "60", value_name = "SECONDS")]
+    #[arg(long, value_parser = crate::parse_ttl, default_value = "60", value_name = "SECONDS")]
     ttl: i64,
     /// Puts under way at once
     #[arg(long, default_value_t = 64, value_name = "NUMBER")]
@@ -57,7 +57,7 @@ pub(in crate::cli::bench) struct LeaseExpiryArgs {
     #[arg(long, default_value_t = 256, value_name = "BYTES")]
     val_size: usize,
     /// Fail if a lease is gone later than this
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     late_max: Option<Duration>,
     /// Fail if puts meanwhile are slower than this part of what they were before
     #[arg(long, value_name = "RATIO")]
@@ -106,7 +106,7 @@ struct Report {
     spent: Spent,
 }
 
-pub(in crate::cli::bench) fn run(
+pub(in crate::bench) fn run(
     args: LeaseExpiryArgs,
     endpoints: Arc<[String]>,
     client: &ClientArgs,

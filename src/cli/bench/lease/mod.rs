@@ -13,8 +13,8 @@ use clap::Args;
 use super::report::{Report, Settings};
 use super::workload::{Keys, Kind, Workload};
 use super::{CONNS_MAX, cpu, drive};
-use crate::cli::ClientArgs;
-use crate::cli::error::CliError;
+use crate::ClientArgs;
+use crate::error::CliError;
 use drive::{Plan, Stop};
 
 pub(super) use expiry::{LeaseExpiryArgs, run as expiry};
@@ -32,7 +32,7 @@ pub(super) struct LeaseArgs {
     #[arg(long, conflicts_with = "duration", value_name = "NUMBER")]
     total: Option<u64>,
     /// Stop after so long [default: 10s]
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Option<Duration>,
     /// Keep-alives for each grant; inf is keep-alives alone
     #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
@@ -41,7 +41,7 @@ pub(super) struct LeaseArgs {
     #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
     leases: usize,
     /// Time to live of every lease; they are left to end by themselves
-    #[arg(long, value_parser = crate::cli::parse_ttl, default_value = "10m", value_name = "SECONDS")]
+    #[arg(long, value_parser = crate::parse_ttl, default_value = "10m", value_name = "SECONDS")]
     ttl: i64,
     /// Operations a second at most; 0 is no limit
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]

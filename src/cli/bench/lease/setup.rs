@@ -5,18 +5,18 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::cli::connect::endpoint_url;
-use crate::cli::error::CliError;
-use crate::pb::etcdserverpb::kv_client::KvClient;
-use crate::pb::etcdserverpb::lease_client::LeaseClient;
-use crate::pb::etcdserverpb::{LeaseGrantRequest, PutRequest};
+use crate::connect::endpoint_url;
+use crate::error::CliError;
+use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
+use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, PutRequest};
 
 /// Requests under way at once.
 const UNDER_WAY: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to each endpoint.
-pub(in crate::cli::bench) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
+pub(in crate::bench) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
     let mut channels = Vec::with_capacity(endpoints.len());
     for name in endpoints {
         let endpoint = Endpoint::from_shared(endpoint_url(name)).map_err(CliError::other)?;

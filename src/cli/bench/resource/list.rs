@@ -22,12 +22,12 @@ use super::super::report::{Latency, latency_table};
 use super::super::workload::{Keys, Kind, Workload};
 use super::super::{CONNS_MAX, FILL_CLIENTS};
 use super::{register, type_};
-use crate::cli::ClientArgs;
-use crate::cli::connect::endpoint_url;
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, human_bytes};
-use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
-use crate::pb::pbresource::{ListRequest, Tenancy, WatchEvent, WatchListRequest, watch_event};
+use crate::ClientArgs;
+use crate::connect::endpoint_url;
+use crate::error::CliError;
+use crate::output::{self, WriteOut, human_bytes};
+use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
+use headwater_proto::pb::pbresource::{ListRequest, Tenancy, WatchEvent, WatchListRequest, watch_event};
 
 const WATCH_LIST: &str = "/hashicorp.consul.resource.ResourceService/WatchList";
 /// Names of resources are so long, prefix included, bytes.
@@ -36,7 +36,7 @@ const NAME_BYTES: usize = 24;
 const END_BYTES_MAX: usize = 32;
 
 #[derive(Clone, Debug, Args)]
-pub(in crate::cli::bench) struct ResourceListArgs {
+pub(in crate::bench) struct ResourceListArgs {
     /// Resources; those that are missing are written first
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     resources: u64,
@@ -53,7 +53,7 @@ pub(in crate::cli::bench) struct ResourceListArgs {
     #[arg(long, default_value_t = 256, value_name = "BYTES")]
     val_size: usize,
     /// Fail if a list takes longer than this
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     list_max: Option<Duration>,
     /// Servers whose processor time and memory are reported
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
@@ -77,7 +77,7 @@ struct Report {
     spent: Spent,
 }
 
-pub(in crate::cli::bench) fn run(
+pub(in crate::bench) fn run(
     args: ResourceListArgs,
     endpoints: Arc<[String]>,
     client: &ClientArgs,

@@ -7,10 +7,10 @@ use prost_types::field_descriptor_proto::{Label, Type as FieldType};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
 use super::lease::connect;
-use crate::cli::error::CliError;
-use crate::pb::headwater_v1::{ResourceType, resource_type::Scope};
-use crate::pb::pbresource::resource_service_client::ResourceServiceClient;
-use crate::pb::pbresource::{Id, Resource, Tenancy, Type, WriteRequest};
+use crate::error::CliError;
+use headwater_proto::pb::headwater_v1::{ResourceType, resource_type::Scope};
+use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
+use headwater_proto::pb::pbresource::{Id, Resource, Tenancy, Type, WriteRequest};
 
 pub(super) use list::{ResourceListArgs, run as list};
 

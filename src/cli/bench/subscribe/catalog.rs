@@ -13,8 +13,8 @@ use tonic::transport::Channel;
 use tower::{Service, ServiceExt};
 
 use super::super::clock::Clock;
-use crate::cli::error::CliError;
-use crate::client::channel;
+use crate::error::CliError;
+use headwater_client::channel;
 
 /// Instances on one node.
 const INSTANCES_PER_NODE: usize = 10;

@@ -21,8 +21,8 @@ use super::cpu::{Sample, resident_bytes};
 use super::drive::{self, Plan, Stop};
 use super::report::Latency;
 use super::workload::{Keys, Kind, Workload};
-use crate::cli::ClientArgs;
-use crate::cli::error::CliError;
+use crate::ClientArgs;
+use crate::error::CliError;
 use catalog::{Catalog, Load, Steady};
 use report::{Report, Writing};
 use streams::Streams;
@@ -33,7 +33,7 @@ use streams::Streams;
 /// changes, in turn; then opens all subscriptions at once and measures changes and writes again, with how long changes take to
 /// arrive; and all subscriptions at once again, after their connections were cut.
 #[derive(Clone, Debug, Args)]
-pub(in crate::cli::bench) struct SubscribeArgs {
+pub(in crate::bench) struct SubscribeArgs {
     /// Instances that are registered
     #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
     instances: usize,
@@ -47,7 +47,7 @@ pub(in crate::cli::bench) struct SubscribeArgs {
     #[arg(long, default_value_t = 500, value_name = "NUMBER")]
     rate: u64,
     /// How long each of the six measurements takes
-    #[arg(long, default_value = "12s", value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, default_value = "12s", value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Duration,
     /// Writes of keys under way at once
     #[arg(long, default_value_t = 64, value_name = "NUMBER")]

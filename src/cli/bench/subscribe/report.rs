@@ -5,8 +5,8 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::super::report::{Latency, latency_table};
-use crate::cli::error::CliError;
-use crate::cli::output::{WriteOut, human_bytes, print_json};
+use crate::error::CliError;
+use crate::output::{WriteOut, human_bytes, print_json};
 
 /// What a run came to.
 #[derive(Clone, Debug, Serialize)]

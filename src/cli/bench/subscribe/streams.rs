@@ -20,8 +20,8 @@ use super::super::watch::Splitter;
 use super::super::wire::{self, Connection, Failure};
 use super::super::workload::{Method, frame};
 use super::catalog::Catalog;
-use crate::cli::error::CliError;
-use crate::client::{ServiceHealth, ViewTopic};
+use crate::error::CliError;
+use headwater_client::{ServiceHealth, ViewTopic};
 
 /// Longest wait for what must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -303,9 +303,9 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::pb::pbservice::{CheckServiceNode, HealthCheck};
-    use crate::pb::subscribe::event::Payload;
-    use crate::pb::subscribe::{Event, EventBatch, ServiceHealthUpdate};
+    use headwater_proto::pb::pbservice::{CheckServiceNode, HealthCheck};
+    use headwater_proto::pb::subscribe::event::Payload;
+    use headwater_proto::pb::subscribe::{Event, EventBatch, ServiceHealthUpdate};
 
     fn health(outputs: &[&str]) -> Event {
         let check = |output: &&str| HealthCheck { output: (*output).to_owned(), ..Default::default() };

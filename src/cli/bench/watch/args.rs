@@ -6,12 +6,12 @@ use clap::Args;
 
 use super::super::clock::STAMP_BYTES;
 use super::super::drive::Stop;
-use crate::cli::error::CliError;
-use crate::server::config::parse_size;
+use crate::error::CliError;
+use headwater_server::config::parse_size;
 
 /// Measures how fast events reach watchers, and checks that each gets every event of its key, once and in order.
 #[derive(Clone, Debug, Args)]
-pub(in crate::cli::bench) struct WatchArgs {
+pub(in crate::bench) struct WatchArgs {
     /// gRPC streams
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     streams: usize,
@@ -34,11 +34,11 @@ pub(in crate::cli::bench) struct WatchArgs {
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     keys: u64,
     /// Let all streams stop reading for so long, while writing goes on, then let them read everything
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     stall: Option<Duration>,
     /// How long the same load is measured before it, with --stall, or without the watchers, with --idle [default: as
     /// long as --stall, or as --duration]
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     baseline: Option<Duration>,
     /// Fail if writing is slower by more percent than this while the streams do not read
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT")]
@@ -54,7 +54,7 @@ pub(in crate::cli::bench) struct WatchArgs {
 ///
 /// Latency counts from the moment at which the put was due. The put's own latency is shown beside it.
 #[derive(Clone, Debug, Args)]
-pub(in crate::cli::bench) struct WatchLatencyArgs {
+pub(in crate::bench) struct WatchLatencyArgs {
     /// gRPC streams
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     streams: usize,
@@ -84,7 +84,7 @@ pub(super) struct CommonArgs {
     #[arg(long, conflicts_with = "duration", value_name = "NUMBER")]
     total: Option<u64>,
     /// Stop writing after so long; with --stall, so long after reading went on [default: 10s]
-    #[arg(long, value_parser = crate::cli::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Option<Duration>,
     /// What every watched key begins with
     #[arg(long, default_value = "watch/", value_name = "TEXT")]

@@ -91,7 +91,7 @@ impl<'a> Event<'a> {
 
 /// Cuts a stream of frames into messages.
 #[derive(Debug, Default)]
-pub(in crate::cli::bench) struct Splitter {
+pub(in crate::bench) struct Splitter {
     /// The beginning of a message whose end has not come yet, with its prefix.
     partial: Vec<u8>,
 }
@@ -102,7 +102,7 @@ impl Splitter {
     /// # Errors
     ///
     /// What `each` says, or that these are no messages of gRPC.
-    pub(in crate::cli::bench) fn push<E: From<Malformed>>(
+    pub(in crate::bench) fn push<E: From<Malformed>>(
         &mut self,
         mut chunk: &[u8],
         mut each: impl FnMut(&[u8]) -> Result<(), E>,
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
     use prost::Message;
 
-    use crate::pb::etcdserverpb::{ResponseHeader, WatchResponse};
-    use crate::pb::mvccpb::{self, KeyValue};
+    use headwater_proto::pb::etcdserverpb::{ResponseHeader, WatchResponse};
+    use headwater_proto::pb::mvccpb::{self, KeyValue};
 
     fn event(revision: i64, value: &'static str) -> mvccpb::Event {
         let kv = KeyValue {

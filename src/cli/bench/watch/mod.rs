@@ -16,7 +16,7 @@ mod stream;
 use std::sync::Arc;
 
 use super::ClientArgs;
-use crate::cli::error::CliError;
+use crate::error::CliError;
 
 pub(super) use args::{WatchArgs, WatchLatencyArgs};
 pub(super) use decode::Splitter;

@@ -21,8 +21,8 @@ use super::super::ledger::Seen;
 use super::super::wire::{Connection, Windows};
 use super::layout::Layout;
 use super::stream::{Tally, WatchStream};
-use crate::cli::error::{CliError, Tried};
-use crate::cli::progress::Progress;
+use crate::error::{CliError, Tried};
+use crate::progress::Progress;
 
 /// What HTTP/2 and gRPC's clients begin with: little enough for a server to notice soon that nobody reads.
 const WINDOWS: Windows = Windows { stream_bytes: 64 << 10, connection_bytes: 64 << 20 };

@@ -13,8 +13,8 @@ use super::super::ledger::Verdict;
 use super::super::report::Latency;
 use super::args::{Mode, Spec};
 use super::layout::Layout;
-use crate::cli::error::CliError;
-use crate::cli::output::{self, WriteOut, human_bytes};
+use crate::error::CliError;
+use crate::output::{self, WriteOut, human_bytes};
 
 /// Resident memory of the servers at several moments, bytes, in the order of `--pids`.
 #[derive(Clone, Debug, Default)]

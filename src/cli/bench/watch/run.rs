@@ -17,9 +17,9 @@ use super::layout::Layout;
 use super::memory::Memory;
 use super::readers::{Found, Readers};
 use super::report::{Findings, MemoryPoints, Phase, Report};
-use crate::cli::ClientArgs;
-use crate::cli::error::CliError;
-use crate::cli::progress::Progress;
+use crate::ClientArgs;
+use crate::error::CliError;
+use crate::progress::Progress;
 
 /// How long nothing happens before memory is looked at, so that what is passing has passed.
 const SETTLE: Duration = Duration::from_secs(1);

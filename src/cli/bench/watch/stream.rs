@@ -21,8 +21,8 @@ use super::super::workload::{Method, frame};
 use super::decode::{Response, Splitter};
 use super::layout::Layout;
 use super::readers::{Order, Shared};
-use crate::pb::etcdserverpb::watch_request::RequestUnion;
-use crate::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
+use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
+use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
 
 /// What the streams of one thread have found.
 pub(super) struct Tally {
@@ -172,8 +172,8 @@ mod tests {
     use super::super::super::drive::new_histogram;
     use super::super::super::ledger::{Fault, Ledger};
     use super::*;
-    use crate::pb::etcdserverpb::WatchResponse;
-    use crate::pb::mvccpb::{Event, KeyValue};
+    use headwater_proto::pb::etcdserverpb::WatchResponse;
+    use headwater_proto::pb::mvccpb::{Event, KeyValue};
     use prost::Message;
 
     fn response(watch_id: i64, revisions: &[i64], due: u64) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::node::{Content, Entry, Node, Place, Problem};
-use crate::types::resource::Type;
+use headwater_types::resource::Type;
 
 /// What a document says.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::cli::error::CliError;
+use crate::error::CliError;
 use node::{Place, Problem};
 pub(super) use plan::{Planned, plan};
 

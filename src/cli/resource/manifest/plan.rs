@@ -6,33 +6,30 @@ use std::rc::Rc;
 use super::draft::{Draft, TypeNode, Units};
 use super::node::{Place, Problem, documents};
 use super::{Located, Source, registration};
-use crate::cli::resource::catalogue::{Catalogue, KnownType};
-use crate::controller::wire;
-use crate::types::resource::{Any, Resource, ResourceId, Scope, Tenancy, Type, TypeName, check_name};
+use crate::resource::catalogue::{Catalogue, KnownType};
+use headwater_client::controller::wire;
+use headwater_types::resource::{Any, Resource, ResourceId, Scope, Tenancy, Type, TypeName, check_name};
 
 /// A resource that a file wants.
 #[derive(Debug)]
-pub(in crate::cli::resource) struct Planned {
+pub(in crate::resource) struct Planned {
     file: Rc<str>,
     place: Place,
-    pub(in crate::cli::resource) resource: Resource,
+    pub(in crate::resource) resource: Resource,
     /// The version that must be the stored one, if the file has one.
-    pub(in crate::cli::resource) version: String,
+    pub(in crate::resource) version: String,
 }
 
 impl Planned {
     /// `file:line`.
-    pub(in crate::cli::resource) fn at(&self) -> String {
+    pub(in crate::resource) fn at(&self) -> String {
         format!("{}:{}", self.file, self.place.line)
     }
 }
 
 /// What all files want, in an order in which it can be written: types first, then units of tenancy, then owners before what
 /// they own. The catalogue gets the types that the files register.
-pub(in crate::cli::resource) fn plan(
-    sources: &[Source],
-    catalogue: &mut Catalogue,
-) -> Result<Vec<Planned>, Vec<Located>> {
+pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -> Result<Vec<Planned>, Vec<Located>> {
     let mut problems = Vec::new();
     let mut drafts = Vec::new();
     for source in sources {
@@ -104,7 +101,7 @@ fn resource(
     draft: &Draft,
     known: &KnownType,
     catalogue: &Catalogue,
-    registered: Option<(Any, crate::types::resource::ResourceType)>,
+    registered: Option<(Any, headwater_types::resource::ResourceType)>,
 ) -> Result<Resource, Problem> {
     let derived = registered.as_ref().map(|(_, used)| TypeName::of(&used.type_).0);
     let name = match (&draft.name, &derived) {

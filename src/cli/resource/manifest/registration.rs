@@ -11,10 +11,10 @@ use std::sync::LazyLock;
 
 use super::node::{Content, Entry, Node, Place, Problem};
 use super::proto;
-use crate::cli::resource::catalogue;
-use crate::pb::{PUBLIC_DESCRIPTORS, headwater_v1};
-use crate::schema::{SchemaError, TypeSchema};
-use crate::types::resource::{Any, ResourceType, Scope};
+use crate::resource::catalogue;
+use headwater_proto::pb::{PUBLIC_DESCRIPTORS, headwater_v1};
+use headwater_schema::{SchemaError, TypeSchema};
+use headwater_types::resource::{Any, ResourceType, Scope};
 
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("descriptors that were compiled in"));

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::cli::resource::catalogue::Catalogue;
+use crate::resource::catalogue::Catalogue;
 
 fn examples() -> Vec<Source> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     read(&[folder.to_owned()]).unwrap()
 }
 
 fn source(text: &str) -> Source {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/examples"));
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
     Source { name: "m.yaml".to_owned(), folder: Some(folder), text: text.to_owned() }
 }
 

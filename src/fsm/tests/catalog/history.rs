@@ -1,7 +1,7 @@
 //! What history says of events is what was published.
 
 use super::*;
-use crate::fsm::tests::bed::compact;
+use crate::tests::bed::compact;
 
 /// What catch-up would tell from the first command on, or from the compaction point.
 pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
@@ -49,7 +49,7 @@ fn events_outlive_what_is_compacted_before_them() {
     store.register(on("n1", typical("web"))).unwrap();
     store.register(on("n1", Service { port: 80, ..typical("web") })).unwrap();
     // The point is a revision of the key-value face: the catalog's commands have none.
-    store.bed.apply(crate::fsm::tests::bed::put("k", "v"));
+    store.bed.apply(crate::tests::bed::put("k", "v"));
     store.bed.apply(compact(2));
     let point = store.view(|view| view.head().compacted_index());
     assert_eq!(point, LogIndex(3));

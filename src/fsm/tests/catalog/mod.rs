@@ -11,17 +11,17 @@ mod table;
 use std::sync::Arc;
 
 use super::bed::Bed;
-use crate::fsm::catalog::{Desk, Finished};
-use crate::fsm::stop::{Stop, settle};
-use crate::storage::ReadView;
-use crate::storage::state::{AppliedState, CatalogReader, Committed};
-use crate::types::catalog::{
+use crate::catalog::{Desk, Finished};
+use crate::stop::{Stop, settle};
+use headwater_storage::ReadView;
+use headwater_storage::state::{AppliedState, CatalogReader, Committed};
+use headwater_types::catalog::{
     CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogOp, CatalogRefusal, CatalogTopic, Check,
     CheckServiceNode, CheckStatus, Deregistered, Deregistration, LinkedService, Node, Registration, Service,
     ServiceConnect, ServiceKind, TerminatingGateway,
 };
-use crate::types::consul::{CatalogVerb, ConsulCommand, ConsulOutcome, TxnOp, TxnRow};
-use crate::types::{Command, LogIndex, Outcome, Refusal, Term};
+use headwater_types::consul::{CatalogVerb, ConsulCommand, ConsulOutcome, TxnOp, TxnRow};
+use headwater_types::{Command, LogIndex, Outcome, Refusal, Term};
 
 /// What a command came to, with its events.
 type Done = Result<Vec<String>, CatalogRefusal>;

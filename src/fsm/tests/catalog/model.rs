@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::fsm::tests::bed::{Bed, compact, put, trim};
-use crate::types::catalog::canonical;
+use crate::tests::bed::{Bed, compact, put, trim};
+use headwater_types::catalog::canonical;
 
 const NODES: [&str; 3] = ["a", "b", "B"];
 const NAMES: [&str; 4] = ["web", "Web", "api", "gw"];

@@ -1,8 +1,8 @@
 //! Who a node is, what is copied into checks, what is refused, which indexes move (spec: consul §2.6, §2.7).
 
 use super::*;
-use crate::fsm::tests::bed::quota;
-use crate::types::catalog::{CatalogMark, CheckGuard, Proxy};
+use crate::tests::bed::quota;
+use headwater_types::catalog::{CatalogMark, CheckGuard, Proxy};
 
 fn with_status(status: CheckStatus, check: Check) -> Check {
     Check { status, ..check }
@@ -37,7 +37,7 @@ fn every_member_of_a_row_counts() {
         Service { meta: [("k".to_owned(), "v".to_owned())].into(), ..base.clone() },
         Service { port: 1, ..base.clone() },
         Service { socket_path: "/s".to_owned(), ..base.clone() },
-        Service { weights: crate::types::catalog::Weights { passing: 2, warning: 1 }, ..base.clone() },
+        Service { weights: headwater_types::catalog::Weights { passing: 2, warning: 1 }, ..base.clone() },
         Service { enable_tag_override: true, ..base.clone() },
         Service { proxy: Proxy { more_json: "{}".to_owned(), ..Proxy::default() }, ..base.clone() },
         Service { connect: ServiceConnect { more_json: "{}".to_owned(), ..Default::default() }, ..base.clone() },

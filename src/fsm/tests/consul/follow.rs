@@ -1,13 +1,13 @@
 //! What the catalog means to sessions and deadlines, and transactions that change both.
 
 use super::*;
-use crate::storage::state::CatalogReader;
-use crate::types::catalog::{
+use headwater_storage::state::CatalogReader;
+use headwater_types::catalog::{
     CatalogCommand, CatalogRefusal, Check, CheckDefinition, CheckStatus, Deregistered, Deregistration, Node,
     Registration, Service,
 };
-use crate::types::consul::{CatalogVerb, SessionRefusal, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow};
-use crate::types::{Outcome, Refusal};
+use headwater_types::consul::{CatalogVerb, SessionRefusal, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow};
+use headwater_types::{Outcome, Refusal};
 
 const SECOND_NS: i64 = 1_000_000_000;
 

@@ -1,8 +1,8 @@
 //! The table of `/v1/kv`, row by row, and what an etcd client does to it.
 
 use super::*;
-use crate::types::consul::SessionRefusal;
-use crate::types::{LeaseChoice, LogIndex, Put, Refusal};
+use headwater_types::consul::SessionRefusal;
+use headwater_types::{LeaseChoice, LogIndex, Put, Refusal};
 
 #[test]
 fn a_path_is_a_key_of_the_kv_face_and_moves_its_revision() {

@@ -9,11 +9,11 @@ mod txn;
 use bytes::Bytes;
 
 use super::bed::*;
-use crate::storage::state::{ConsulReader, consul_entries, consul_tree, sessions};
-use crate::types::consul::{
+use headwater_storage::state::{ConsulReader, consul_entries, consul_tree, sessions};
+use headwater_types::consul::{
     ConsulCommand, ConsulOutcome, Deadline, KvEntry, KvOp, KvVerb, Session, SessionCreate, TxnOp as ConsulTxnOp,
 };
-use crate::types::{Command, LeaseExpire, LeaseId, LogIndex, Outcome, Term};
+use headwater_types::{Command, LeaseExpire, LeaseId, LogIndex, Outcome, Term};
 
 fn op(verb: KvVerb, path: &str) -> KvOp {
     KvOp { verb, path: bytes(path), value: Bytes::new(), flags: 0, index: LogIndex::ZERO, session: String::new() }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::types::consul::SessionBehavior;
+use headwater_types::consul::SessionBehavior;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {

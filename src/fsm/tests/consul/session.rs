@@ -1,9 +1,9 @@
 //! Sessions: how they end, and what ends with them.
 
 use super::*;
-use crate::types::catalog::{CatalogCommand, Check, CheckStatus, Node, Registration};
-use crate::types::consul::{SessionBehavior, SessionRefusal};
-use crate::types::{LeaseRevoke, Outcome, Refusal};
+use headwater_types::catalog::{CatalogCommand, Check, CheckStatus, Node, Registration};
+use headwater_types::consul::{SessionBehavior, SessionRefusal};
+use headwater_types::{LeaseRevoke, Outcome, Refusal};
 
 fn about(id: &str) -> Deadline {
     Deadline::Session(id.to_owned())
@@ -49,8 +49,8 @@ fn a_ttl_is_a_deadline_that_no_client_can_touch() {
     assert_eq!(bed.lease(id.get()).unwrap().ttl_seconds, 11, "rounded up");
     for command in [
         Command::LeaseRevoke(LeaseRevoke { id }),
-        Command::Put(crate::types::Put { lease: crate::types::LeaseChoice::Set(id), ..put_of("k", "v") }),
-        Command::LeaseAttach(crate::types::LeaseAttach { id, key: bytes("k") }),
+        Command::Put(headwater_types::Put { lease: headwater_types::LeaseChoice::Set(id), ..put_of("k", "v") }),
+        Command::LeaseAttach(headwater_types::LeaseAttach { id, key: bytes("k") }),
     ] {
         assert_eq!(bed.apply(command), Outcome::Refused(Refusal::LeaseNotFound));
     }

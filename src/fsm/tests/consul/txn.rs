@@ -1,8 +1,8 @@
 //! Operations of which all are done or none.
 
 use super::*;
-use crate::types::consul::{SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
-use crate::types::limits::{CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
+use headwater_types::consul::{SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
+use headwater_types::limits::{CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
 
 fn done(outcome: Outcome) -> Vec<String> {
     match outcome {
@@ -150,7 +150,7 @@ fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
     // A transaction that only reads is one member's business, and has the bound of a list.
     let reads = [many.clone(), long, many];
     let db = bed.store.current();
-    let told = crate::fsm::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();
+    let told = crate::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();
     assert_eq!(told.len(), 2 * (CONSUL_TXN_TOLD_KEYS_MAX - 1) + 2);
 }
 

@@ -1,7 +1,7 @@
 //! Deletion that waits for finalizers: every rule of spec consul §5.8 as a row.
 
 use super::*;
-use crate::types::resource::DELETION_TIMESTAMP;
+use headwater_types::resource::DELETION_TIMESTAMP;
 
 /// `-` is no such key. Data is the last letter.
 struct Row {

@@ -87,7 +87,7 @@ fn a_full_store_takes_deletions_only() {
     let mut store = Store::new();
     store.write(of(artist("a"))).unwrap();
     let live = store.bed.store.current().head().live_bytes;
-    store.bed.apply(crate::fsm::tests::bed::quota(Some(live)));
+    store.bed.apply(crate::tests::bed::quota(Some(live)));
     let write = store.write_command(of(artist("b")), None);
     let refused = store.bed.apply(Command::Resource(ResourceCommand::Write(Box::new(write))));
     assert_eq!(refused, Outcome::Refused(Refusal::NoSpace));
@@ -106,8 +106,8 @@ fn compaction_gives_back_what_was_removed() {
     }
     let kept = store.write(of(artist("a"))).unwrap();
     // Only the other face can move the point so far.
-    store.bed.apply(crate::fsm::tests::bed::put("k", "v"));
-    store.bed.apply(crate::fsm::tests::bed::compact(2));
+    store.bed.apply(crate::tests::bed::put("k", "v"));
+    store.bed.apply(crate::tests::bed::compact(2));
     let hash = store.bed.hash();
     assert!(store.bed.reclaim(7) > 30);
     assert_eq!(store.bed.hash(), hash);

@@ -12,13 +12,13 @@ mod types;
 mod write;
 
 use super::bed::{Bed, bytes};
-use crate::storage::state::{StateReader, Table, tombstone_data, tombstone_owner};
-use crate::types::resource::{
+use headwater_storage::state::{StateReader, Table, tombstone_data, tombstone_owner};
+use headwater_types::resource::{
     Any, Chosen, FINALIZERS, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome,
     ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Scope, Status, Tenancy, Type,
     TypeName, resource_key,
 };
-use crate::types::{Command, KeyRange, LogIndex, Outcome, Refusal};
+use headwater_types::{Command, KeyRange, LogIndex, Outcome, Refusal};
 
 pub(super) const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -191,7 +191,7 @@ impl Store {
         steps
     }
 
-    fn view<T>(&self, read: impl FnOnce(&crate::storage::ReadView<'_>) -> T) -> T {
+    fn view<T>(&self, read: impl FnOnce(&headwater_storage::ReadView<'_>) -> T) -> T {
         let db = self.bed.store.current();
         read(&db.view().unwrap())
     }
@@ -212,7 +212,7 @@ impl Store {
 
     pub(super) fn everything(&self) -> Vec<Resource> {
         self.view(|view| {
-            let mut scan = view.scan(Table::Resource, &KeyRange::all(), crate::storage::state::NEWEST).unwrap();
+            let mut scan = view.scan(Table::Resource, &KeyRange::all(), headwater_storage::state::NEWEST).unwrap();
             let mut versions = Vec::new();
             while let Some((_, version)) = scan.next().unwrap() {
                 versions.push(version);

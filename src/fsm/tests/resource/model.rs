@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::types::ChangeKind;
+use headwater_types::ChangeKind;
 
 /// What is done to one of a few names.
 #[derive(Clone, Debug)]

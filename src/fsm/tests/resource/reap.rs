@@ -1,7 +1,7 @@
 //! What a deleted resource owned goes as well (spec: consul §5.10).
 
 use super::*;
-use crate::types::limits::RESOURCE_REAP_BATCH;
+use headwater_types::limits::RESOURCE_REAP_BATCH;
 
 fn child_of(owner: &ResourceId, name: &str) -> Resource {
     Resource { owner: Some(owner.clone()), ..of(artist(name)) }

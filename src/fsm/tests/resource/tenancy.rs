@@ -100,7 +100,7 @@ fn the_default_units_stay() {
         store.write(of(id.clone())).unwrap();
         assert_eq!(store.delete(&id), Err(ResourceRefusal::DefaultUnit));
         let mut marked = of(id);
-        marked.metadata.insert(crate::types::resource::DELETION_TIMESTAMP.to_owned(), NOW.to_owned());
+        marked.metadata.insert(headwater_types::resource::DELETION_TIMESTAMP.to_owned(), NOW.to_owned());
         assert_eq!(store.write(marked), Err(ResourceRefusal::DefaultUnit));
     }
     store.write(of(partition("p"))).unwrap();

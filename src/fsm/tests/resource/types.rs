@@ -1,7 +1,7 @@
 //! Types that are resources themselves.
 
 use super::*;
-use crate::storage::state::RegisteredTypes;
+use headwater_storage::state::RegisteredTypes;
 
 fn registered(type_: &Type) -> ResourceId {
     ResourceId { name: TypeName::of(type_).0, type_: Type::resource_type(), ..ResourceId::default() }

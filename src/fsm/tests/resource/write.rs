@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::fsm::tests::bed::trim;
-use crate::types::limits::{RESOURCE_BYTES_MAX, RESOURCE_FINDING_BYTES};
-use crate::types::resource::{Condition, DELETION_TIMESTAMP};
-use crate::types::{ChangeKind, ResourceEvent, Revision};
+use crate::tests::bed::trim;
+use headwater_types::limits::{RESOURCE_BYTES_MAX, RESOURCE_FINDING_BYTES};
+use headwater_types::resource::{Condition, DELETION_TIMESTAMP};
+use headwater_types::{ChangeKind, ResourceEvent, Revision};
 
 #[test]
 fn a_new_resource_gets_uid_generation_and_version() {

@@ -8,7 +8,7 @@ use rocksdb::{ColumnFamily, DB};
 use super::super::options::{db_options, families};
 use super::super::record::{encode_entry, encode_meta, entry_key};
 use super::*;
-use crate::storage::error::DAMAGED;
+use crate::error::DAMAGED;
 
 /// Everything that a restart must bring back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ fn damage_on_disk_is_named_and_refused() {
         stored[at] ^= 4;
         db.put_cf(family, key, stored).unwrap();
     }
-    fn put_meta<T: crate::codec::raft::RaftRecord>(db: &DB, key: &str, record: &T) {
+    fn put_meta<T: headwater_proto::codec::raft::RaftRecord>(db: &DB, key: &str, record: &T) {
         let mut stored = Vec::new();
         encode_meta(record, &mut stored);
         db.put_cf(meta(db), key, stored).unwrap();

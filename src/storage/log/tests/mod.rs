@@ -15,7 +15,7 @@ use rocksdb::FlushOptions;
 
 use super::options::{CF_ENTRIES, CF_META};
 use super::*;
-use crate::types::{NodeId, Term};
+use headwater_types::{NodeId, Term};
 
 const STORE: u64 = 77;
 

@@ -30,7 +30,7 @@ fn child() {
 
 fn start(role: &str, dir: &Path) -> (Child, BufReader<ChildStdout>) {
     let mut child = Command::new(env::current_exe().unwrap())
-        .args(["storage::log::tests::process::child", "--exact", "--nocapture", "--test-threads=1"])
+        .args(["log::tests::process::child", "--exact", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(DIR, dir)
         .stdout(Stdio::piped())

@@ -16,14 +16,14 @@ use quick_cache::sync::Cache;
 
 use super::super::record::Version;
 use super::keys;
-use crate::types::LogIndex;
-use crate::types::limits::{CATALOG_LISTS_CACHED_BYTES_MAX, CATALOG_ROWS_CACHED_BYTES_MAX};
+use headwater_types::LogIndex;
+use headwater_types::limits::{CATALOG_LISTS_CACHED_BYTES_MAX, CATALOG_ROWS_CACHED_BYTES_MAX};
 
 /// Where a row is.
 type Place = (LogIndex, u32);
 
 /// A decoded row of any table.
-pub(in crate::storage::state) type AnyRow = Arc<dyn Any + Send + Sync>;
+pub(in crate::state) type AnyRow = Arc<dyn Any + Send + Sync>;
 
 fn place(version: &Version) -> Place {
     (version.index, version.position)
@@ -55,7 +55,7 @@ impl Weighter<Place, Remembered> for ByBytes {
 }
 
 /// Decoded rows of one generation of the state.
-pub(in crate::storage::state) struct RowCache {
+pub(in crate::state) struct RowCache {
     rows: Cache<Place, Remembered, ByBytes>,
 }
 
@@ -68,17 +68,17 @@ impl Default for RowCache {
 
 impl RowCache {
     /// The row that a version points to, if it is remembered.
-    pub(in crate::storage::state) fn get(&self, version: &Version) -> Option<AnyRow> {
+    pub(in crate::state) fn get(&self, version: &Version) -> Option<AnyRow> {
         Some(self.rows.get(&place(version))?.row)
     }
 
     /// Remembers a row that is committed.
-    pub(in crate::storage::state) fn insert(&self, version: &Version, row: AnyRow) {
+    pub(in crate::state) fn insert(&self, version: &Version, row: AnyRow) {
         self.rows.insert(place(version), Remembered { row, encoded_len: version.value_len });
     }
 
     /// Remembers the rows of a transaction, which is committed now, in place of those that it replaced.
-    pub(in crate::storage::state) fn take(&self, written: WrittenRows) {
+    pub(in crate::state) fn take(&self, written: WrittenRows) {
         for place in &written.replaced {
             self.rows.remove(place);
         }
@@ -90,7 +90,7 @@ impl RowCache {
 
 /// Decoded rows that a transaction has written.
 #[derive(Default)]
-pub(in crate::storage::state) struct WrittenRows {
+pub(in crate::state) struct WrittenRows {
     rows: BTreeMap<Place, Remembered>,
     /// Where what they replaced is.
     replaced: Vec<Place>,
@@ -99,12 +99,12 @@ pub(in crate::storage::state) struct WrittenRows {
 
 impl WrittenRows {
     /// A row that the transaction wrote.
-    pub(in crate::storage::state) fn get(&self, version: &Version) -> Option<AnyRow> {
+    pub(in crate::state) fn get(&self, version: &Version) -> Option<AnyRow> {
         Some(Arc::clone(&self.rows.get(&place(version))?.row))
     }
 
     /// About how much memory they take.
-    pub(in crate::storage::state) fn bytes(&self) -> usize {
+    pub(in crate::state) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
@@ -145,7 +145,7 @@ impl Weighter<Box<[u8]>, List> for ByEntries {
 }
 
 /// Lists of checks of one generation of the state, by what their entries in the index begin with.
-pub(in crate::storage::state) struct ListCache {
+pub(in crate::state) struct ListCache {
     lists: Cache<Box<[u8]>, List, ByEntries>,
 }
 
@@ -158,17 +158,17 @@ impl Default for ListCache {
 
 impl ListCache {
     /// What follows `prefix` in the index, for a reader that sees everything up to `applied`.
-    pub(in crate::storage::state) fn get(&self, prefix: &[u8], applied: LogIndex) -> Option<Arc<[Bytes]>> {
+    pub(in crate::state) fn get(&self, prefix: &[u8], applied: LogIndex) -> Option<Arc<[Bytes]>> {
         self.lists.get(prefix).filter(|list| list.seen <= applied).map(|list| list.entries)
     }
 
     /// Remembers a list that is the newest.
-    pub(in crate::storage::state) fn insert(&self, prefix: &[u8], seen: LogIndex, entries: &Arc<[Bytes]>) {
+    pub(in crate::state) fn insert(&self, prefix: &[u8], seen: LogIndex, entries: &Arc<[Bytes]>) {
         self.lists.insert(prefix.into(), List { seen, entries: Arc::clone(entries) });
     }
 
     /// An entry of the index is about to come or to go.
-    pub(in crate::storage::state) fn forget(&self, entry: &[u8]) {
+    pub(in crate::state) fn forget(&self, entry: &[u8]) {
         if let Some(prefix) = keys::list_of_check(entry) {
             self.lists.remove(prefix);
         }

@@ -17,10 +17,10 @@ use super::super::view::{CommandHistory, ReadView};
 use super::keys;
 use super::reads::CatalogReader;
 use super::row::CatalogRow;
-use crate::codec::catalog::{RecordedBody, decode_events, encode_events};
-use crate::storage::StorageError;
-use crate::types::LogIndex;
-use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, Check, CheckServiceNode, Node, Service};
+use crate::StorageError;
+use headwater_proto::codec::catalog::{RecordedBody, decode_events, encode_events};
+use headwater_types::LogIndex;
+use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, Check, CheckServiceNode, Node, Service};
 
 pub(super) fn encode(events: &[CatalogEvent]) -> Bytes {
     encode_events(events)

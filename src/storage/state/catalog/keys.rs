@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::super::keys::{push_terminated, unescape_terminated};
-use crate::types::catalog::{CatalogMark, CheckStatus, canonical};
+use headwater_types::catalog::{CatalogMark, CheckStatus, canonical};
 
 // Kinds of entries in `index`; 1 and 2 are in the keys of the state. The numbers are on disk.
 const INSTANCE: u8 = 3;
@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::types::catalog::CatalogTable;
+    use headwater_types::catalog::CatalogTable;
 
     #[test]
     fn bytes_are_pinned() {

@@ -19,9 +19,9 @@ use super::options::META;
 use super::overlay::Meaning;
 use super::record::{Cursor, FORMAT, Version, put_varint};
 use super::txn::WriteTxn;
-use crate::storage::StorageError;
-use crate::types::catalog::{CatalogEvent, CatalogMark};
-use crate::types::{ChangeKind, KeyValue, LogIndex};
+use crate::StorageError;
+use headwater_types::catalog::{CatalogEvent, CatalogMark};
+use headwater_types::{ChangeKind, KeyValue, LogIndex};
 
 pub(super) use cache::{AnyRow, ListCache, RowCache, WrittenRows};
 pub use keys::{node as node_key, on_node as on_node_key};

@@ -15,12 +15,12 @@ use super::super::record::{HistoryRecord, Version};
 use super::cache::AnyRow;
 use super::keys;
 use super::row::{CatalogRow, StoredRow, mesh_name};
-use crate::storage::StorageError;
-use crate::types::catalog::{
+use crate::StorageError;
+use headwater_types::catalog::{
     CatalogMark, CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed, Node, Service, ServiceKind, ServiceName,
     TerminatingGateway, canonical,
 };
-use crate::types::{KeyRange, LogIndex};
+use headwater_types::{KeyRange, LogIndex};
 
 /// What can be read of the catalog in any state. Names are taken in any case; lists are sorted by node, then id.
 ///

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use super::super::keys::Table;
 use super::super::record::Version;
 use super::keys;
-use crate::codec::{self, CodecError};
-use crate::types::LogIndex;
-use crate::types::catalog::{Check, Node, Service, ServiceKind, TerminatingGateway};
+use headwater_proto::codec::{self, CodecError};
+use headwater_types::LogIndex;
+use headwater_types::catalog::{Check, Node, Service, ServiceKind, TerminatingGateway};
 
 /// A row of the catalog.
 pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {

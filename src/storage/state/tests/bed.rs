@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use crate::storage::state::{AppliedState, NEWEST, StateDb, StateOptions, StateReader, StateStore, Table, WriteTxn};
-use crate::types::{ChangeKind, KeyValue, LeaseId, LogIndex, Revision, Term};
+use crate::state::{AppliedState, NEWEST, StateDb, StateOptions, StateReader, StateStore, Table, WriteTxn};
+use headwater_types::{ChangeKind, KeyValue, LeaseId, LogIndex, Revision, Term};
 
 pub(super) struct Bed {
     // Closed before its directory goes.
@@ -75,7 +75,7 @@ impl Bed {
         let mut txn = self.store.begin(&db).unwrap();
         txn.begin_command(LogIndex(index), 0);
         let at = txn.index_of(Revision(revision)).unwrap();
-        txn.set_compaction(crate::storage::state::CompactionPoint { revision: Revision(revision), index: at });
+        txn.set_compaction(crate::state::CompactionPoint { revision: Revision(revision), index: at });
         txn.end_command();
         txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
         txn.commit().unwrap();
@@ -88,7 +88,7 @@ impl Bed {
         txn.begin_command(LogIndex(index), 0);
         if let Some(revision) = revision.map(Revision) {
             let at = txn.index_of(revision).unwrap();
-            txn.set_compaction(crate::storage::state::CompactionPoint { revision, index: at });
+            txn.set_compaction(crate::state::CompactionPoint { revision, index: at });
         }
         txn.set_history_floor(LogIndex(floor));
         txn.end_command();
@@ -108,7 +108,7 @@ pub(super) fn pairs(db: &StateDb, at: LogIndex) -> Vec<String> {
 
 pub(super) fn show(state: &impl StateReader, at: LogIndex) -> Vec<String> {
     let mut versions = Vec::new();
-    let mut scan = state.scan(Table::Kv, &crate::types::KeyRange::all(), at).unwrap();
+    let mut scan = state.scan(Table::Kv, &headwater_types::KeyRange::all(), at).unwrap();
     while let Some((key, version)) = scan.next().unwrap() {
         versions.push((key.to_bytes(), version));
     }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::bed::*;
-use crate::storage::StorageError;
-use crate::storage::state::{AppliedState, NEWEST, StateReader, Table};
-use crate::types::{KeyRange, LogIndex, Revision, Term};
+use crate::StorageError;
+use crate::state::{AppliedState, NEWEST, StateReader, Table};
+use headwater_types::{KeyRange, LogIndex, Revision, Term};
 
 #[test]
 fn nothing_is_visible_before_the_commit_and_everything_after_it() {
@@ -160,7 +160,7 @@ fn durable_is_what_was_flushed() {
     assert_eq!(bed.store.durable_applied(), Some(LogIndex(4)));
     let crashed = tempfile::tempdir().unwrap();
     bed.store.crash_copy(crashed.path());
-    let store = crate::storage::state::StateStore::open(crashed.path(), &small()).unwrap();
+    let store = crate::state::StateStore::open(crashed.path(), &small()).unwrap();
     assert_eq!(pairs(&store.current(), NEWEST), ["a=1"]);
     assert_eq!(store.durable_applied(), Some(LogIndex(4)));
     let bed = bed.reopened();
@@ -201,7 +201,7 @@ fn automatic_flushes_leave_prefixes() {
         if index % 97 == 0 {
             let crashed = tempfile::tempdir_in(bed.dir.path().parent().unwrap()).unwrap();
             bed.store.crash_copy(crashed.path());
-            let store = crate::storage::state::StateStore::open(crashed.path(), &small()).unwrap();
+            let store = crate::state::StateStore::open(crashed.path(), &small()).unwrap();
             let applied = store.current().head().applied_index();
             assert!(applied <= LogIndex(index));
             assert_eq!(pairs(&store.current(), NEWEST), bed.pairs(applied), "at {applied} of {index}");

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::bed::*;
-use crate::storage::StorageError;
-use crate::storage::state::{NEWEST, StateStore};
-use crate::types::LogIndex;
+use crate::StorageError;
+use crate::state::{NEWEST, StateStore};
+use headwater_types::LogIndex;
 
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =

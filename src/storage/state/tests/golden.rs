@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::bed::*;
-use crate::storage::state::{AppliedState, StateReader, Table};
-use crate::types::{KeyValue, Lease, LeaseId, LogIndex, Revision, StoreEpoch, Term};
+use crate::state::{AppliedState, StateReader, Table};
+use headwater_types::{KeyValue, Lease, LeaseId, LogIndex, Revision, StoreEpoch, Term};
 
 #[test]
 fn bytes_on_disk_are_pinned() {
@@ -28,7 +28,7 @@ fn bytes_on_disk_are_pinned() {
     txn.set_epoch(StoreEpoch(9));
     let membership = Some(Bytes::from_static(b"M"));
     txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(1), membership });
-    assert!(txn.lookup(Table::Kv, b"a", crate::storage::state::NEWEST).unwrap().is_none());
+    assert!(txn.lookup(Table::Kv, b"a", crate::state::NEWEST).unwrap().is_none());
     txn.commit().unwrap();
     bed.commit(2, &[("a\0", None)]);
     bed.compact(3, 2);

@@ -2,7 +2,6 @@
 
 mod bed;
 mod commit;
-mod crash;
 mod generations;
 mod golden;
 mod outlines;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::bed::Bed;
-use crate::storage::state::{AppliedState, NEWEST, StateReader, Table, WriteTxn};
-use crate::types::resource::{
+use crate::state::{AppliedState, NEWEST, StateReader, Table, WriteTxn};
+use headwater_types::resource::{
     Any, Condition, Reference, Resource, ResourceId, Scope, Status, Tenancy, Type, TypeName, resource_key,
 };
-use crate::types::{LogIndex, Term};
+use headwater_types::{LogIndex, Term};
 
 fn id(uid: &str, version: &str) -> ResourceId {
     ResourceId {
@@ -102,7 +102,7 @@ fn a_remembered_registration_is_forgotten_when_types_change() {
     let bed = Bed::new();
     let name = TypeName("music-v1-album".to_owned());
     let read = |txn: &WriteTxn<'_>| txn.registration(&name).unwrap().map(|registered| registered.version);
-    let registration = |version| crate::storage::state::Registration {
+    let registration = |version| crate::state::Registration {
         type_: Type::new("music", "v1", "Album"),
         scope: Scope::Namespace,
         version: LogIndex(version),

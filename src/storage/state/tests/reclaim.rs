@@ -1,9 +1,9 @@
 //! Space below the compaction point goes, and nobody notices.
 
 use super::bed::*;
-use crate::storage::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader, Table};
-use crate::types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic, Node};
-use crate::types::{LogIndex, Revision, Term};
+use crate::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader, Table};
+use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic, Node};
+use headwater_types::{LogIndex, Revision, Term};
 
 /// Everything in `history` and `versions`, one line an entry.
 fn dump(db: &StateDb) -> Vec<String> {
@@ -19,12 +19,12 @@ fn dump(db: &StateDb) -> Vec<String> {
         while let Some(key) = iter.key() {
             out.push(match name {
                 "history" => {
-                    let (index, position) = crate::storage::state::keys::parse_history(key).unwrap();
+                    let (index, position) = crate::state::keys::parse_history(key).unwrap();
                     format!("h {index}.{position}")
                 }
                 "versions" => {
-                    let (prefix, index) = crate::storage::state::keys::split_version(key).unwrap();
-                    format!("v {}@{index}", crate::storage::state::keys::unescaped(prefix).escape_ascii())
+                    let (prefix, index) = crate::state::keys::split_version(key).unwrap();
+                    format!("v {}@{index}", crate::state::keys::unescaped(prefix).escape_ascii())
                 }
                 _ => format!("r {}", u64::from_be_bytes(key.try_into().unwrap())),
             });

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use super::super::super::report::latency_table;
 use super::Report;
-use crate::cli::error::CliError;
-use crate::cli::output::human_bytes;
+use crate::error::CliError;
+use crate::output::human_bytes;
 
 /// Fewer watchers take less memory than what comes and goes by itself.
 const WATCHERS_TO_MEASURE: u64 = 1000;

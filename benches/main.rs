@@ -1,0 +1,12 @@
+//! Benchmarks of the layers, one by one: `cargo bench --profile dev -p headwater-benches -- FILTER`.
+
+mod apply;
+mod keys;
+mod log_writer;
+mod publish;
+
+// The allocator of the program.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+criterion::criterion_main!(apply::all, keys::all, log_writer::benches, publish::all);

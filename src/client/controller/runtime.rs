@@ -1,0 +1,198 @@
+//! The loop around a reconciler.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tracing::{debug, error, info, warn};
+
+use super::client::{Client, Error};
+use super::election::Seat;
+use super::queue::{Backoff, WorkQueue};
+use super::{watch, wire};
+use headwater_proto::pb::pbresource::Resource;
+use headwater_types::resource::{ResourceId, Type};
+
+/// Pause before another attempt to be elected.
+const ELECTION_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a reconciler wants after a look at a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing, until the resource or something of it changes.
+    Done,
+    /// To look again after a while, even if nothing changes.
+    Again(Duration),
+}
+
+/// What makes things as they should be.
+pub trait Reconciler: Send + Sync + 'static {
+    /// Looks at one resource, which may be gone, and changes what is not as it should be.
+    ///
+    /// Called for one resource by one task at a time. An error brings the resource back later; each further one in a row
+    /// twice as late. When leadership is lost, the call is dropped where it waits: what it has done by then stays. When it
+    /// panics, the leadership is given up, and this instance stands for election again like the others.
+    ///
+    /// # Errors
+    ///
+    /// Whatever kept it from its work.
+    fn reconcile(&self, client: &Client, id: &ResourceId) -> impl Future<Output = Result<Action, Error>> + Send;
+}
+
+/// From a resource that was seen to those that are to be looked at.
+type Map = Arc<dyn Fn(&Resource) -> Vec<ResourceId> + Send + Sync>;
+
+/// A controller: which types it follows, and how it works.
+#[derive(Clone)]
+pub struct Controller {
+    name: String,
+    watched: Vec<(Type, Map)>,
+    workers: usize,
+    backoff: Backoff,
+    identity: String,
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let types: Vec<_> = self.watched.iter().map(|(type_, _)| type_.to_string()).collect();
+        f.debug_struct("Controller").field("name", &self.name).field("types", &types).finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    /// A controller of the resources of a type. Of all instances with this name in a cluster, one works.
+    #[must_use]
+    pub fn new(name: &str, managed: Type) -> Self {
+        let itself: Map = Arc::new(|resource: &Resource| vec![wire::place(resource.id.as_ref())]);
+        Self {
+            name: name.to_owned(),
+            watched: vec![(managed, itself)],
+            workers: 1,
+            backoff: Backoff::default(),
+            identity: format!("pid {}", std::process::id()),
+        }
+    }
+
+    /// Follows another type, too: when one of its resources changes, its owner is looked at.
+    #[must_use]
+    pub fn owns(self, type_: Type) -> Self {
+        let managed = self.watched[0].0.clone();
+        self.watches(type_, move |resource| {
+            let owner = resource.owner.as_ref().map(|owner| wire::place(Some(owner)));
+            owner.filter(|owner| wire::same_kind(&owner.type_, &managed)).into_iter().collect()
+        })
+    }
+
+    /// Follows another type, too: `map` says which resources are to be looked at when one of its resources changes.
+    #[must_use]
+    pub fn watches(mut self, type_: Type, map: impl Fn(&Resource) -> Vec<ResourceId> + Send + Sync + 'static) -> Self {
+        self.watched.push((type_, Arc::new(map)));
+        self
+    }
+
+    /// How many resources may be looked at at once; one if nothing is said.
+    #[must_use]
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = count.max(1);
+        self
+    }
+
+    /// How long what fails has to wait.
+    #[must_use]
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// What `headwater elect --listen headwater-controller/NAME` shows of this instance while it leads.
+    #[must_use]
+    pub fn identity(mut self, identity: &str) -> Self {
+        identity.clone_into(&mut self.identity);
+        self
+    }
+
+    /// Works whenever this instance leads, until `stop` comes; then gives up the leadership. What fails on the way is logged
+    /// and tried again.
+    pub async fn run(self, client: Client, reconciler: impl Reconciler, stop: impl Future<Output = ()>) {
+        let reconciler = Arc::new(reconciler);
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                seat = Seat::open(&client) => match seat {
+                    Ok(seat) => {
+                        let stopped = tokio::select! {
+                            () = &mut stop => true,
+                            () = self.reign(&client, &seat, &reconciler) => false,
+                        };
+                        seat.leave().await;
+                        if stopped {
+                            return;
+                        }
+                    }
+                    Err(error) => debug!(controller = self.name, %error, "no lease to be elected with"),
+                },
+            }
+            tokio::select! {
+                () = &mut stop => return,
+                () = tokio::time::sleep(ELECTION_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Waits to be elected, then works until the leadership is lost.
+    async fn reign<R: Reconciler>(&self, client: &Client, seat: &Seat<'_>, reconciler: &Arc<R>) {
+        let kept = seat.keep();
+        tokio::pin!(kept);
+        tokio::select! {
+            () = &mut kept => return,
+            won = seat.win(&self.name, &self.identity) => if let Err(error) = won {
+                debug!(controller = self.name, %error, "not elected");
+                return;
+            },
+        }
+        info!(controller = self.name, "controller leads");
+        // Dropped with this function: nothing is worked on without the leadership.
+        let mut work = self.work(client, reconciler);
+        tokio::select! {
+            () = &mut kept => warn!(controller = self.name, "controller no longer leads"),
+            // Each goes on without end, so this one panicked. Who leads and does nothing would keep others from it.
+            ended = work.join_next() => {
+                let error = ended.and_then(Result::err).map(|error| error.to_string());
+                error!(controller = self.name, error, "a part of the controller ended: it gives the leadership up");
+            }
+        }
+    }
+
+    fn work<R: Reconciler>(&self, client: &Client, reconciler: &Arc<R>) -> JoinSet<()> {
+        let queue = WorkQueue::new(self.backoff);
+        let mut tasks = JoinSet::new();
+        for (type_, map) in &self.watched {
+            let (queue, map) = (queue.clone(), Arc::clone(map));
+            let tell = move |resource: &Resource| map(resource).into_iter().for_each(|id| queue.add(id));
+            tasks.spawn(watch::follow(client.clone(), type_.clone(), tell));
+        }
+        for _ in 0..self.workers {
+            let (queue, client, reconciler) = (queue.clone(), client.clone(), Arc::clone(reconciler));
+            let name = self.name.clone();
+            tasks.spawn(async move {
+                loop {
+                    let id = queue.next().await;
+                    match reconciler.reconcile(&client, &id).await {
+                        Ok(Action::Done) => queue.done(&id),
+                        Ok(Action::Again(wait)) => {
+                            queue.done(&id);
+                            queue.add_after(id, wait);
+                        }
+                        Err(error) => {
+                            let wait = queue.failed(&id);
+                            debug!(controller = name, id = wire::name(&id), %error, ?wait, "reconciling failed");
+                        }
+                    }
+                }
+            });
+        }
+        tasks
+    }
+}

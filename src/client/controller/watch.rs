@@ -1,0 +1,152 @@
+//! Follows one type and says which resources there is something to look at for, without end.
+//!
+//! Invariant: a watch that breaks goes on with the last commit of which it saw something, in the same lineage, so that some of
+//! it may be told twice and nothing is left out; if that is gone, it begins anew with everything, and everything that was
+//! there and is no longer is told, too.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tracing::{debug, warn};
+
+use super::client::Client;
+use super::wire;
+use headwater_proto::pb::pbresource::watch_event::Event;
+use headwater_proto::pb::pbresource::{Resource, WatchEvent};
+use headwater_types::resource::{ResourceId, Type};
+
+/// Pauses before a watch is tried again: after the first failure, and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// What is known of a type's resources.
+struct Follower<'a, F> {
+    tell: F,
+    type_: &'a Type,
+    after: wire::Position,
+    /// Those that are there, by place; with what they looked like last, their owners are known when they go.
+    known: std::collections::BTreeMap<ResourceId, Resource>,
+    /// While a list comes: those that it has not named yet.
+    unseen: BTreeSet<ResourceId>,
+}
+
+/// Watches for ever. `tell` hears of each resource that came, changed or went, as it was last.
+pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resource)) {
+    let known = std::collections::BTreeMap::new();
+    let mut follower =
+        Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
+    let mut pause = RETRY_FIRST;
+    loop {
+        let before = follower.after.index();
+        let status = match client.watch(&type_, &follower.after).await {
+            Ok(opened) => {
+                follower.after.opened(&opened);
+                let mut events = opened.into_inner();
+                loop {
+                    match events.message().await {
+                        Ok(Some(event)) => follower.take(event),
+                        Ok(None) => break Status::unavailable("the stream ended"),
+                        Err(status) => break status,
+                    }
+                }
+            }
+            Err(status) => status,
+        };
+        if follower.after.index() != before {
+            pause = RETRY_FIRST;
+        }
+        follower.ended(&status);
+        client.go_on();
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+impl<F: FnMut(&Resource)> Follower<'_, F> {
+    fn take(&mut self, event: WatchEvent) {
+        self.after.saw(&event);
+        match event.event {
+            Some(Event::Upsert(upsert)) => {
+                let Some(resource) = upsert.resource else { return };
+                let id = wire::place(resource.id.as_ref());
+                self.unseen.remove(&id);
+                (self.tell)(&resource);
+                self.known.insert(id, resource);
+            }
+            Some(Event::Delete(delete)) => {
+                let Some(resource) = delete.resource else { return };
+                self.known.remove(&wire::place(resource.id.as_ref()));
+                (self.tell)(&resource);
+            }
+            Some(Event::EndOfSnapshot(_)) => {
+                for id in std::mem::take(&mut self.unseen) {
+                    if let Some(gone) = self.known.remove(&id) {
+                        (self.tell)(&gone);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn ended(&mut self, status: &Status) {
+        match status.code() {
+            // What happened since is no longer kept, or the state is another one.
+            Code::OutOfRange | Code::Aborted => self.after.forget(),
+            Code::InvalidArgument => {
+                warn!(type_ = %self.type_, error = status.message(), "a type cannot be watched; it is tried again");
+            }
+            _ => debug!(type_ = %self.type_, error = status.message(), "a watch broke and goes on"),
+        }
+        if self.after.index().is_none() {
+            self.unseen = self.known.keys().cloned().collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Upsert};
+
+    fn resource(name: &str) -> Resource {
+        let id = ResourceId { name: name.to_owned(), ..Default::default() };
+        Resource { id: Some(wire::id_to_pb(&id)), ..Default::default() }
+    }
+
+    fn event(event: Event, headwater_index: u64) -> WatchEvent {
+        WatchEvent { event: Some(event), headwater_index }
+    }
+
+    fn upsert(name: &str, index: u64) -> WatchEvent {
+        event(Event::Upsert(Upsert { resource: Some(resource(name)) }), index)
+    }
+
+    #[test]
+    fn what_went_unseen_is_told_after_the_next_list() {
+        let type_ = Type::default();
+        let mut told = Vec::new();
+        let tell = |resource: &Resource| told.push(resource.id.as_ref().unwrap().name.clone());
+        let known = std::collections::BTreeMap::new();
+        let mut follower =
+            Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
+        follower.take(upsert("a", 0));
+        follower.take(upsert("b", 0));
+        follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
+        follower.take(event(Event::Delete(Delete { resource: Some(resource("b")) }), 8));
+        follower.take(upsert("c", 9));
+        // A break: it goes on with the commit that was seen last, of which there may have been more to come.
+        follower.ended(&Status::unavailable("x"));
+        assert_eq!(follower.after.index(), Some(8));
+        assert!(follower.unseen.is_empty());
+        // What is in between is gone: everything comes again, and "a" is no longer part of it.
+        follower.ended(&Status::out_of_range("x"));
+        assert_eq!(follower.after.index(), None);
+        follower.take(upsert("c", 0));
+        follower.take(upsert("d", 0));
+        follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 20));
+        assert_eq!(follower.after.index(), Some(20));
+        assert_eq!(told, ["a", "b", "b", "c", "c", "d", "a"]);
+    }
+}

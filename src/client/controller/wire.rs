@@ -1,0 +1,253 @@
+//! Requests and answers of the resource service, to and from what clients work with.
+
+use tonic::metadata::{AsciiMetadataValue, MetadataValue};
+use tonic::{Code, Request, Response, Status};
+
+use crate::EPOCH;
+use headwater_proto::pb::pbresource;
+use headwater_types::resource::{Any, DEFAULT_UNIT, Resource, ResourceId, Scope, Tenancy, Type};
+
+/// Asks for an answer that has every write that was acknowledged before.
+pub fn consistent<T>(request: &mut Request<T>) {
+    request.metadata_mut().insert("x-consul-consistency-mode", MetadataValue::from_static("consistent"));
+}
+
+/// A type.
+pub fn type_to_pb(type_: &Type) -> pbresource::Type {
+    pbresource::Type {
+        group: type_.group.clone(),
+        group_version: type_.group_version.clone(),
+        kind: type_.kind.clone(),
+    }
+}
+
+/// A type; what is missing is empty.
+pub fn type_from_pb(type_: Option<&pbresource::Type>) -> Type {
+    type_.map_or_else(Type::default, |it| Type::new(&it.group, &it.group_version, &it.kind))
+}
+
+/// Units of tenancy.
+pub fn tenancy_to_pb(tenancy: &Tenancy) -> pbresource::Tenancy {
+    pbresource::Tenancy { partition: tenancy.partition.clone(), namespace: tenancy.namespace.clone() }
+}
+
+/// Units of tenancy; what is missing is empty.
+pub fn tenancy_from_pb(tenancy: Option<&pbresource::Tenancy>) -> Tenancy {
+    tenancy.map_or_else(Tenancy::default, |it| Tenancy::new(&it.partition, &it.namespace))
+}
+
+/// A name.
+pub fn id_to_pb(id: &ResourceId) -> pbresource::Id {
+    pbresource::Id {
+        uid: id.uid.clone(),
+        name: id.name.clone(),
+        r#type: Some(type_to_pb(&id.type_)),
+        tenancy: Some(tenancy_to_pb(&id.tenancy)),
+    }
+}
+
+/// A name; what is missing is empty.
+pub fn id_from_pb(id: Option<&pbresource::Id>) -> ResourceId {
+    id.map_or_else(ResourceId::default, |it| ResourceId {
+        uid: it.uid.clone(),
+        name: it.name.clone(),
+        type_: type_from_pb(it.r#type.as_ref()),
+        tenancy: tenancy_from_pb(it.tenancy.as_ref()),
+    })
+}
+
+/// The data of a resource.
+pub fn data_from_pb(resource: &pbresource::Resource) -> Option<Any> {
+    let data = resource.data.as_ref()?;
+    Some(Any { type_url: data.type_url.clone(), value: data.value.clone().into() })
+}
+
+/// The place that a name names, whichever life is there.
+pub fn place(id: Option<&pbresource::Id>) -> ResourceId {
+    ResourceId { uid: String::new(), ..id_from_pb(id) }
+}
+
+/// Whether both are versions of one kind, so that their resources share one space of names.
+pub fn same_kind(one: &Type, other: &Type) -> bool {
+    one.group == other.group && one.kind == other.kind
+}
+
+/// Whether both name the same place, whatever version of the kind and whichever life.
+pub fn same_place(one: &ResourceId, other: &ResourceId) -> bool {
+    one.name == other.name && same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
+}
+
+/// Whether a read was refused because another version of the kind is stored: as what was asked for, the resource is not there.
+pub fn is_other_version(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument && status.message().contains("but stored with GroupVersion=")
+}
+
+/// Asks for a list by pages.
+pub fn page<T>(request: &mut Request<T>, size: usize, token: Option<&str>) {
+    request.metadata_mut().insert("headwater-page-size", size.into());
+    if let Some(token) = token.and_then(|token| token.parse().ok()) {
+        request.metadata_mut().insert("headwater-page-token", token);
+    }
+}
+
+/// The token of the next page of a list, if there is one.
+pub fn next_page<T>(answer: &Response<T>) -> Option<String> {
+    let token = answer.metadata().get("headwater-page-token")?.to_str().ok()?;
+    (!token.is_empty()).then(|| token.to_owned())
+}
+
+/// How far a watch has come: nothing is missed by a watch that goes on after it.
+#[derive(Clone, Debug, Default)]
+pub struct Position {
+    index: Option<u64>,
+    /// The lineage that the index belongs to.
+    epoch: Option<AsciiMetadataValue>,
+}
+
+impl Position {
+    /// After an index that somebody else remembers; before everything without one.
+    pub fn after(index: Option<u64>) -> Self {
+        Self { index, epoch: None }
+    }
+
+    /// The index to go on after, if there is one.
+    pub fn index(&self) -> Option<u64> {
+        self.index
+    }
+
+    /// A watch was opened: its indexes belong to the lineage that its answer names. A member that does not know it yet has
+    /// taken ours.
+    pub fn opened<T>(&mut self, answer: &Response<T>) {
+        if let Some(epoch) = answer.metadata().get(EPOCH) {
+            self.epoch = Some(epoch.clone());
+        }
+    }
+
+    /// An event came. Of a commit with several changes nobody can say which is the last one, so that a watch which goes on
+    /// has the whole commit again.
+    pub fn saw(&mut self, event: &pbresource::WatchEvent) {
+        use pbresource::watch_event::Event;
+        match (&event.event, event.headwater_index) {
+            // Of the list itself, or of nothing that is known.
+            (_, 0) => {}
+            (Some(Event::EndOfSnapshot(_)), index) => self.index = Some(index),
+            (_, index) => self.index = Some(index - 1),
+        }
+    }
+
+    /// The next watch begins with a list.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Lets a watch begin here.
+    pub fn resume<T>(&self, request: &mut Request<T>) {
+        let Some(index) = self.index else { return };
+        request.metadata_mut().insert("headwater-resume-index", index.into());
+        if let Some(epoch) = &self.epoch {
+            request.metadata_mut().insert(EPOCH, epoch.clone());
+        }
+    }
+}
+
+/// What a write says; what only the server decides is left out.
+pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resource {
+    pbresource::Resource {
+        id: Some(id_to_pb(&resource.id)),
+        owner: resource.owner.as_ref().map(id_to_pb),
+        version: version.to_owned(),
+        metadata: resource.metadata.clone(),
+        data: resource
+            .data
+            .as_ref()
+            .map(|data| prost_types::Any { type_url: data.type_url.clone(), value: data.value.to_vec() }),
+        ..Default::default()
+    }
+}
+
+/// The units that are meant when some are not named: `default` in those that the scope has.
+pub fn default_tenancy(scope: Scope, partition: Option<&str>, namespace: Option<&str>) -> Tenancy {
+    let unit = |is_there: bool, given: Option<&str>| match given {
+        Some(given) => given.to_owned(),
+        None if is_there => DEFAULT_UNIT.to_owned(),
+        None => String::new(),
+    };
+    Tenancy { partition: unit(scope.has_partition(), partition), namespace: unit(scope.has_namespace(), namespace) }
+}
+
+/// `demo.v2.Artist korn`, with its units unless they are the default ones.
+pub fn name(id: &ResourceId) -> String {
+    let is_default = |unit: &str| unit.is_empty() || unit == DEFAULT_UNIT;
+    let units = &id.tenancy;
+    match (is_default(&units.partition), is_default(&units.namespace)) {
+        (true, true) => format!("{} {}", id.type_, id.name),
+        (false, true) if units.namespace.is_empty() => format!("{} {} in {}", id.type_, id.name, units.partition),
+        _ => format!("{} {} in {}/{}", id.type_, id.name, units.partition, units.namespace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event};
+
+    #[test]
+    fn a_watch_goes_on_before_the_commit_that_it_saw_last_and_in_its_lineage() {
+        let event = |event, headwater_index| pbresource::WatchEvent { event: Some(event), headwater_index };
+        let metadata = |position: &Position| {
+            let mut request = Request::new(());
+            position.resume(&mut request);
+            let text = |name| request.metadata().get(name).map(|value| value.to_str().unwrap().to_owned());
+            (text("headwater-resume-index"), text("headwater-epoch"))
+        };
+        let mut position = Position::default();
+        assert_eq!(metadata(&position), (None, None));
+        let mut answer = Response::new(());
+        answer.metadata_mut().insert(EPOCH, "00ff".parse().unwrap());
+        position.opened(&answer);
+        assert_eq!(metadata(&position), (None, None), "there is nothing to go on after yet");
+        position.saw(&event(Event::Delete(Delete::default()), 0));
+        assert_eq!(position.index(), None, "a list cannot be resumed in the middle");
+        position.saw(&event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
+        assert_eq!(metadata(&position), (Some("7".to_owned()), Some("00ff".to_owned())), "a list is complete");
+        // More of this commit may have been to come.
+        position.saw(&event(Event::Delete(Delete::default()), 9));
+        assert_eq!(metadata(&position), (Some("8".to_owned()), Some("00ff".to_owned())));
+        position.forget();
+        assert_eq!(metadata(&position), (None, None));
+    }
+
+    #[test]
+    fn units_are_said_where_they_matter() {
+        let id = |partition, namespace| ResourceId {
+            name: "korn".into(),
+            type_: Type::new("demo", "v2", "Artist"),
+            tenancy: Tenancy::new(partition, namespace),
+            ..Default::default()
+        };
+        for (partition, namespace, wanted) in [
+            ("default", "default", "demo.v2.Artist korn"),
+            ("", "", "demo.v2.Artist korn"),
+            ("default", "music", "demo.v2.Artist korn in default/music"),
+            ("eu", "default", "demo.v2.Artist korn in eu/default"),
+            ("eu", "", "demo.v2.Artist korn in eu"),
+        ] {
+            assert_eq!(name(&id(partition, namespace)), wanted);
+        }
+    }
+
+    #[test]
+    fn units_that_are_not_named_are_the_default_ones() {
+        for (scope, partition, namespace, wanted) in [
+            (Scope::Namespace, None, None, ("default", "default")),
+            (Scope::Namespace, Some("eu"), None, ("eu", "default")),
+            (Scope::Partition, None, None, ("default", "")),
+            (Scope::Partition, None, Some("x"), ("default", "x")),
+            (Scope::Cluster, None, None, ("", "")),
+            (Scope::Namespace, None, Some("*"), ("default", "*")),
+        ] {
+            let found = default_tenancy(scope, partition, namespace);
+            assert_eq!((found.partition.as_str(), found.namespace.as_str()), wanted);
+        }
+    }
+}

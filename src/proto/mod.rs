@@ -1,0 +1,6 @@
+//! What is written to disks and wires: the generated code of the protos, and the bytes of commands and records.
+//!
+//! [`pb`] is generated and knows nothing; [`codec`] turns the types of the store into bytes and back.
+
+pub mod codec;
+pub mod pb;
