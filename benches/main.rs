@@ -1,4 +1,4 @@
-//! Benchmarks of the layers, one by one: `cargo bench --profile dev -p headwater-benches -- FILTER`.
+//! Benchmarks of the layers, one by one: `cargo bench-layers -- FILTER`.
 
 mod apply;
 mod keys;

@@ -241,7 +241,7 @@ build() {
     if [[ ! -x $(binary) ]]; then
         say "building; the first time compiles RocksDB, which takes about 15 minutes on two cores"
     fi
-    in_root cargo build --locked >&2
+    in_root cargo optimised --locked >&2
 }
 
 # The endpoints of the local cluster, separated by commas.
