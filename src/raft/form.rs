@@ -129,7 +129,12 @@ impl Consensus {
         let mut grpc = client.grpc().ok()?;
         let asked = grpc.hello(client.route().request(pb::HelloRequest {}));
         match client.answer(HELLO_TIMEOUT, asked).await {
-            Ok(answer) => Some(answer),
+            Ok(answer) if answer.asked_by == self.node_id().get() => Some(answer),
+            Ok(answer) => {
+                // The head of a call has no checksum: the sender's id was changed on the way.
+                tracing::warn!(%id, asked_by = answer.asked_by, "a member answered somebody else: its answer is not believed");
+                None
+            }
             Err(status) => {
                 tracing::debug!(%id, %status, "no answer from a member");
                 None

@@ -1,8 +1,8 @@
 //! Notices, on a leader, followers that answer heartbeats and whose logs do not come nearer.
 //!
-//! Sessions that owe answers end by themselves. A gap that stays open all the same has a cause that sending the same entries again
-//! does not remove, so the follower is sent a snapshot instead: the entries that it lacks are removed here, once a snapshot
-//! holds them. Knows no clock.
+//! Sessions that owe answers, or whose messages are damaged, end by themselves. A gap that stays open although several have ended
+//! has a cause that sending the same entries again does not remove, so the follower is sent a snapshot instead: the entries that
+//! it lacks are removed here, once a snapshot holds them. A follower that is merely slow keeps its session. Knows no clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,11 +18,23 @@ pub(super) struct Gap {
     pub(super) matched: LogIndex,
 }
 
+/// Sessions that must have ended in vain before a gap is overdue, count.
+const SESSIONS_TRIED_MIN: u64 = 3;
+
 /// How far each follower's log went, and since when no further.
 #[derive(Debug)]
 pub(super) struct Gaps {
     open_max: Duration,
-    standing: BTreeMap<NodeId, (LogIndex, Instant)>,
+    standing: BTreeMap<NodeId, Standing>,
+}
+
+/// A follower whose log stands.
+#[derive(Debug)]
+struct Standing {
+    matched: LogIndex,
+    since: Instant,
+    /// Sessions with it that had ended by then.
+    ended: u64,
 }
 
 impl Gaps {
@@ -30,11 +42,13 @@ impl Gaps {
         Self { open_max, standing: BTreeMap::new() }
     }
 
-    /// A gap that has been open for too long, once every so often. `committed` is what every follower should have.
+    /// A gap that has been open for too long, once every so often. `committed` is what every follower should have; `ended` counts
+    /// the sessions with a follower that have ended because of damage or of an answer that did not come.
     pub(super) fn look(
         &mut self,
         followers: &BTreeMap<NodeId, MemberProgress>,
         committed: LogIndex,
+        ended: impl Fn(NodeId) -> u64,
         now: Instant,
     ) -> Option<Gap> {
         self.standing.retain(|id, _| followers.contains_key(id));
@@ -45,12 +59,15 @@ impl Gaps {
                 self.standing.remove(&follower);
                 continue;
             }
-            let (before, since) = self.standing.entry(follower).or_insert((matched, now));
-            if *before != matched {
-                (*before, *since) = (matched, now);
-            } else if now - *since >= self.open_max && overdue.is_none() {
-                *since = now;
-                overdue = Some(Gap { follower, matched });
+            let ended = ended(follower);
+            let fresh = Standing { matched, since: now, ended };
+            let standing = self.standing.entry(follower).or_insert(fresh);
+            let has_moved = standing.matched != matched;
+            let is_overdue =
+                now - standing.since >= self.open_max && ended.saturating_sub(standing.ended) >= SESSIONS_TRIED_MIN;
+            if has_moved || is_overdue && overdue.is_none() {
+                *standing = Standing { matched, since: now, ended };
+                overdue = overdue.or((!has_moved).then_some(Gap { follower, matched }));
             }
         }
         overdue
@@ -67,7 +84,9 @@ mod tests {
         let mut gaps = Gaps::new(Duration::from_secs(10));
         let mut look = |matched: u64, is_live, seconds| {
             let progress = MemberProgress { matched: Some(LogIndex(matched)), is_live };
-            gaps.look(&[(NodeId(2), progress)].into(), LogIndex(100), begin + Duration::from_secs(seconds))
+            // A session ends every second.
+            let now = begin + Duration::from_secs(seconds);
+            gaps.look(&[(NodeId(2), progress)].into(), LogIndex(100), |_| seconds, now)
         };
         let gap = Some(Gap { follower: NodeId(2), matched: LogIndex(90) });
         assert_eq!(look(80, true, 0), None);
@@ -80,5 +99,20 @@ mod tests {
         assert_eq!(look(90, true, 41), None);
         assert_eq!(look(100, true, 60), None, "it has everything");
         assert_eq!(look(100, true, 90), None);
+    }
+
+    #[test]
+    fn a_slow_follower_whose_sessions_last_is_no_gap() {
+        let begin = Instant::now();
+        let mut gaps = Gaps::new(Duration::from_secs(10));
+        let mut look = |ended, seconds| {
+            let progress = MemberProgress { matched: Some(LogIndex(90)), is_live: true };
+            let now = begin + Duration::from_secs(seconds);
+            gaps.look(&[(NodeId(2), progress)].into(), LogIndex(100), |_| ended, now).is_some()
+        };
+        assert!(!look(7, 0), "sessions that ended before do not count");
+        assert!(!look(7, 60));
+        assert!(!look(9, 120), "two were in vain");
+        assert!(look(10, 121), "three were");
     }
 }

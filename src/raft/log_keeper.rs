@@ -65,7 +65,12 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
             surplus(&mut samples, total, limits.keep_bytes).map_or(LogIndex::ZERO, |upto| upto.min(points.snapshot));
         // openraft asks itself what to remove only when it has made a snapshot: not after a restart.
         let mut wanted = by_bytes.max(surplus_entries(points.snapshot, limits.keep_entries));
-        if let Some(gap) = gaps.look(&followers(&consensus), points.committed, Instant::now()) {
+        let me = consensus.node_id();
+        if consensus.leading().leader != Some(me) {
+            closing = None;
+        }
+        let ended = |follower| consensus.metrics().peer(me, follower).sessions_ended();
+        if let Some(gap) = gaps.look(&followers(&consensus), points.committed, ended, Instant::now()) {
             let Gap { follower, matched } = gap;
             tracing::error!(%follower, %matched, "a follower lives and lacks the same entries for long: it is sent a snapshot");
             closing = Some(gap);
@@ -84,11 +89,12 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
                 return;
             }
         }
-        if let Some(gap) = closed {
-            consensus.end_session(gap.follower);
-        }
-        if held.look(&points, wanted) {
-            consensus.end_silent_sessions();
+        // Looked at every time. One word at a time: a second one would take the place of the first before it is read.
+        let is_held = held.look(&points, wanted);
+        match closed {
+            Some(gap) => consensus.end_session(gap.follower),
+            None if is_held => consensus.end_silent_sessions(),
+            None => {}
         }
     }
 }

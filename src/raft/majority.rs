@@ -35,6 +35,10 @@ impl Consensus {
 
     /// This member leads, and no majority has answered it for as long as a silent leader is trusted.
     fn is_blocked(&self) -> bool {
+        // Known a moment later than by the metrics, and not before it is noted since when this member leads.
+        if self.leading().leader != Some(self.node_id()) {
+            return false;
+        }
         let metrics = self.raft().metrics();
         let metrics = metrics.borrow_watched();
         if metrics.current_leader != Some(self.node_id().get()) {

@@ -428,6 +428,11 @@ impl PeerMetrics {
         self.sending.under_way.get() > 0
     }
 
+    /// How many connections to the member were given up because of damage or of an answer that did not come.
+    pub(crate) fn sessions_ended(&self) -> u64 {
+        self.damaged.get() + self.overdue.get()
+    }
+
     /// Notes that a call from or to the member succeeded.
     pub(crate) fn reached(&self) {
         if !self.is_active.swap(true, Ordering::Relaxed) {

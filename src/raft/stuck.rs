@@ -47,8 +47,9 @@ enum News {
 }
 
 impl Standstill {
-    fn look(&mut self, applied: LogIndex, committed: LogIndex, is_receiving: bool, now: Instant) -> News {
-        let stands = applied < committed && applied == self.applied && !is_receiving;
+    /// A member is excused while it receives a snapshot, and while it hears of no leader: nothing can come then.
+    fn look(&mut self, applied: LogIndex, committed: LogIndex, is_excused: bool, now: Instant) -> News {
+        let stands = applied < committed && applied == self.applied && !is_excused;
         self.applied = applied;
         if !stands {
             let told = std::mem::take(&mut self.is_told);
@@ -73,9 +74,9 @@ pub(super) async fn nudge(consensus: Consensus, heartbeat: Duration) {
             // A clock, not a race: the condition is "no progress within several heartbeats".
             tokio::time::sleep(heartbeat * 10).await;
             let points = consensus.log_points();
-            let is_receiving = consensus.snapshot_slot().try_lock().is_err();
+            let is_excused = consensus.snapshot_slot().try_lock().is_err() || consensus.live_leader().is_none();
             let (applied, committed) = (points.applied, points.committed);
-            match standstill.look(applied, committed, is_receiving, Instant::now()) {
+            match standstill.look(applied, committed, is_excused, Instant::now()) {
                 News::Nothing => {}
                 News::Begun(lasts) => {
                     tracing::error!(%applied, %committed, ?lasts, "this member stands still: committed entries do not come");
@@ -109,9 +110,9 @@ mod tests {
     fn a_standstill_is_told_once_and_so_is_its_end() {
         let begin = Instant::now();
         let mut standstill = Standstill::default();
-        let mut look = |applied, committed, is_receiving, seconds| {
+        let mut look = |applied, committed, is_excused, seconds| {
             let now = begin + Duration::from_secs(seconds);
-            standstill.look(LogIndex(applied), LogIndex(committed), is_receiving, now)
+            standstill.look(LogIndex(applied), LogIndex(committed), is_excused, now)
         };
         assert_eq!(look(95, 100, false, 0), News::Nothing, "it was never seen before");
         assert_eq!(look(95, 100, false, 1), News::Nothing);
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(look(95, 120, false, 11), News::Begun(Duration::from_secs(10)));
         assert_eq!(look(95, 130, false, 12), News::Nothing);
         assert_eq!(look(96, 130, false, 13), News::Over(Duration::from_secs(12)));
-        assert_eq!(look(96, 130, true, 40), News::Nothing, "a snapshot arrives");
+        assert_eq!(look(96, 130, true, 40), News::Nothing, "a snapshot arrives, or nobody leads");
         assert_eq!(look(96, 130, false, 41), News::Nothing);
         assert_eq!(look(130, 130, false, 60), News::Nothing);
         assert_eq!(look(130, 130, false, 90), News::Nothing, "there is nothing to apply");

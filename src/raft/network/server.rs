@@ -173,7 +173,8 @@ impl Peer for PeerService {
         let from = self.check(&request)?;
         let formed = self.consensus.has_had_a_leader();
         let removed = self.consensus.knows_as_removed(from);
-        Ok(Response::new(pb::HelloResponse { formed, removed, stopping: self.consensus.is_stopping() }))
+        let stopping = self.consensus.is_stopping();
+        Ok(Response::new(pb::HelloResponse { formed, removed, stopping, asked_by: from.get() }))
     }
 
     async fn change_members(
@@ -285,6 +286,10 @@ async fn propose_readable(
 
 /// Why a command cannot be proposed; `None` if every member of this version can apply it.
 fn unreadable(command: &Bytes) -> Option<WriteError> {
+    // A blank entry, which a follower asks for whose apply is stuck (`stuck`).
+    if command.is_empty() {
+        return None;
+    }
     let error = codec::decode_proposal(command.clone()).err()?;
     tracing::warn!(%error, "refused a proposal of another member: it cannot be decoded");
     Some(WriteError::Unreadable(error.to_string()))
