@@ -90,6 +90,10 @@ impl Node {
     ) -> Result<Read<Listed>, ResourceError> {
         let mut ctx = ctx.clone();
         if let Some(page) = &query.page {
+            // An index of another lineage is waited for in vain.
+            if self.is_of_another_lineage(&ctx, Some(page.epoch)).await? {
+                return Err(ResourceError::PageExpired);
+            }
             ctx.min_index = ctx.min_index.max(Some(page.at));
         }
         self.ready_to_read(&ctx, consistency).await?;

@@ -78,7 +78,11 @@ impl Node {
         encode: fn(Resource) -> Bytes,
     ) -> Result<ResourceWatch, ResourceError> {
         let mut ctx = ctx.clone();
-        if let WatchStart::After(index, _) = start {
+        if let WatchStart::After(index, epoch) = start {
+            // An index of another lineage is waited for in vain.
+            if self.is_of_another_lineage(&ctx, epoch).await? {
+                return Err(ResourceError::ResumeOtherEpoch);
+            }
             ctx.min_index = ctx.min_index.max(Some(index));
         }
         self.ready_to_read(&ctx, Consistency::Serializable).await?;
@@ -92,6 +96,24 @@ impl Node {
     /// The lineage of the store, once it is known: an index means nothing in another one.
     pub fn epoch(&self) -> Option<StoreEpoch> {
         self.inner.store.current().head().epoch
+    }
+
+    /// Whether `epoch` names another lineage than that of the store. Waits until the store knows its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of a serializable read.
+    pub(super) async fn is_of_another_lineage(
+        &self,
+        ctx: &RequestContext,
+        epoch: Option<StoreEpoch>,
+    ) -> Result<bool, NodeError> {
+        if epoch.is_none() {
+            return Ok(false);
+        }
+        self.ready_to_read(&RequestContext { min_index: None, ..ctx.clone() }, Consistency::Serializable).await?;
+        self.lineage_known(ctx).await?;
+        Ok(differ(epoch, self.epoch()))
     }
 
     /// Waits until the lineage is known. What a client is told before that it could not safely go on after elsewhere: a

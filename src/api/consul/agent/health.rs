@@ -78,11 +78,12 @@ fn answer(call: &Call, standing: Standing, body: &impl Serialize) -> Answer {
 /// Of all instances of a name: the worst of them.
 pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = Local::read(&call).await?;
-    let name = canonical(call.rest("Missing service Name")?);
+    let asked = call.rest("Missing service Name")?.to_owned();
+    let name = canonical(&asked);
     let services: Vec<&Service> =
         local.services.iter().map(|it| &**it).filter(|it| canonical(&it.name) == name).collect();
     let worst = services.iter().map(|service| standing(&local, service)).max();
-    let worst = worst.ok_or_else(|| Refusal::not_found(format!("ServiceName {name} Not Found")))?;
+    let worst = worst.ok_or_else(|| Refusal::not_found(format!("ServiceName {asked} Not Found")))?;
     let bodies: Vec<_> = services.into_iter().map(|service| body(&call, &local, service)).collect();
     Ok(answer(&call, worst, &bodies))
 }
