@@ -19,23 +19,44 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Says how far each client has counted, and returns it. Fails if anything is missing, or there that should not be.
+///
+/// A request that its client no longer waits for may take effect meanwhile: then everything is looked at again.
 pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     forget_announced_members(cluster).await;
+    let mut counts = counters(cluster).await;
+    loop {
+        let mut wrong = Vec::new();
+        let hashes = cluster.hashes().await;
+        if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
+            wrong.push(format!("members differ: {hashes:?}"));
+        }
+        let from = oldest(cluster).await;
+        for member in 0..3 {
+            wrong.extend(elements(cluster, member, &counts).await);
+            leases(cluster, member).await;
+            wrong.extend(history(cluster, member, from, &counts).await);
+        }
+        let now = counters(cluster).await;
+        if now == counts {
+            assert!(wrong.is_empty(), "with counters at {counts:?}: {wrong:#?}");
+            break;
+        }
+        counts = now;
+    }
+    for (client, count) in counts.iter().enumerate() {
+        say(format_args!("found {client} {count}"));
+    }
+    say(format_args!("verified"));
+    counts
+}
+
+/// How far each client has counted.
+async fn counters(cluster: &Cluster) -> [u64; CLIENTS] {
     let mut counts = [0; CLIENTS];
     for (client, count) in counts.iter_mut().enumerate() {
         let found = within("a read", cluster.kv(0).range(get(counter(client)))).await.unwrap().into_inner().kvs;
         *count = found.first().map_or(0, |kv| text(&kv.value).parse().unwrap());
-        say(format_args!("found {client} {count}"));
     }
-    let hashes = cluster.hashes().await;
-    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "members differ: {hashes:?}");
-    let from = oldest(cluster).await;
-    for member in 0..3 {
-        elements(cluster, member, &counts).await;
-        leases(cluster, member).await;
-        history(cluster, member, from, &counts).await;
-    }
-    say(format_args!("verified"));
     counts
 }
 
@@ -58,14 +79,14 @@ async fn forget_announced_members(cluster: &Cluster) {
 }
 
 /// Each client's elements are the last ones up to its counter: transactions are there as a whole.
-async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) {
+async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) -> Option<String> {
     let request = pb::RangeRequest { range_end: "set0".into(), keys_only: true, ..get_local("set/") };
     let found = cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
     let found: BTreeSet<String> = found.iter().map(|kv| text(&kv.key)).collect();
     let last = |client: usize, count: u64| (count.saturating_sub(KEPT) + 1..=count).map(move |at| element(client, at));
     let wanted = counts.iter().enumerate().flat_map(|(client, count)| last(client, *count)).collect();
     let differ: Vec<_> = found.symmetric_difference(&wanted).collect();
-    assert!(differ.is_empty(), "member {member}, with counters at {counts:?}: {differ:?}");
+    (!differ.is_empty()).then(|| format!("member {member}: {differ:?}"))
 }
 
 /// No key has outlived its lease.
@@ -92,7 +113,7 @@ async fn oldest(cluster: &Cluster) -> i64 {
 }
 
 /// A watch of the past has every count once, in order, up to the last one.
-async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLIENTS]) {
+async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLIENTS]) -> Option<String> {
     let mut stream = Stream::open(&cluster.client_url(member)).await.unwrap();
     stream.create(pb::WatchCreateRequest { start_revision: from, ..watch::prefix("counter/") }).await;
     let (responses, _) = stream.until_progress().await;
@@ -107,7 +128,6 @@ async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLI
         }
     }
     assert!(from == 1 || !told.is_empty(), "member {member} tells nothing since {from}");
-    for (client, last) in told {
-        assert_eq!(last, counts[client], "member {member} tells another end of client {client}");
-    }
+    let mut ends = told.into_iter().filter(|(client, last)| *last != counts[*client]);
+    ends.next().map(|(client, last)| format!("member {member} tells {last} as the end of client {client}"))
 }
