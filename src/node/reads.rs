@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::pieces::to_the_last;
 use super::{Consistency, Inner, Node, NodeError, RangePiece, Read, RequestContext};
 use headwater_storage::{ReadView, StorageError};
-use headwater_types::{KeyRange, RangeQuery, RangeResult, Refusal, Revision, Txn, TxnDone};
+use headwater_types::{KeyRange, RangeQuery, RangeResult, Refusal, Revision, SortTarget, Txn, TxnDone};
 
 /// Pairs in one piece of a streamed range, count.
 const PIECE_KEYS_MAX: usize = 1000;
@@ -125,7 +125,7 @@ impl Node {
         self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
     }
 
-    /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else, also
+    /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else or history is given up, also
     /// across restarts and changes of leadership; equal on all members once they have applied the same.
     ///
     /// # Errors
@@ -235,6 +235,25 @@ fn read_now<T>(
 
 type Opened = Result<(headwater_types::LogIndex, headwater_types::Revision), NodeError>;
 
+/// Gives one piece after the other, the end last.
+type NextPiece<'view> = Box<dyn FnMut() -> Result<Option<RangePiece>, StorageError> + 'view>;
+
+/// A range that was read whole, in pieces as the others have.
+fn pieces_of(result: RangeResult) -> Vec<RangePiece> {
+    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for kv in result.kvs {
+        bytes += kv.key.len() + kv.value.len();
+        piece.push(kv);
+        if piece.len() >= PIECE_KEYS_MAX || bytes >= PIECE_BYTES_MAX {
+            pieces.push(RangePiece::Kvs(std::mem::take(&mut piece)));
+            bytes = 0;
+        }
+    }
+    pieces.push(RangePiece::Kvs(piece));
+    pieces.push(RangePiece::End { more: result.more, count: result.count });
+    pieces
+}
+
 fn stream_pieces(
     inner: &Arc<Inner>,
     query: &RangeQuery,
@@ -247,8 +266,21 @@ fn stream_pieces(
         Ok(view) => view,
         Err(error) => return drop(opened.send(Err(failed(error)))),
     };
-    let mut cursor = match headwater_fsm::RangeCursor::new(&view, query.clone()) {
-        Ok(Ok(cursor)) => cursor,
+    let next: Result<Result<NextPiece<'_>, Refusal>, StorageError> = if query.target == SortTarget::Key {
+        headwater_fsm::RangeCursor::new(&view, query.clone()).map(|opened| {
+            opened.map(|mut cursor| -> NextPiece<'_> { Box::new(move || cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX)) })
+        })
+    } else {
+        // Sorted by something else, nothing can be sent before everything was read.
+        headwater_fsm::range(&view, query).map(|read| {
+            read.map(|result| -> NextPiece<'_> {
+                let mut pieces = pieces_of(result).into_iter();
+                Box::new(move || Ok(pieces.next()))
+            })
+        })
+    };
+    let mut next = match next {
+        Ok(Ok(next)) => next,
         Ok(Err(refusal)) => return drop(opened.send(Err(refusal.into()))),
         Err(error) => return drop(opened.send(Err(failed(error)))),
     };
@@ -258,7 +290,7 @@ fn stream_pieces(
     let began = Instant::now();
     let runtime = tokio::runtime::Handle::current();
     loop {
-        let piece = match cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX) {
+        let piece = match next() {
             Ok(Some(piece)) => Ok(piece),
             Ok(None) => return,
             Err(error) => Err(failed(error)),

@@ -20,6 +20,7 @@ use tokio_stream::StreamExt;
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 use crate::consul_http;
+use crate::resources::client::{Client, Scope, type_of};
 
 /// A restore of something into somewhere else.
 fn options() -> RestoreOptions {
@@ -320,6 +321,7 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     let paths = ["/v1/health/service/web", "/v1/catalog/nodes", "/v1/kv/key", "/v1/kv/?recurse", "/v1/session/list"];
     let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
     consul_http::register(&old, 0, "n", "web", "passing").await;
+    Client::of(&old, 0).register(&type_of("demo", "v1", "Thing"), Scope::Namespace).await;
     consul_http::put(&old, 0, "/v1/kv/key", "kept").await;
     consul_http::put(&old, 0, "/v1/session/create", "{}").await;
     let mut before = Vec::new();
@@ -356,6 +358,10 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
             assert_eq!(consul_http::get(&new, member, &again).await.index(), told.index(), "{path}");
             assert!(began.elapsed() >= Duration::from_millis(200), "{path}");
         }
+        // Nor for a watch of resources, which would keep what was lost.
+        let client = Client::of(&new, member).with("headwater-resume-index", last.to_string());
+        let refused = client.watch(type_of("demo", "v1", "Thing"), None, "").await.err().map(|status| status.code());
+        assert_eq!(refused, Some(tonic::Code::OutOfRange));
         // A view of before is no reason to wait: it means nothing here.
         let ctx = RequestContext { min_index: Some(LogIndex(last)), ..RequestContext::within(Duration::from_secs(30)) };
         new.node(member).service_names(&ctx, Default::default()).await.unwrap();

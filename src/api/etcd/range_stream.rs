@@ -28,16 +28,9 @@ pub(super) async fn run(
     if query.filter.is_active() {
         return Err(Invalid::StreamFilter.into());
     }
-    if query.target != SortTarget::Key && !query.count_only {
-        // Sorted by something else, nothing can be sent before everything was read: this takes as much memory as Range.
-        let read = node.range(ctx, consistency, query).await?;
-        let pieces = [
-            Ok(RangePiece::Kvs(read.value.kvs)),
-            Ok(RangePiece::End { more: read.value.more, count: read.value.count }),
-        ];
-        return Ok((read.index, encode_all(header::full(node, read.revision), stream::iter(pieces))));
+    if query.target == SortTarget::Key || query.count_only {
+        (query.order, query.target) = (SortOrder::None, SortTarget::Key);
     }
-    (query.order, query.target) = (SortOrder::None, SortTarget::Key);
     let read = node.range_stream(ctx, consistency, query).await?;
     Ok((read.index, encode_all(header::full(node, read.revision), read.value)))
 }

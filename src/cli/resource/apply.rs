@@ -107,7 +107,8 @@ fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliErr
     match error {
         CliError::Refused { status, .. } => {
             let advice = match status.code() {
-                Code::Aborted if !wanted.version.is_empty() => {
+                // A resource that is gone says itself what to leave out.
+                Code::Aborted if !wanted.version.is_empty() && !status.message().contains("leave out") => {
                     "\nIt has changed since: read it again, and take over its version"
                 }
                 Code::FailedPrecondition => "\nIt was deleted and created anew since: leave out the uid",

@@ -137,7 +137,9 @@ impl Node {
         session: &Arc<Session>,
     ) -> Result<ResourceWatch, ResourceError> {
         let head = self.inner.store.current().head();
-        if differ(epoch, head.epoch) {
+        // An index without its lineage may be one of before a restore, of which nothing is known here.
+        let is_of_before = epoch.is_none() && index.next() < head.epoch_since;
+        if is_of_before || differ(epoch, head.epoch) {
             return Err(ResourceError::ResumeOtherEpoch);
         }
         if index.next() < head.compacted_index() {

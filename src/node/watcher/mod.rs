@@ -237,7 +237,10 @@ impl Node {
     ) -> Result<Follower<S>, EntityError> {
         let at = self.reached();
         let known = |epoch: StoreEpoch| Some(epoch).filter(|epoch| epoch.get() != 0);
-        if differ(known(position.epoch), known(at.epoch)) {
+        // A position without a lineage is of before the first one had a name, or of before a restore.
+        let is_of_before =
+            position.epoch.get() == 0 && position.index.next() < self.inner.store.current().head().epoch_since;
+        if is_of_before || differ(known(position.epoch), known(at.epoch)) {
             return Err(EntityError::OtherEpoch);
         }
         // The barrier was passed: whatever any node has shown is here.
