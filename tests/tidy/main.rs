@@ -4,6 +4,7 @@
 // The whole program is a test; clippy knows only functions that are.
 #![allow(clippy::unwrap_used)]
 
+mod references;
 mod rules;
 mod source;
 
@@ -60,7 +61,15 @@ fn the_project_is_tidy() {
         let present = sources.iter().any(|source| source.path == Path::new("src").join(name).join("Cargo.toml"));
         assert!(present, "crate {name} of the layering table does not exist: correct the table");
     }
-    let findings: Vec<String> = sources.iter().flat_map(check).map(|finding| finding.to_string()).collect();
+    let pages = references::Pages::of(&sources);
+    assert!(pages.count() > 3, "the pages of docs/spec were not found");
+    let findings = sources.iter().flat_map(|source| {
+        // This program shows references that do not resolve.
+        let is_own = source.path.starts_with("tests/tidy");
+        let references = if is_own { Vec::new() } else { pages.check(source) };
+        check(source).into_iter().chain(references)
+    });
+    let findings: Vec<String> = findings.map(|finding| finding.to_string()).collect();
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }
 

@@ -66,6 +66,12 @@ pub(crate) struct Finding {
     what: String,
 }
 
+impl Finding {
+    pub(crate) fn new(source: &Source, line: usize, what: String) -> Self {
+        Self { path: source.path.display().to_string(), line, what }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.what)
@@ -76,7 +82,7 @@ impl fmt::Display for Finding {
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |line: usize, what: String| {
-        findings.push(Finding { path: source.path.display().to_string(), line, what });
+        findings.push(Finding::new(source, line, what));
     };
     if source.path.starts_with("src") && source.path.ends_with("Cargo.toml") {
         manifest(source, &mut add);

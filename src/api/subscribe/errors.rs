@@ -1,4 +1,4 @@
-//! The one table from what can go wrong with a subscription to gRPC codes (spec: consul §1.10, §1.11 with its hints).
+//! The one table from what can go wrong with a subscription to gRPC codes (spec: consul §1.10, §1.11).
 //!
 //! No wildcard arms: a new way to fail has to find its line here.
 

@@ -1,6 +1,6 @@
 //! Watching the catalog: streams that begin with a state or go on after an index, and waiting for a change.
 //!
-//! Owns where a stream begins and from which lineage an index is (spec: consul §1.8; DESIGN §1). Streams, blocking queries and
+//! Owns where a stream begins and from which lineage an index is (spec: consul §1.8; ARCHITECTURE.md §7). Streams, blocking queries and
 //! whoever else follows the catalog stand on the same subscriptions: nobody polls. Invariant: a stream that goes on after an
 //! index tells every later change of its subject; if that cannot be said, it begins with the state.
 
