@@ -125,8 +125,9 @@ impl Node {
         self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
     }
 
-    /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else or history is given up, also
-    /// across restarts and changes of leadership; equal on all members once they have applied the same.
+    /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else or
+    /// history is given up, also across restarts and changes of leadership; equal on all members once they have applied the
+    /// same.
     ///
     /// # Errors
     ///

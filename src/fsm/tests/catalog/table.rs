@@ -1,5 +1,5 @@
-//! Every row of the table of spec consul §2.4 and every case of §2.11 that exists here: what is done, and the events that it makes. Run with
-//! `--nocapture`, this prints them.
+//! Every row of the table of spec consul §2.4, and every case of §2.11 that exists here: what is done, and the events that it
+//! makes. Run with `--nocapture`, this prints them.
 
 use super::*;
 
