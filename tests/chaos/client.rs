@@ -120,7 +120,7 @@ pub(crate) fn is_broken(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
-/// What a status means for the request (README, "When something goes wrong"; ARCHITECTURE.md §3).
+/// What a status means for the request (docs/operations.md, "When something goes wrong"; ARCHITECTURE.md §3).
 pub(crate) fn judge(status: &Status) -> Outcome {
     let text = match std::error::Error::source(status) {
         Some(source) => innermost(source),

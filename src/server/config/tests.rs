@@ -492,11 +492,11 @@ fn a_unix_socket_is_a_path_from_the_root() {
 }
 
 #[test]
-fn the_readme_lists_every_setting() {
-    let readme =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join("README.md")).unwrap();
+fn the_page_lists_every_setting() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
+    let page = std::fs::read_to_string(path).unwrap();
     for setting in SETTINGS {
         let row = format!("| `{}` | {} | {} |", setting.key, setting.default, setting.help);
-        assert!(readme.contains(&row), "README.md lacks the row\n{row}");
+        assert!(page.contains(&row), "docs/settings.md lacks the row\n{row}");
     }
 }

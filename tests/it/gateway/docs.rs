@@ -106,8 +106,8 @@ async fn the_page_on_http_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_readme_holds() {
-    run("README.md", 3).await;
+async fn the_first_tour_holds() {
+    run("docs/getting-started.md", 3).await;
 }
 
 #[test]
