@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use crate::rules::Finding;
+use crate::rules::{Finding, LAYERS};
 use crate::source::Source;
 
 /// The table of contents of the book.
@@ -37,6 +37,9 @@ pub(crate) fn check(sources: &[Source], exists: &dyn Fn(&Path) -> bool) -> Vec<F
             }
             for path in paths(text).filter(|path| !exists(Path::new(path))) {
                 add(format!("names {path}, which does not exist"));
+            }
+            for module in spans(text).filter(|span| !is_module(span, sources)) {
+                add(format!("names {module}, which does not exist"));
             }
         }
         for (line, name) in missing_functions(&page.text, sources) {
@@ -132,6 +135,32 @@ fn paths(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Whether a path such as `stream::kv` or `node::lease::keeper`, which begins with a layer, leads to modules, functions or
+/// types below `src`. Types are not looked up; other text is taken.
+fn is_module(span: &str, sources: &[Source]) -> bool {
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let parts: Vec<&str> = span.split("::").collect();
+    if parts.len() < 2 || !parts.iter().all(|part| is_name(part)) || !LAYERS.iter().any(|layer| layer.name == parts[0])
+    {
+        return true;
+    }
+    let mut folder = PathBuf::from("src").join(parts[0]);
+    let mut file = folder.join("mod.rs");
+    for part in &parts[1..] {
+        let source = |path: &Path| sources.iter().find(|source| source.path == path);
+        let next = [folder.join(part).join("mod.rs"), folder.join(part).with_extension("rs")];
+        match next.into_iter().find(|path| source(path).is_some()) {
+            Some(found) => file = found,
+            None => {
+                let is_type = part.starts_with(char::is_uppercase);
+                return is_type || source(&file).is_some_and(|source| defines(&source.text, part));
+            }
+        }
+        folder.push(part);
+    }
+    true
+}
+
 /// Names in traces, tables with a column of functions behind one of files, that are defined in no file of their row.
 fn missing_functions<'a>(text: &'a str, sources: &[Source]) -> Vec<(usize, &'a str)> {
     let mut missing = Vec::new();
@@ -181,6 +210,9 @@ fn pages_that_lead_nowhere_are_found() {
         source("docs/design/b.md", "# B: one, two\n\n## Again\n\n## Again\n\n```sh\n# No heading\n```\n"),
         source("src/api/put.rs", "fn run() {}\nstruct Put;\n"),
         source("README.md", "# R\n"),
+        source("src/node/mod.rs", "fn start() {}\n"),
+        source("src/node/lease/mod.rs", ""),
+        source("src/node/lease/keeper.rs", "struct LeaseKeeper;\n"),
     ];
     for (text, wanted) in [
         ("# A\n\n[b](design/b.md), [r](../README.md), [put](../src/api/put.rs), [folder](design)\n", None),
@@ -189,6 +221,9 @@ fn pages_that_lead_nowhere_are_found() {
         ("`src/api/put.rs`, `src/api/put.rs --flag`, `src/api/NAME.rs`, `/src/x`\n", None),
         ("| step | file | function |\n|---|---|---|\n| put | `src/api/put.rs` | `run`, `api::Put` |\n", None),
         ("| step | file | example |\n|---|---|---|\n| put | `src/api/put.rs` | `run_all` |\n", None),
+        ("`node::lease::keeper`, `node::start`, `node::lease::LeaseKeeper`, `std::fs::read`, `node::*`\n", None),
+        ("`node::lease::ender`\n", Some("1: names node::lease::ender, which does not exist")),
+        ("`node::stop`\n", Some("1: names node::stop, which does not exist")),
         ("text\n[b](b.md)\n", Some("docs/a.md:2: links to docs/b.md, which does not exist")),
         (
             "[b](design/b.md#no-heading)\n",
