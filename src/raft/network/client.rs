@@ -26,7 +26,7 @@ use tonic::transport::Channel;
 use super::addresses::Addresses;
 use super::connection::{Connection, Heard};
 use super::reachable::Reachability;
-use super::session::{Answers, Ends, Patience, Unanswered};
+use super::session::{Answers, Ends, Patience, Requests, Unanswered};
 use super::{Lineage, Route, snapshot_sender};
 use crate::convert;
 use crate::metrics::{PeerMetrics, RaftMetrics};
@@ -344,12 +344,10 @@ impl PeerClient {
         // go of the log, and a stuck connection must not hold it.
         let (session, session_ended) = oneshot::channel::<()>();
         let requests = futures::stream::iter([first]).chain(input);
-        let unanswered = Arc::new(Mutex::new(Unanswered::default()));
-        let sent = Arc::clone(&unanswered);
+        let unanswered = Arc::new(Mutex::new(Unanswered::new(Instant::now())));
         let metrics = self.metrics.clone();
-        let requests = requests.map(move |request| {
+        let requests = Requests::new(requests, Arc::clone(&unanswered)).map(move |request| {
             headwater_fail_points::fail_point!(LeaderSend);
-            sent.lock().asked(Instant::now());
             let message = convert::append_to_pb(&request);
             if let Some(metrics) = &metrics {
                 metrics.sent_bytes.inc_by(message.encoded_len() as u64);

@@ -1,13 +1,17 @@
 //! The answers of a replication session, and for how long one may stay away.
 //!
 //! openraft waits for an answer without end. One may never come: bytes that got lost on the way can leave a stream that waits for
-//! the rest of a message, on a connection that is fine otherwise. So a session that owes an answer for too long ends, its
-//! connection with it, and the next one begins after what was answered. Invariant: a session ends, or answers.
+//! the rest of a message, or a sender that waits for leave to send more (HTTP/2's flow control), on a connection that is fine
+//! otherwise. So a session that owes an answer, or takes no request, for too long ends, its connection with it, and the next one
+//! begins after what was answered. A session whose requests have ended ends with the last answer: that the answers have ended
+//! may be lost, too. Invariant: a session ends, or answers.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError};
 use openraft::raft::StreamAppendResult;
 use parking_lot::Mutex;
@@ -76,18 +80,42 @@ pub(super) enum Ends {
     With(NodeId),
 }
 
-/// Requests of a session that wait for their answers.
-#[derive(Default)]
+/// Requests of a session that wait for their answers, or to be sent.
 pub(super) struct Unanswered {
     requests: usize,
     /// When the first of them was sent, or anything was answered since.
     since: Option<Instant>,
+    /// Since when the connection has not asked for the next request: it has not sent the one before, or may not.
+    blocked_since: Option<Instant>,
+    /// No request comes any more.
+    has_ended: bool,
 }
 
 impl Unanswered {
-    pub(super) fn asked(&mut self, now: Instant) {
+    /// For a session whose first request waits to be sent.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { requests: 0, since: None, blocked_since: Some(now), has_ended: false }
+    }
+
+    fn asked(&mut self, now: Instant) {
         self.requests += 1;
         self.since.get_or_insert(now);
+        self.blocked_since = Some(now);
+    }
+
+    /// The connection asks for the next request.
+    fn unblocked(&mut self) {
+        self.blocked_since = None;
+    }
+
+    fn end(&mut self) {
+        self.unblocked();
+        self.has_ended = true;
+    }
+
+    /// Whether everything was asked and answered.
+    fn is_complete(&self) -> bool {
+        self.has_ended && self.requests == 0
     }
 
     fn answered(&mut self, now: Instant) {
@@ -95,9 +123,44 @@ impl Unanswered {
         self.since = (self.requests > 0).then_some(now);
     }
 
-    /// For how long nothing was answered although something was to be.
+    /// For how long nothing was answered although something was to be, or nothing could be sent.
     fn silence(&self, now: Instant) -> Duration {
-        self.since.map_or(Duration::ZERO, |since| now - since)
+        let since = self.since.into_iter().chain(self.blocked_since).min();
+        since.map_or(Duration::ZERO, |since| now - since)
+    }
+}
+
+/// The requests of a session, as the connection asks for them.
+pub(super) struct Requests<S> {
+    requests: S,
+    unanswered: Arc<Mutex<Unanswered>>,
+}
+
+impl<S> Requests<S> {
+    pub(super) fn new(requests: S, unanswered: Arc<Mutex<Unanswered>>) -> Self {
+        Self { requests, unanswered }
+    }
+}
+
+impl<S: Stream + Unpin> Stream for Requests<S> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        self.unanswered.lock().unblocked();
+        let request = ready!(self.requests.poll_next_unpin(context));
+        let mut unanswered = self.unanswered.lock();
+        match request {
+            Some(_) => unanswered.asked(Instant::now()),
+            None => unanswered.end(),
+        }
+        drop(unanswered);
+        Poll::Ready(request)
+    }
+}
+
+impl<S> Drop for Requests<S> {
+    fn drop(&mut self) {
+        self.unanswered.lock().end();
     }
 }
 
@@ -151,6 +214,9 @@ impl Answers {
                 }
                 _ = self.looks.tick() => {
                     let now = Instant::now();
+                    if self.unanswered.lock().is_complete() {
+                        return None;
+                    }
                     let silence = self.unanswered.lock().silence(now);
                     let patience = self.client.patience();
                     if silence >= patience.lock().now {
@@ -203,10 +269,13 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let silence = |unanswered: &Unanswered, seconds| unanswered.silence(at(seconds)).as_secs();
-        let mut unanswered = Unanswered::default();
+        let mut unanswered = Unanswered::new(begin);
+        unanswered.unblocked();
         assert_eq!(silence(&unanswered, 100), 0, "nobody asked");
         unanswered.asked(at(100));
+        unanswered.unblocked();
         unanswered.asked(at(103));
+        unanswered.unblocked();
         assert_eq!(silence(&unanswered, 105), 5);
         unanswered.answered(at(106));
         assert_eq!(silence(&unanswered, 108), 2, "it answers, slowly");
@@ -214,6 +283,39 @@ mod tests {
         assert_eq!(silence(&unanswered, 200), 0, "it has answered everything");
         unanswered.asked(at(200));
         assert_eq!(silence(&unanswered, 201), 1);
+    }
+
+    #[tokio::test]
+    async fn a_session_is_silent_while_its_connection_takes_no_request() {
+        let unanswered = Arc::new(Mutex::new(Unanswered::new(Instant::now())));
+        let is_silent = || unanswered.lock().silence(Instant::now() + Duration::from_secs(9)) > Duration::ZERO;
+        let (sender, receiver) = futures::channel::mpsc::unbounded();
+        let mut requests = Requests::new(receiver, Arc::clone(&unanswered));
+        assert!(is_silent(), "the first one waits to be sent");
+        sender.unbounded_send("first").unwrap();
+        assert_eq!(requests.next().await, Some("first"));
+        unanswered.lock().answered(Instant::now());
+        assert!(is_silent(), "it was answered, and nobody asks for the next one");
+        assert!(futures::poll!(requests.next()).is_pending());
+        assert!(!is_silent(), "there is no next one");
+        sender.unbounded_send("second").unwrap();
+        drop(sender);
+        assert_eq!(requests.next().await, Some("second"));
+        assert_eq!(requests.next().await, None);
+        assert!(is_silent() && !unanswered.lock().is_complete(), "the second one is not answered");
+        unanswered.lock().answered(Instant::now());
+        assert!(!is_silent() && unanswered.lock().is_complete(), "the session is at its end");
+    }
+
+    #[test]
+    fn a_session_whose_requests_are_let_go_is_complete_once_they_are_answered() {
+        let unanswered = Arc::new(Mutex::new(Unanswered::new(Instant::now())));
+        let requests = Requests::new(futures::stream::pending::<()>(), Arc::clone(&unanswered));
+        unanswered.lock().asked(Instant::now());
+        drop(requests);
+        assert!(!unanswered.lock().is_complete());
+        unanswered.lock().answered(Instant::now());
+        assert!(unanswered.lock().is_complete());
     }
 
     #[test]
