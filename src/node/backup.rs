@@ -46,10 +46,7 @@ pub(super) struct Backups {
 impl Backups {
     /// `dir` is emptied: what is in it does not outlive the process that made it.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
-        match std::fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => std::fs::create_dir_all(&dir)?,
-        }
+        headwater_files::recreate_dir(&dir)?;
         Ok(Self { dir, next: AtomicU64::new(1), permits: Arc::new(Semaphore::new(BACKUPS_MAX)) })
     }
 }

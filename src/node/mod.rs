@@ -70,8 +70,8 @@ use proposer::Proposer;
 use headwater_proto::codec;
 use headwater_raft::Consensus;
 use headwater_storage::StateStore;
+use headwater_storage::data_dir::DataDir;
 use headwater_storage::log::WeakLog;
-use headwater_storage::stamp::DataDir;
 use headwater_stream::{EventPublisher, StateMemory};
 use headwater_types::{
     Alarm, Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term,

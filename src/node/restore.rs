@@ -5,17 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use headwater_files::{self as files, FileError, Lock, LockError};
 
-use super::start::ORIGIN_FILE;
 use headwater_raft::MemberInfo;
 use headwater_storage::StorageError;
 use headwater_storage::backup::{self, BackupError, Verified};
-use headwater_storage::stamp::{DataDir, Owner};
+use headwater_storage::data_dir::{DataDir, Layout, Owner};
 use headwater_storage::state::{Rebirth, StateOptions, restore_state, restore_target};
 use headwater_types::limits::{RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
 use headwater_types::{ClusterId, LogIndex, NodeId, Revision};
@@ -109,6 +108,12 @@ pub enum RestoreError {
     BumpTooFar(i64, Revision),
 }
 
+impl From<FileError> for RestoreError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Io { path, source }
+    }
+}
+
 /// Makes the data directory. Blocks; everything is on disk when it returns.
 ///
 /// # Errors
@@ -129,9 +134,10 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
 }
 
 fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> {
-    let state_dir = dir.join("state");
+    let layout = Layout::new(dir);
+    let state_dir = layout.state_dir();
     let target = restore_target(&state_dir);
-    fs::create_dir_all(&target).map_err(at(&target))?;
+    files::create_dir(&target)?;
     let backup = backup::extract(&options.file, &target)?;
     let info = &backup.info;
     if info.cluster_id == options.cluster_id {
@@ -150,20 +156,13 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     };
     let head = restore_state(&state_dir, &StateOptions::default(), &rebirth)?;
     let store_id = rand::random();
-    headwater_raft::make_log(&dir.join("log"), store_id, options.node_id, info.term, index)?;
+    headwater_raft::make_log(&layout.log_dir(), store_id, options.node_id, info.term, index)?;
     let origin = backup.origin(options.bump_index, options.bump_revision, options.mark_compacted);
-    let origin_file = dir.join(ORIGIN_FILE);
-    write_durably(&origin_file, &format!("{origin:016x}\n")).map_err(at(&origin_file))?;
+    layout.write_origin(origin)?;
     let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
     DataDir::stamp_restored(dir, owner, store_id)?;
     let compact_revision = head.compaction.map(|point| point.revision);
     Ok(Restored { index, revision: head.revision, compact_revision, backup })
-}
-
-fn write_durably(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 /// An empty directory may be there already, as orchestrators make them.
@@ -179,8 +178,7 @@ fn refuse_existing(data_dir: &Path) -> Result<(), RestoreError> {
 struct Staging {
     path: PathBuf,
     finished: bool,
-    /// Holds the lock; the operating system releases it when the process ends, however it ends.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Staging {
@@ -188,27 +186,20 @@ impl Staging {
     fn begin(data_dir: &Path) -> Result<Self, RestoreError> {
         let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
         name.push(".restoring");
-        let parent = parent(data_dir);
-        fs::create_dir_all(parent).map_err(at(parent))?;
+        let parent = files::parent(data_dir);
         let path = parent.join(name);
-        fs::create_dir_all(&path).map_err(at(&path))?;
-        let lock = File::open(&path).map_err(at(&path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(RestoreError::Busy(data_dir.into())),
-            Err(errno) => return Err(at(&path)(errno.into())),
-        }
-        for entry in fs::read_dir(&path).map_err(at(&path))? {
-            let entry = entry.map_err(at(&path))?.path();
-            let removed = if entry.is_dir() { fs::remove_dir_all(&entry) } else { fs::remove_file(&entry) };
-            removed.map_err(at(&entry))?;
-        }
+        files::create_dir(&path)?;
+        let lock = Lock::dir(&path).map_err(|error| match error {
+            LockError::Held { .. } => RestoreError::Busy(data_dir.into()),
+            LockError::File(error) => error.into(),
+        })?;
+        files::clear_dir(&path)?;
         Ok(Self { path, finished: false, _lock: lock })
     }
 
     fn finish(mut self, data_dir: &Path) -> Result<(), RestoreError> {
         // Replaces an empty directory, and nothing else.
-        fs::rename(&self.path, data_dir).map_err(|source| match source.kind() {
+        files::rename(&self.path, data_dir).map_err(|FileError { path, source }| match source.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
                 RestoreError::Exists(data_dir.into())
             }
@@ -216,11 +207,10 @@ impl Staging {
                 let text = format!("{source}; if a file system is mounted there, name a folder in it as --data-dir");
                 RestoreError::Io { path: data_dir.into(), source: io::Error::new(source.kind(), text) }
             }
-            _ => at(data_dir)(source),
+            _ => FileError { path, source }.into(),
         })?;
         self.finished = true;
-        let parent = parent(data_dir);
-        File::open(parent).and_then(|dir| dir.sync_all()).map_err(at(parent))
+        Ok(())
     }
 }
 
@@ -232,13 +222,4 @@ impl Drop for Staging {
             tracing::warn!(path = %self.path.display(), %error, "could not remove what was restored so far");
         }
     }
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
-    let path = path.to_owned();
-    move |source| RestoreError::Io { path, source }
 }

@@ -1,7 +1,7 @@
 //! Brings a node up: data directory, storage, consensus, and the tasks that belong to a running node.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use super::tasks;
 use super::watcher;
 use super::{Identity, Inner, Node};
 use headwater_raft::{Consensus, ConsensusOptions, MemberInfo, Timing};
+use headwater_storage::data_dir::{DataDir, Layout, Owner};
 use headwater_storage::log::{LogDb, LogOptions, WeakLog};
-use headwater_storage::stamp::{DataDir, Owner};
 use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
 use headwater_types::limits::{
@@ -81,11 +81,6 @@ pub struct NodeOptions {
     pub strict_reconfig_check: bool,
 }
 
-/// What a restored member comes from: a number in hexadecimal.
-pub(super) const ORIGIN_FILE: &str = "ORIGIN";
-/// Exists in the data directory of a member that was removed.
-const REMOVED_FILE: &str = "REMOVED";
-
 /// Why a node did not start. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -118,16 +113,6 @@ struct Parts {
     data_dir: DataDir,
 }
 
-/// 0 if the member was not restored.
-fn read_origin(path: &Path) -> Result<u64, NodeStartError> {
-    let wrong = |reason: String| NodeStartError(format!("{}: {reason}", path.display()));
-    match std::fs::read_to_string(path) {
-        Ok(text) => u64::from_str_radix(text.trim(), 16).map_err(|error| wrong(error.to_string())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(wrong(error.to_string())),
-    }
-}
-
 /// Lets go of the states that are kept for streams yet to come.
 fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
     move || {
@@ -143,8 +128,8 @@ impl Node {
     /// Opens the data directory and starts consensus. The node answers requests once [`Node::serving`] says so; its
     /// peer port must be served before that ([`Node::consensus`]).
     pub async fn start(options: NodeOptions, registry: &prometheus::Registry) -> Result<Self, NodeStartError> {
-        let removed = options.data_dir.join(REMOVED_FILE);
-        if removed.exists() {
+        let layout = Layout::new(&options.data_dir);
+        if layout.removed().is_set() {
             return Err(NodeStartError(format!(
                 "node {} was removed from the cluster, and its id is not used again: to come back under a new id, remove \
                  the data directory {} and start with --join",
@@ -169,7 +154,7 @@ impl Node {
         })
         .await
         .map_err(|error| NodeStartError(error.to_string()))??;
-        let origin = read_origin(&options.data_dir.join(ORIGIN_FILE))?;
+        let origin = layout.read_origin()?.unwrap_or(0);
         log.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
 
         let weak_log = log.downgrade();
@@ -192,10 +177,10 @@ impl Node {
                 snapshot_every_bytes: options.snapshot_every_bytes,
                 keep_entries: options.keep_entries,
                 keep_bytes: options.keep_bytes,
-                snapshot_dir: options.data_dir.join("snapshots"),
-                incoming_dir: options.data_dir.join("incoming"),
-                rejoining: options.data_dir.join("REJOINING"),
-                removed,
+                snapshot_dir: layout.snapshots_dir(),
+                incoming_dir: layout.incoming_dir(),
+                rejoining: layout.rejoining(),
+                removed: layout.removed(),
                 origin,
             },
             log,
@@ -205,7 +190,7 @@ impl Node {
         .await?;
         let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
         metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let backups = Backups::new(options.data_dir.join("backups")).map_err(headwater_raft::StartError::from)?;
+        let backups = Backups::new(layout.backups_dir()).map_err(headwater_raft::StartError::from)?;
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };

@@ -27,6 +27,7 @@ use super::roster::AppliedMembers;
 use super::stuck::STANDSTILL_MIN;
 use super::types::{Command, MemberInfo, Raft, TypeConfig, term_of};
 use headwater_storage::StateStore;
+use headwater_storage::data_dir::Marker;
 use headwater_types::{Applied, ClusterId, LogIndex, NodeId, Term};
 
 /// Why a proposed command has no outcome.
@@ -122,11 +123,11 @@ pub(super) struct Inner {
     pub(super) last_at_start: Option<u64>,
     /// The local log held an entry of a leader when this process started.
     pub(super) had_a_leader: bool,
-    pub(super) rejoining: PathBuf,
+    pub(super) rejoining: Marker,
     pub(super) member_desk: OnceLock<Arc<dyn MemberDesk>>,
     pub(super) members: Arc<AppliedMembers>,
     pub(super) metrics: Arc<RaftMetrics>,
-    pub(super) removed_note: PathBuf,
+    pub(super) removed_note: Marker,
     pub(super) removed: watch::Sender<bool>,
     /// Another member has called this one since the process started.
     pub(super) called: watch::Sender<bool>,

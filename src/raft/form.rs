@@ -15,6 +15,7 @@ use openraft::errors::{InitializeError, RaftError};
 use super::consensus::{Consensus, ReadIndexError};
 use super::types::MemberInfo;
 use headwater_proto::pb::peer as pb;
+use headwater_storage::StorageError;
 use headwater_types::NodeId;
 
 /// How long a member that was asked may take.
@@ -144,12 +145,9 @@ impl Consensus {
 
     /// Keeps this member from voting and standing for election until it has applied what was committed when it came
     /// back. The file makes that outlive a crash, and is on disk before the leader's first entry is let in.
-    fn note_rejoining(&self) -> std::io::Result<()> {
+    fn note_rejoining(&self) -> Result<(), StorageError> {
         let inner = self.inner();
-        std::fs::File::create(&inner.rejoining)?.sync_all()?;
-        if let Some(dir) = inner.rejoining.parent() {
-            std::fs::File::open(dir)?.sync_all()?;
-        }
+        inner.rejoining.set()?;
         self.raft().runtime_config().elect(false);
         inner.standing.store(Standing::Rejoining as u8, Ordering::Release);
         Ok(())
@@ -170,7 +168,7 @@ impl Consensus {
         if self.applied().wait_for(|applied| *applied >= index).await.is_err() {
             return;
         }
-        match std::fs::remove_file(&self.inner().rejoining) {
+        match self.inner().rejoining.clear() {
             Ok(()) => {
                 self.inner().standing.store(Standing::Member as u8, Ordering::Release);
                 self.raft().runtime_config().elect(true);

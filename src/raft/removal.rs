@@ -28,7 +28,7 @@ impl Consensus {
     /// Notes that this member was removed, and takes part in nothing from now on.
     pub(super) fn note_removed(&self) {
         let inner = self.inner();
-        if let Err(error) = note(&inner.removed_note) {
+        if let Err(error) = inner.removed_note.set() {
             // Asked again after a restart, so nothing is lost but time.
             tracing::error!(%error, "could not note that this member was removed");
         }
@@ -63,13 +63,5 @@ impl Consensus {
         let answers = others.map(|member| async move { self.hello(member.id, &member.info).await });
         let answers = futures::future::join_all(answers).await;
         answers.into_iter().flatten().any(|answer| answer.removed)
-    }
-}
-
-fn note(path: &std::path::Path) -> std::io::Result<()> {
-    std::fs::File::create(path)?.sync_all()?;
-    match path.parent() {
-        Some(dir) => std::fs::File::open(dir)?.sync_all(),
-        None => Ok(()),
     }
 }

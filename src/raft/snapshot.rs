@@ -91,10 +91,8 @@ impl Drop for OwnedDir {
 }
 
 fn remove(path: &Path) {
-    match std::fs::remove_dir_all(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!(path = %path.display(), %error, "could not remove a snapshot directory"),
+    if let Err(error) = headwater_files::remove_tree(path) {
+        tracing::warn!(path = %path.display(), error = %error.source, "could not remove a snapshot directory");
     }
 }
 

@@ -21,6 +21,7 @@ use super::state_machine::{StateMachine, Told};
 use super::stuck;
 use super::types::{MemberInfo, Raft};
 use headwater_proto::pb::peer::peer_server::PeerServer;
+use headwater_storage::data_dir::Marker;
 use headwater_storage::log::LogDb;
 use headwater_storage::{StateStore, StorageError};
 use headwater_stream::Publisher;
@@ -82,9 +83,9 @@ pub struct ConsensusOptions {
     /// Where snapshots of a leader arrive.
     pub incoming_dir: PathBuf,
     /// A file that exists while this member, having lost its data, is not yet back where it was.
-    pub rejoining: PathBuf,
+    pub rejoining: Marker,
     /// A file that is made when this member has been removed from its cluster.
-    pub removed: PathBuf,
+    pub removed: Marker,
     /// What this member was restored from and how, as a number that members restored alike have in common; 0 if it was not.
     pub origin: u64,
 }
@@ -112,7 +113,7 @@ pub async fn start(
 ) -> Result<Consensus, StartError> {
     let ConsensusOptions { cluster_id, node_id, .. } = options;
     let config = Arc::new(config(&options).validate().map_err(|error| StartError::Raft(error.to_string()))?);
-    std::fs::create_dir_all(&options.incoming_dir)?;
+    headwater_files::create_dir(&options.incoming_dir).map_err(std::io::Error::from)?;
 
     let applied_index = store.current().applied_state()?.map_or(LogIndex::ZERO, |applied| applied.index);
     let (applied_tx, applied) = watch::channel(applied_index);
@@ -190,7 +191,7 @@ pub async fn start(
 
 /// How a member stands when it starts. A first member without data must find out why it has none.
 fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
-    if options.rejoining.exists() {
+    if options.rejoining.is_set() {
         Standing::Rejoining
     } else if is_empty && options.initial_members.contains_key(&options.node_id) {
         Standing::Undecided

@@ -98,10 +98,7 @@ impl StateMachine {
         snapshot_dir: PathBuf,
         told: Told,
     ) -> io::Result<Self> {
-        match std::fs::remove_dir_all(&snapshot_dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => std::fs::create_dir_all(&snapshot_dir)?,
-        }
+        headwater_files::recreate_dir(&snapshot_dir)?;
         let snapshots = SnapshotDirs {
             root: snapshot_dir,
             next: Arc::new(AtomicU64::new(1)),

@@ -13,7 +13,7 @@ use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater_raft::{ChangeError, MemberInfo, ask_to_join};
 use headwater_storage::StorageError;
-use headwater_storage::stamp::{DataDir, Owner};
+use headwater_storage::data_dir::{DataDir, Owner};
 use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId};
 
 /// How long one endpoint may take to tell who belongs to the cluster.

@@ -32,8 +32,8 @@ use headwater_api::{ApiOptions, DnsOptions};
 use headwater_node::{LeaseClock, NodeOptions, QuotaOptions};
 use headwater_raft::{MemberInfo, Timing};
 use headwater_storage::StateOptions;
+use headwater_storage::data_dir::Owner;
 use headwater_storage::log::LogOptions;
-use headwater_storage::stamp::Owner;
 use headwater_stream::{FeedOptions, ScanLimits};
 use headwater_types::limits::{
     BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES,

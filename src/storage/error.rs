@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use headwater_files::FileError;
 use thiserror::Error;
 
 /// Why storage failed.
@@ -39,6 +40,12 @@ pub enum StorageError {
     /// An earlier write failed; the store takes nothing more.
     #[error("storage is poisoned by an earlier failure: {0}")]
     Poisoned(String),
+}
+
+impl From<FileError> for StorageError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Io { path, source }
+    }
 }
 
 /// What the operator can do about damaged data. The node sees to the rest (ARCHITECTURE.md, "What is durable when"): a first

@@ -4,9 +4,9 @@
 //! prefix of the log, named by the applied index inside it.
 
 pub mod backup;
+pub mod data_dir;
 mod error;
 pub mod log;
-pub mod stamp;
 pub mod state;
 
 pub use error::StorageError;

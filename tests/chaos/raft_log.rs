@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use headwater_proto::codec::decode_proposal;
+use headwater_storage::data_dir::DataDir;
 use headwater_storage::log::{LogDb, LogOptions, RecordKind};
-use headwater_storage::stamp::DataDir;
 use headwater_types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
 use headwater_types::{KeyRange, LogIndex};
 

@@ -18,6 +18,7 @@ use super::net::Net;
 use headwater_node::StateHistory;
 use headwater_raft::Timing;
 use headwater_raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, Told, raft_config};
+use headwater_storage::data_dir::Layout;
 use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
 use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId};
@@ -73,6 +74,7 @@ pub(super) fn first_members(count: u64) -> BTreeMap<u64, MemberInfo> {
 
 /// Options of a member whose files are in `root`.
 pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
+    let layout = Layout::new(root);
     ConsensusOptions {
         cluster_id: ClusterId(1),
         node_id: NodeId(id),
@@ -83,10 +85,10 @@ pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
         snapshot_every_bytes: u64::MAX,
         keep_entries: KEPT_ENTRIES,
         keep_bytes: u64::MAX,
-        snapshot_dir: root.join("snapshots"),
-        incoming_dir: root.join("incoming"),
-        rejoining: root.join("REJOINING"),
-        removed: root.join("REMOVED"),
+        snapshot_dir: layout.snapshots_dir(),
+        incoming_dir: layout.incoming_dir(),
+        rejoining: layout.rejoining(),
+        removed: layout.removed(),
         origin: 0,
     }
 }

@@ -23,18 +23,19 @@ const fn layer(name: &'static str, may_import: &'static [&'static str]) -> Layer
 /// From the bottom up.
 pub(crate) const LAYERS: &[Layer] = &[
     layer("fail_points", &[]),
+    layer("files", &[]),
     layer("types", &[]),
     layer("proto", &["types"]),
     layer("schema", &["types"]),
     layer("client", &["types", "proto"]),
-    layer("storage", &["fail_points", "types", "proto"]),
+    layer("storage", &["fail_points", "files", "types", "proto"]),
     layer("stream", &["fail_points", "types"]),
     layer("fsm", &["types", "storage"]),
-    layer("raft", &["fail_points", "types", "proto", "storage", "stream", "fsm"]),
-    layer("node", &["fail_points", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
+    layer("raft", &["fail_points", "files", "types", "proto", "storage", "stream", "fsm"]),
+    layer("node", &["fail_points", "files", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api", &["fail_points", "types", "schema", "node", "proto"]),
     layer("server", &["types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
-    layer("cli", &["types", "schema", "proto", "client", "server"]),
+    layer("cli", &["files", "types", "schema", "proto", "client", "server"]),
 ];
 
 /// Layers that know of `proto` only how records and commands are encoded: the messages on the wire are the business of others.

@@ -1,10 +1,11 @@
 //! `headwater snapshot save`: the backup of a running member, in a file that is whole or not there.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headwater_files::{self as files, FileError, FileWriter};
 use sha2::{Digest, Sha256};
 use tonic::{Request, Streaming};
 
@@ -38,7 +39,9 @@ pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) 
     let part = part_of(&args.file)?;
     let (endpoint, stream) = open(cluster).await?;
     let fetched = fetch(stream, &part, args.progress).await.map_err(|error| match error {
-        Broken::File(error) => CliError::other(anyhow::Error::new(error).context(part.display().to_string())),
+        Broken::File(error) => {
+            CliError::other(anyhow::Error::new(error.source).context(error.path.display().to_string()))
+        }
         Broken::Stream(reason) => CliError::Finding(format!("{endpoint}: {reason}; nothing was saved")),
     });
     let saved = match fetched {
@@ -103,13 +106,13 @@ async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>)
 }
 
 enum Broken {
-    File(std::io::Error),
+    File(FileError),
     Stream(String),
 }
 
 /// Writes the stream to `part`, durably, and compares it with the checksum that ends it. Returns its length.
 async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines: bool) -> Result<u64, Broken> {
-    let mut file = File::create(part).map_err(Broken::File)?;
+    let mut file = FileWriter::create(part).map_err(Broken::File)?;
     let mut checksum = Trailing::default();
     let mut progress = Progress::Off;
     let mut bytes = 0;
@@ -125,13 +128,13 @@ async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines:
             let total = piece.blob.len() as u64 + piece.remaining_bytes;
             progress = Progress::of_bytes("saving", total, with_lines);
         }
-        file.write_all(&piece.blob).map_err(Broken::File)?;
+        file.write(&piece.blob).map_err(Broken::File)?;
         checksum.update(&piece.blob);
         bytes += piece.blob.len() as u64;
         progress.set(bytes);
     }
     progress.finish();
-    file.sync_all().map_err(Broken::File)?;
+    file.finish().map_err(Broken::File)?;
     if !checksum.fits() {
         let text = format!("the stream ended after {} without the checksum that belongs to it", human_bytes(bytes));
         return Err(Broken::Stream(text));
@@ -170,9 +173,9 @@ fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
 }
 
 fn place(part: &Path, file: &Path) -> Result<(), CliError> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::rename(part, file).and_then(|()| File::open(parent)?.sync_all()).map_err(|error| {
-        CliError::other(anyhow::Error::new(error).context(format!("{} was written but not renamed", part.display())))
+    files::rename(part, file).map_err(|error| {
+        let error = anyhow::Error::new(error.source);
+        CliError::other(error.context(format!("{} was written but not renamed", part.display())))
     })
 }
 

@@ -4,11 +4,11 @@
 //! What a broken attempt left behind is kept: files that match the next offer are not sent again.
 
 use std::collections::BTreeSet;
-use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::Stream;
+use headwater_files as files;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -112,7 +112,7 @@ async fn run(
     }
     blocking({
         let dir = dir.clone();
-        move || std::fs::File::open(&dir)?.sync_all()
+        move || Ok(files::sync_dir(&dir)?)
     })
     .await?;
 
@@ -179,7 +179,7 @@ fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
     for entry in std::fs::read_dir(incoming)? {
         let entry = entry?;
         if entry.file_name() != own {
-            std::fs::remove_dir_all(entry.path())?;
+            files::remove_tree(&entry.path())?;
         }
     }
     Ok(())
@@ -187,7 +187,7 @@ fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
 
 /// Removes from `dir` what the offer does not contain; returns the positions of the files that have to be sent.
 fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> {
-    std::fs::create_dir_all(dir)?;
+    files::create_dir(dir)?;
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let offered = entry.file_name().to_str().is_some_and(|name| files.iter().any(|file| file.name == name));
@@ -210,8 +210,7 @@ fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> 
 
 /// One file on its way in.
 struct FileWriter {
-    path: PathBuf,
-    file: std::fs::File,
+    file: files::FileWriter,
     described: pb::SnapshotFile,
     written_bytes: u64,
     any: bool,
@@ -220,10 +219,9 @@ struct FileWriter {
 
 impl FileWriter {
     fn create(dir: &Path, described: pb::SnapshotFile) -> Result<Self, Status> {
-        let path = dir.join(&described.name);
-        let file = std::fs::File::create(&path)
-            .map_err(|error| Status::internal(format!("creating {}: {error}", path.display())))?;
-        Ok(Self { path, file, described, written_bytes: 0, any: false, crc: 0 })
+        let file = files::FileWriter::create(&dir.join(&described.name))
+            .map_err(|error| Status::internal(format!("creating {error}")))?;
+        Ok(Self { file, described, written_bytes: 0, any: false, crc: 0 })
     }
 
     fn is_complete(&self) -> bool {
@@ -241,8 +239,7 @@ impl FileWriter {
         if self.written_bytes + chunk.data.len() as u64 > self.described.size_bytes {
             return Err(bad(format!("{} is longer than offered", self.described.name)));
         }
-        self.file.seek(SeekFrom::Start(self.written_bytes))?;
-        self.file.write_all(&chunk.data)?;
+        self.file.write(&chunk.data)?;
         self.crc = crc32c::crc32c_append(self.crc, &chunk.data);
         self.written_bytes += chunk.data.len() as u64;
         self.any = true;
@@ -252,10 +249,10 @@ impl FileWriter {
 
     fn finish(self) -> std::io::Result<()> {
         if self.crc != self.described.crc32c {
-            let what = format!("{} does not have the offered checksum", self.path.display());
+            let what = format!("{} does not have the offered checksum", self.file.path().display());
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
         }
-        self.file.sync_all()
+        Ok(self.file.finish()?)
     }
 }
 

@@ -23,6 +23,8 @@ pub use source::BackupSource;
 use std::io;
 use std::path::PathBuf;
 
+use headwater_files::FileError;
+
 /// What every backup begins with.
 const MAGIC: &[u8; 8] = b"HWBACKUP";
 /// Bytes before the description.
@@ -61,6 +63,12 @@ pub enum BackupError {
         /// What gave it away.
         detail: String,
     },
+}
+
+impl From<FileError> for BackupError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Io { path, source }
+    }
 }
 
 /// Zeros that lie between `bytes` and the next multiple of a block.

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use bytes::Bytes;
+use headwater_files::{self as files, FileWriter};
 use sha2::{Digest, Sha256};
 
 use super::{BLOCK_BYTES, BUFFER_BYTES, BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, PREFIX_BYTES, padding};
@@ -54,28 +55,23 @@ pub fn inspect(path: &Path) -> Result<Verified, BackupError> {
 ///
 /// Every [`BackupError`].
 pub fn extract(path: &Path, dir: &Path) -> Result<Verified, BackupError> {
-    let mut open: Option<(String, File)> = None;
+    let mut open: Option<FileWriter> = None;
     let verified = walk(path, |file, bytes| {
         let target = dir.join(&file.name);
-        let failed = |source| BackupError::Io { path: target.clone(), source };
-        if open.as_ref().is_none_or(|(name, _)| *name != file.name) {
-            close(dir, open.take())?;
-            let created = File::options().write(true).create_new(true).open(&target).map_err(failed)?;
-            open = Some((file.name.clone(), created));
-        }
-        match &mut open {
-            Some((_, out)) => out.write_all(bytes).map_err(failed),
-            None => Ok(()),
-        }
+        let mut out = match open.take() {
+            Some(same) if same.path() == target => same,
+            other => {
+                other.map_or(Ok(()), FileWriter::finish)?;
+                FileWriter::create_new(&target)?
+            }
+        };
+        out.write(bytes)?;
+        open = Some(out);
+        Ok(())
     })?;
-    close(dir, open.take())?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|source| BackupError::Io { path: dir.into(), source })?;
+    open.map_or(Ok(()), FileWriter::finish)?;
+    files::sync_dir(dir)?;
     Ok(verified)
-}
-
-fn close(dir: &Path, open: Option<(String, File)>) -> Result<(), BackupError> {
-    let Some((name, file)) = open else { return Ok(()) };
-    file.sync_all().map_err(|source| BackupError::Io { path: dir.join(name), source })
 }
 
 /// A file that is hashed as it is read.

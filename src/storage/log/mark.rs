@@ -15,6 +15,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use headwater_files as files;
+
 use super::record::corrupt;
 use crate::StorageError;
 
@@ -42,7 +44,7 @@ impl Mark {
         if file.metadata().map_err(fail)?.len() < FILE_BYTES {
             file.set_len(FILE_BYTES).map_err(fail)?;
             file.sync_all().map_err(fail)?;
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
+            files::sync_dir(dir)?;
         }
         let slots = SLOT_OFFSETS.map(|offset| {
             let mut slot = [0; SLOT_BYTES];

@@ -4,10 +4,9 @@
 //! the tip must be there, whole and in place, and the log must reach at least to the mark. A log that fails any of this
 //! is refused and left as it is: nothing here repairs or truncates.
 
-use std::fs::{self, File};
-use std::io;
 use std::path::Path;
 
+use headwater_files as files;
 use rocksdb::{DB, ErrorKind, WriteBatch};
 
 use super::mark::Mark;
@@ -39,7 +38,7 @@ pub(super) fn open(dir: &Path, options: &LogOptions) -> Result<Recovered, Storag
 }
 
 fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageError> {
-    create_dir(dir).map_err(|source| StorageError::Io { path: dir.into(), source })?;
+    files::create_dir(dir)?;
     let (mark, marked) = Mark::open(dir)?;
     if !options.create && !dir.join("CURRENT").exists() {
         return Err(corrupt(dir.display().to_string(), "the log is gone, votes and entries with it"));
@@ -91,16 +90,6 @@ fn check(db: &DB, dir: &Path, marked: u64, options: &LogOptions) -> Result<(LogT
     read_entries(db, &mut state, options.tail_bytes_max)?;
     check_bounds(&state)?;
     Ok((tip, state))
-}
-
-/// Creates `dir` such that a power failure does not take it away again.
-fn create_dir(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(dir)?;
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)?.sync_all()
 }
 
 /// Writes the first batch of a new log.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use headwater_files as files;
 use parking_lot::{Mutex, RwLock};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, FlushOptions, ReadOptions, WriteBatch};
@@ -16,13 +17,13 @@ use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, Flush
 use super::cache::KeyCache;
 use super::catalog::{ListCache, RowCache};
 use super::filter::{self, KeyFilter};
+use super::keys;
 use super::keys::Table;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
 use super::record::{StateHead, Version};
 use super::registrations::Registrations;
 use super::txn::WriteTxn;
 use super::view::ReadView;
-use super::{files, keys};
 use crate::StorageError;
 use crate::error::DAMAGED;
 use headwater_types::{LogIndex, Term};
@@ -81,10 +82,10 @@ struct GenerationDir {
 impl Drop for GenerationDir {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Acquire)
-            && let Err(error) = fs::remove_dir_all(&self.path)
+            && let Err(error) = files::remove_tree(&self.path)
         {
             // Harmless: the next start removes what `CURRENT` does not name.
-            tracing::warn!(path = %self.path.display(), %error, "could not remove a replaced state directory");
+            tracing::warn!(path = %self.path.display(), error = %error.source, "could not remove a replaced state directory");
         }
     }
 }
@@ -418,6 +419,19 @@ fn read_checkpoint(path: &Path) -> Result<Option<AppliedState>, StorageError> {
         let membership = db.get_cf(handle(&db, META), keys::META_MEMBERSHIP)?.map(Bytes::from);
         read_head(&db)?.applied.map(|(term, index)| AppliedState { term, index, membership })
     };
-    files::remove_logs(path)?;
+    remove_logs(path)?;
     Ok(applied)
+}
+
+/// Removes RocksDB's information logs from `dir`. Not durable.
+pub(super) fn remove_logs(dir: &Path) -> Result<(), StorageError> {
+    for entry in fs::read_dir(dir).map_err(files::at(dir))? {
+        let entry = entry.map_err(files::at(dir))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name == "LOG" || name.starts_with("LOG.old") {
+            fs::remove_file(entry.path()).map_err(files::at(&entry.path()))?;
+        }
+    }
+    Ok(())
 }

@@ -13,7 +13,6 @@ mod consul;
 #[cfg(any(test, feature = "testing"))]
 mod crash_copy;
 mod db;
-mod files;
 mod filter;
 mod hash;
 pub mod keys;

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_files as files;
 use rocksdb::{DB, WriteBatch};
 
-use super::db::{StateDb, decode_head};
+use super::db::{StateDb, decode_head, remove_logs};
+use super::keys;
 use super::options::{META, StateOptions, Tuning, write_options};
 use super::record::{CompactionPoint, StateHead};
 use super::store::{CURRENT, first_generation};
-use super::{files, keys};
 use crate::StorageError;
 use headwater_types::{AlarmSet, LogIndex, Revision};
 
@@ -54,7 +55,7 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
         iter.status()?;
         CheckpointContents { head, leases }
     };
-    files::remove_logs(path)?;
+    remove_logs(path)?;
     Ok(contents)
 }
 
@@ -97,9 +98,9 @@ pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth
     // Whatever was durable before, this is not.
     db.flush_now()?;
     drop(db);
-    files::remove_logs(&path)?;
+    remove_logs(&path)?;
     files::sync_tree(&path)?;
-    files::replace(state_dir, CURRENT, format!("{}\n", first_generation()).as_bytes())?;
+    files::replace(&state_dir.join(CURRENT), format!("{}\n", first_generation()).as_bytes())?;
     Ok(head)
 }
 

@@ -19,8 +19,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
+use headwater_files as files;
+
 use super::db::{Health, StateDb};
-use super::files;
 use super::options::{StateOptions, Tuning};
 use super::record::StateHead;
 use super::txn::WriteTxn;
@@ -89,7 +90,7 @@ impl StateStore {
     pub fn open(dir: &Path, options: &StateOptions) -> Result<Self, StorageError> {
         let tuning = Tuning::new(options.clone());
         let health = Arc::<Health>::default();
-        fs::create_dir_all(dir).map_err(files::at(dir))?;
+        files::create_dir(dir)?;
         let generations = generations(dir)?;
         let name = match read_current(dir)? {
             Some(name) => name,
@@ -108,7 +109,7 @@ impl StateStore {
                         });
                     }
                 };
-                files::replace(dir, CURRENT, format!("{name}\n").as_bytes())?;
+                files::replace(&dir.join(CURRENT), format!("{name}\n").as_bytes())?;
                 name
             }
         };
@@ -123,7 +124,7 @@ impl StateStore {
         }
         let db = StateDb::open(&path, false, &tuning, Arc::clone(&health))?;
         for (_, other) in generations.iter().filter(|(_, other)| *other != name) {
-            remove(&dir.join(other))?;
+            files::remove_tree(&dir.join(other))?;
         }
         let newest = generations.iter().map(|(number, _)| *number).max().unwrap_or(1);
         let (dir, current, newest) = (dir.to_owned(), RwLock::new(Arc::new(db)), Mutex::new(newest));
@@ -133,9 +134,7 @@ impl StateStore {
     /// Makes an empty state beside its final name, so that what has that name is always complete.
     fn make_first(dir: &Path, tuning: &Tuning, health: &Arc<Health>) -> Result<String, StorageError> {
         let draft = dir.join(DRAFT);
-        if draft.exists() {
-            remove(&draft)?;
-        }
+        files::remove_tree(&draft)?;
         drop(StateDb::open(&draft, true, tuning, Arc::clone(health))?);
         files::sync_tree(&draft)?;
         let name = first_generation();
@@ -230,7 +229,7 @@ impl StateStore {
         match StateDb::open(&path, false, &self.tuning, Arc::clone(&self.health)) {
             Ok(db) => Ok(PreparedState { db: Some(Arc::new(db)), name }),
             Err(error) => {
-                remove(&path)?;
+                files::remove_tree(&path)?;
                 Err(error)
             }
         }
@@ -258,7 +257,7 @@ impl StateStore {
             });
         }
         headwater_fail_points::fail_point!(InstallSwitch);
-        files::replace(&self.dir, CURRENT, format!("{}\n", prepared.name).as_bytes())?;
+        files::replace(&self.dir.join(CURRENT), format!("{}\n", prepared.name).as_bytes())?;
         headwater_fail_points::fail_point!(InstallSwitched);
         let db = prepared.db.take().expect("invariant: taken only here and on drop");
         let old = std::mem::replace(&mut *current, db);
@@ -290,7 +289,7 @@ fn read_current(dir: &Path) -> Result<Option<String>, StorageError> {
             }),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(files::at(&path)(error)),
+        Err(error) => Err(files::at(&path)(error).into()),
     }
 }
 
@@ -321,8 +320,4 @@ fn generations(dir: &Path) -> Result<Vec<(u64, String)>, StorageError> {
 /// Whether a RocksDB was ever completely made in `dir`.
 fn is_complete(dir: &Path) -> bool {
     dir.join("CURRENT").is_file()
-}
-
-fn remove(dir: &Path) -> Result<(), StorageError> {
-    fs::remove_dir_all(dir).map_err(files::at(dir))
 }

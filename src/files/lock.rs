@@ -1,0 +1,68 @@
+//! Advisory locks: one process at a time uses a folder.
+//!
+//! Invariant: the operating system releases a lock when its process ends, in whatever way.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{FileError, at};
+
+/// A lock that this process holds while the value lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// A lock that could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process holds it.
+    #[error("locked by another process")]
+    Held {
+        /// The text that the holder has left in the file: its process id. Empty for a folder.
+        holder: String,
+    },
+    /// The file could not be opened, locked or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Lock {
+    /// Locks the file `path`, created if it is missing, and writes the process id into it. The text
+    /// only informs: it is not durable, and stays when the lock is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`].
+    pub fn file(path: &Path) -> Result<Self, LockError> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = Self::take(file.map_err(at(path))?, path)?;
+        file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(at(path))?;
+        Ok(Self { _file: file })
+    }
+
+    /// Locks the folder `dir` itself.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`].
+    pub fn dir(dir: &Path) -> Result<Self, LockError> {
+        let file = File::open(dir).map_err(at(dir))?;
+        Ok(Self { _file: Self::take(file, dir)? })
+    }
+
+    fn take(mut file: File, path: &Path) -> Result<File, LockError> {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                let holder = file.read_to_string(&mut text).map_or("", |_| text.trim()).to_owned();
+                Err(LockError::Held { holder })
+            }
+            Err(errno) => Err(at(path)(errno.into()).into()),
+        }
+    }
+}

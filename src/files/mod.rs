@@ -1,0 +1,240 @@
+//! Durable file operations: the only place that calls fsync on files and folders of our own.
+//!
+//! Owns no format and no name. RocksDB flushes its own files; the log's mark (`storage::log`) is
+//! written in place. Invariant: when a function returns `Ok`, its effect survives a power failure,
+//! unless its documentation says otherwise. All of them block. Every error names the path that
+//! failed; after one, the effect may or may not be on disk.
+//!
+//! ```text
+//! replace    draft written ─► draft synced ─► draft renamed ─► folder synced      a crash leaves the old file or the new one
+//! ```
+
+mod lock;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+pub use lock::{Lock, LockError};
+
+/// A file operation that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct FileError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The error of the operating system.
+    pub source: io::Error,
+}
+
+impl From<FileError> for io::Error {
+    /// Keeps kind and path.
+    fn from(error: FileError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}
+
+/// Converts an error of the operating system about `path`.
+pub fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |source| FileError { path, source }
+}
+
+/// The folder that holds `path`: `.` for a bare name.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates the folder `dir` and its missing parents. An existing folder is left alone, and not
+/// synced.
+///
+/// Crash: some of the parents exist.
+///
+/// # Errors
+///
+/// [`FileError`], also if `dir` is a file.
+pub fn create_dir(dir: &Path) -> Result<(), FileError> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
+    let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
+}
+
+/// Makes `dir` an empty folder for files that do not outlive the process. **Not durable**: after a
+/// power failure, old content may be back.
+///
+/// # Errors
+///
+/// [`FileError`].
+pub fn recreate_dir(dir: &Path) -> Result<(), FileError> {
+    remove_tree(dir)?;
+    fs::create_dir_all(dir).map_err(at(dir))
+}
+
+/// Removes the file `path`, if there is one.
+///
+/// # Errors
+///
+/// [`FileError`]; a missing file is none.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(at(path)(error)),
+        Ok(()) => sync_dir(parent(path)),
+    }
+}
+
+/// Removes the folder `dir` with its content, if there is one. **Not durable**: after a crash, any
+/// part of it may be left.
+///
+/// # Errors
+///
+/// [`FileError`]; a missing folder is none.
+pub fn remove_tree(dir: &Path) -> Result<(), FileError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(dir)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the content of the folder `dir`, and keeps the folder. **Not durable**: after a crash,
+/// any part of it may be left.
+///
+/// # Errors
+///
+/// [`FileError`].
+pub fn clear_dir(dir: &Path) -> Result<(), FileError> {
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let path = entry.map_err(at(dir))?.path();
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(at(&path))?;
+    }
+    Ok(())
+}
+
+/// Replaces the content of the file `path`, or creates it, in one step. The draft is `path` with
+/// `.tmp` appended.
+///
+/// Crash: the old content or the new one, and perhaps a draft, which the next call overwrites.
+///
+/// # Errors
+///
+/// [`FileError`].
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".tmp");
+    let draft = PathBuf::from(draft);
+    let mut file = FileWriter::create(&draft)?;
+    file.write(content)?;
+    file.finish()?;
+    fs::rename(&draft, path).map_err(at(path))?;
+    sync_dir(parent(path))
+}
+
+/// Creates the empty file `path`, or empties it.
+///
+/// # Errors
+///
+/// [`FileError`].
+pub fn touch(path: &Path) -> Result<(), FileError> {
+    FileWriter::create(path)?.finish()?;
+    sync_dir(parent(path))
+}
+
+/// Renames a file or folder. A file at `to` is replaced, and so is an empty folder by a folder. The
+/// content of `from` must be synced before ([`sync_tree`]).
+///
+/// Crash: the old name or the new one; in two folders on a file system without a journal, both.
+///
+/// # Errors
+///
+/// [`FileError`]; it names `from` if the rename itself failed.
+pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
+    fs::rename(from, to).map_err(at(from))?;
+    let (left, entered) = (parent(from), parent(to));
+    sync_dir(left)?;
+    if left == entered { Ok(()) } else { sync_dir(entered) }
+}
+
+/// Makes the names in the folder `dir` durable.
+///
+/// # Errors
+///
+/// [`FileError`].
+pub fn sync_dir(dir: &Path) -> Result<(), FileError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
+}
+
+/// Makes everything below the folder `dir`, and `dir` itself, durable. Its own name is the business
+/// of its parent.
+///
+/// # Errors
+///
+/// [`FileError`].
+pub fn sync_tree(dir: &Path) -> Result<(), FileError> {
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let path = entry.map_err(at(dir))?.path();
+        if path.is_dir() {
+            sync_tree(&path)?;
+        } else {
+            File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
+        }
+    }
+    sync_dir(dir)
+}
+
+/// A new file that is written from its beginning to its end. Nothing is durable before
+/// [`finish`](Self::finish).
+#[derive(Debug)]
+pub struct FileWriter {
+    path: PathBuf,
+    file: File,
+}
+
+impl FileWriter {
+    /// Creates the file `path`, or empties it.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`].
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        let file = File::create(path).map_err(at(path))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Creates the file `path`, which must not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`], of kind `AlreadyExists` if it does.
+    pub fn create_new(path: &Path) -> Result<Self, FileError> {
+        let file = File::create_new(path).map_err(at(path))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; the file may then hold any part of `bytes`.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.file.write_all(bytes).map_err(at(&self.path))
+    }
+
+    /// Makes the content durable. The name is durable only after [`sync_dir`] of the folder.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; the content is then unknown, and must not be synced again in the hope of
+    /// better.
+    pub fn finish(self) -> Result<(), FileError> {
+        self.file.sync_all().map_err(at(&self.path))
+    }
+}

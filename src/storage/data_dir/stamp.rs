@@ -1,0 +1,101 @@
+//! The stamp: format, owner and store id of a data directory, as TOML.
+//!
+//! Owns the text. Invariant: replaced atomically, never repaired.
+
+use std::path::Path;
+
+use headwater_files as files;
+use serde::{Deserialize, Serialize};
+
+use super::{Owner, notes};
+use crate::StorageError;
+use headwater_types::{ClusterId, NodeId};
+
+/// Version of the layout of the data directory as a whole.
+const FORMAT: u32 = 1;
+pub(super) const STAMP: &str = "STAMP";
+pub(super) const DRAFT: &str = "STAMP.tmp";
+pub(super) const HEADER: &str =
+    "# Whose data this is. Written by headwater and compared at every start; do not edit.\n";
+
+/// The content of the stamp.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    pub(super) owner: Owner,
+    pub(super) store_id: u64,
+    pub(super) in_use: bool,
+}
+
+/// The stamp as it is written. Numbers are text because TOML's integers are signed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    format: u32,
+    cluster_id: String,
+    node_id: String,
+    store_id: String,
+    in_use: bool,
+}
+
+/// The field that the stamps of all formats have.
+#[derive(Deserialize)]
+struct AnyText {
+    format: u32,
+}
+
+impl Stamp {
+    /// Replaces the stamp of the directory.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), StorageError> {
+        let text = Text {
+            format: FORMAT,
+            cluster_id: format!("{:016x}", self.owner.cluster_id.get()),
+            node_id: self.owner.node_id.to_string(),
+            store_id: format!("{:016x}", self.store_id),
+            in_use: self.in_use,
+        };
+        let body = toml::to_string(&text).expect("invariant: a flat struct of text and numbers is TOML");
+        Ok(files::replace(&dir.join(STAMP), format!("{HEADER}{body}").as_bytes())?)
+    }
+
+    /// Refuses a configuration of another owner.
+    pub(super) fn check_owner(&self, dir: &Path, configured: Owner) -> Result<(), StorageError> {
+        if self.owner == configured {
+            return Ok(());
+        }
+        let name = |owner: Owner| format!("node {} of cluster {:016x}", owner.node_id, owner.cluster_id.get());
+        let detail = format!(
+            "data directory belongs to {}, and this node is configured as {}: correct the configuration (a node that \
+             joined is started with --join), or choose another data directory",
+            name(self.owner),
+            name(configured)
+        );
+        Err(StorageError::WrongDirectory { path: dir.into(), detail })
+    }
+}
+
+/// The stamp of the directory. `None` before the first start.
+pub(super) fn read(dir: &Path) -> Result<Option<Stamp>, StorageError> {
+    let path = dir.join(STAMP);
+    let Some(text) = notes::read(&path)? else { return Ok(None) };
+    let corrupt = |detail| StorageError::Corrupt { place: path.display().to_string(), detail };
+    let unreadable = |error: toml::de::Error| {
+        corrupt(format!("{}; put back the original, which is written at the first start only", error.message()))
+    };
+    let AnyText { format } = toml::from_str(&text).map_err(unreadable)?;
+    if format != FORMAT {
+        let detail = format!(
+            "data directory has format {format} and this version reads format {FORMAT}: run the version that wrote it, or a \
+             newer one"
+        );
+        return Err(StorageError::WrongDirectory { path: dir.into(), detail });
+    }
+    let text: Text = toml::from_str(&text).map_err(unreadable)?;
+    let number = |field: &str, text: &str, radix| {
+        u64::from_str_radix(text, radix).map_err(|error| corrupt(format!("{field} is {text:?}: {error}")))
+    };
+    let owner = Owner {
+        cluster_id: ClusterId(number("cluster_id", &text.cluster_id, 16)?),
+        node_id: NodeId(number("node_id", &text.node_id, 10)?),
+    };
+    Ok(Some(Stamp { owner, store_id: number("store_id", &text.store_id, 16)?, in_use: text.in_use }))
+}

@@ -1,0 +1,153 @@
+use super::notes::INCARNATION;
+use super::stamp::{DRAFT, HEADER, STAMP, Stamp};
+use super::*;
+
+const OWNER: Owner = Owner { cluster_id: ClusterId(0xabc), node_id: NodeId(3) };
+
+fn refusal(path: &Path, owner: Owner) -> String {
+    match DataDir::open(path, owner).unwrap_err() {
+        StorageError::WrongDirectory { detail, .. } => detail,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_new_directory_is_stamped_once_and_recognised_later() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("some/where");
+    let mut first = DataDir::open(&path, OWNER).unwrap();
+    assert!(!first.is_in_use());
+    first.mark_in_use().unwrap();
+    let store_id = first.store_id();
+    drop(first);
+    let second = DataDir::open(&path, OWNER).unwrap();
+    assert!(second.is_in_use());
+    assert_eq!(second.store_id(), store_id);
+    let other = DataDir::open(&temp.path().join("other"), OWNER).unwrap();
+    assert_ne!(other.store_id(), store_id, "a directory made anew is another store");
+}
+
+#[test]
+fn golden_text() {
+    let temp = tempfile::tempdir().unwrap();
+    Stamp { owner: OWNER, store_id: 0x1f, in_use: true }.write(temp.path()).unwrap();
+    let text = fs::read_to_string(temp.path().join(STAMP)).unwrap();
+    let wanted = "format = 1\ncluster_id = \"0000000000000abc\"\nnode_id = \"3\"\n\
+                  store_id = \"000000000000001f\"\nin_use = true\n";
+    assert_eq!(text.strip_prefix(HEADER), Some(wanted));
+    assert_eq!(DataDir::open(temp.path(), OWNER).unwrap().store_id(), 0x1f);
+}
+
+#[test]
+fn the_message_says_what_differs_and_what_to_do() {
+    let temp = tempfile::tempdir().unwrap();
+    drop(DataDir::open(temp.path(), OWNER).unwrap());
+    let cases = [
+        (Owner { node_id: NodeId(4), ..OWNER }, "configured as node 4 of cluster 0000000000000abc"),
+        (Owner { cluster_id: ClusterId(1), ..OWNER }, "configured as node 3 of cluster 0000000000000001"),
+    ];
+    for (owner, wanted) in cases {
+        let detail = refusal(temp.path(), owner);
+        assert!(detail.contains("belongs to node 3 of cluster 0000000000000abc"), "{detail}");
+        assert!(detail.contains(wanted) && detail.contains("choose another data directory"), "{detail}");
+    }
+    DataDir::open(temp.path(), OWNER).unwrap();
+}
+
+#[test]
+fn only_one_process_at_a_time() {
+    let temp = tempfile::tempdir().unwrap();
+    let held = DataDir::open(temp.path(), OWNER).unwrap();
+    let detail = refusal(temp.path(), OWNER);
+    let wanted = format!("data directory is in use by another process (pid {})", std::process::id());
+    assert!(detail.contains(&wanted), "{detail}");
+    drop(held);
+    DataDir::open(temp.path(), OWNER).unwrap();
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    fs::write(temp.path().join("thesis.doc"), "x").unwrap();
+    let detail = refusal(temp.path(), OWNER);
+    assert!(detail.contains("thesis.doc") && detail.contains("choose an empty one"), "{detail}");
+    assert!(!temp.path().join(STAMP).exists());
+}
+
+#[test]
+fn an_interrupted_first_start_begins_again() {
+    let temp = tempfile::tempdir().unwrap();
+    fs::create_dir(temp.path().join("lost+found")).unwrap();
+    fs::write(temp.path().join(DRAFT), "form").unwrap();
+    assert!(!DataDir::open(temp.path(), OWNER).unwrap().is_in_use());
+}
+
+#[test]
+fn a_directory_that_joins_keeps_its_number_until_it_has_an_owner() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("new");
+    let incarnation = DataDir::incarnation(&path).unwrap();
+    assert_eq!(DataDir::incarnation(&path).unwrap(), incarnation, "asked again after a crash");
+    assert_eq!(DataDir::owner(&path).unwrap(), None);
+    drop(DataDir::open(&path, OWNER).unwrap());
+    assert_eq!(DataDir::owner(&path).unwrap(), Some(OWNER));
+    assert!(!path.join(INCARNATION).exists());
+    fs::remove_dir_all(&path).unwrap();
+    assert_ne!(DataDir::incarnation(&path).unwrap(), incarnation, "a wiped directory is another one");
+    fs::write(path.join(INCARNATION), "x").unwrap();
+    assert!(matches!(DataDir::incarnation(&path), Err(StorageError::Corrupt { .. })));
+    fs::remove_file(path.join(INCARNATION)).unwrap();
+    fs::write(path.join("thesis.doc"), "x").unwrap();
+    assert!(matches!(DataDir::incarnation(&path), Err(StorageError::WrongDirectory { .. })));
+}
+
+#[test]
+fn a_damaged_or_newer_stamp_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    drop(DataDir::open(temp.path(), OWNER).unwrap());
+    let file = temp.path().join(STAMP);
+    let good = fs::read_to_string(&file).unwrap();
+
+    fs::write(&file, good.replace("format = 1", "format = 2").replace("in_use", "used_since")).unwrap();
+    let detail = refusal(temp.path(), OWNER);
+    assert!(detail.contains("has format 2 and this version reads format 1"), "{detail}");
+
+    let damaged =
+        ["".to_owned(), good[..good.len() / 2].to_owned(), good.replace("\"3\"", "\"x\""), good.clone() + "more = 1\n"];
+    for text in damaged {
+        fs::write(&file, &text).unwrap();
+        let error = DataDir::open(temp.path(), OWNER).unwrap_err();
+        assert!(matches!(error, StorageError::Corrupt { .. }), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_marker_is_set_until_it_is_cleared() {
+    let temp = tempfile::tempdir().unwrap();
+    let layout = Layout::new(temp.path());
+    for marker in [layout.rejoining(), layout.removed()] {
+        assert!(!marker.is_set());
+        marker.set().unwrap();
+        marker.set().unwrap();
+        assert!(marker.is_set());
+        marker.clear().unwrap();
+        marker.clear().unwrap();
+        assert!(!marker.is_set());
+    }
+    let error = Layout::new(&temp.path().join("missing")).removed().set().unwrap_err();
+    assert!(error.to_string().contains("missing/REMOVED: "), "{error}");
+}
+
+#[test]
+fn an_origin_is_written_once() {
+    let temp = tempfile::tempdir().unwrap();
+    let layout = Layout::new(temp.path());
+    assert_eq!(layout.read_origin().unwrap(), None);
+    layout.write_origin(0xabc).unwrap();
+    assert_eq!(fs::read_to_string(temp.path().join("ORIGIN")).unwrap(), "0000000000000abc\n");
+    assert_eq!(layout.read_origin().unwrap(), Some(0xabc));
+    assert!(layout.write_origin(1).is_err());
+    fs::write(temp.path().join("ORIGIN"), "x").unwrap();
+    let error = layout.read_origin().unwrap_err().to_string();
+    assert!(error.ends_with("ORIGIN: invalid digit found in string"), "{error}");
+}
