@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use super::Shared;
@@ -38,7 +39,7 @@ impl Call {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Self, Refusal> {
-        let rest = percent_decode(rest, false).ok_or_else(|| Refusal::bad("the path is not percent-encoded"))?;
+        let rest = percent_decode(rest).ok_or_else(|| Refusal::bad("the path is not percent-encoded"))?;
         let query = Query::read(query.unwrap_or_default())?;
         for (name, what) in [("ns", "Namespaces are"), ("partition", "Partitions are"), ("peer", "Peering is")] {
             if query.get(name).is_some_and(|value| !value.is_empty()) {
@@ -188,7 +189,7 @@ pub(super) struct Query(Vec<(String, String)>);
 impl Query {
     pub(super) fn read(text: &str) -> Result<Self, Refusal> {
         let decode = |text: &str| {
-            let bytes = percent_decode(text, true)?;
+            let bytes = percent_decode(&text.replace('+', " "))?;
             String::from_utf8(bytes).ok()
         };
         let pair = |pair: &str| {
@@ -225,21 +226,11 @@ impl Query {
     }
 }
 
-/// Decodes `%41`, and `+` where it stands for a space. `None` if an escape has no two hexadecimal digits.
-fn percent_decode(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                (digit()? * 16 + digit()?) as u8
-            }
-            b'+' if plus_is_space => b' ',
-            byte => byte,
-        });
-    }
-    Some(decoded)
+/// Decodes `%41`. `None` if a percent sign begins no escape: the library would take it for itself.
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
+    let is_escape = |after: &str| after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
+    // Two percent signs in a row end the first escape early, and the check fails.
+    text.split('%').skip(1).all(is_escape).then(|| percent_decode_str(text).collect())
 }
 
 #[cfg(test)]
