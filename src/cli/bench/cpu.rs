@@ -1,11 +1,8 @@
 //! Processor time and memory of processes, from /proc.
 
-use std::fs;
-
+use procfs::process::{Process, Stat, Status};
+use procfs::{ProcError, ProcResult};
 use serde::Serialize;
-
-/// The kernel reports processor time to programs in hundredths of a second, whatever it counts in itself (proc(5)).
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Processor time at one moment, seconds.
 pub(super) struct Sample {
@@ -37,23 +34,22 @@ pub(super) struct Server {
 
 impl Sample {
     pub(super) fn take(pids: &[u32]) -> Result<Self, String> {
-        let servers = pids.iter().map(|pid| Ok((*pid, seconds(&pid.to_string())?))).collect::<Result<_, String>>()?;
-        Ok(Self { client: seconds("self")?, servers })
+        let servers = pids.iter().map(|pid| Ok((*pid, seconds(&stat(*pid)?)))).collect::<Result<_, String>>()?;
+        Ok(Self { client: seconds(&stat(std::process::id())?), servers })
     }
 
     pub(super) fn until_now(&self) -> Result<Spent, String> {
         let servers = self.servers.iter().map(|(pid, before)| {
-            let name = pid.to_string();
-            let status = read(&name, "status")?;
+            let status = status(*pid)?;
             Ok(Server {
                 pid: *pid,
-                cpu_seconds: seconds(&name)? - before,
-                rss_bytes: kilobytes(&status, "VmRSS:") * 1024,
-                rss_peak_bytes: kilobytes(&status, "VmHWM:") * 1024,
+                cpu_seconds: seconds(&stat(*pid)?) - before,
+                rss_bytes: bytes(status.vmrss),
+                rss_peak_bytes: bytes(status.vmhwm),
             })
         });
         Ok(Spent {
-            client_cpu_seconds: seconds("self")? - self.client,
+            client_cpu_seconds: seconds(&stat(std::process::id())?) - self.client,
             servers: servers.collect::<Result<_, String>>()?,
         })
     }
@@ -61,44 +57,47 @@ impl Sample {
 
 /// Resident memory of a process now, bytes.
 pub(super) fn resident_bytes(pid: u32) -> Result<u64, String> {
-    Ok(kilobytes(&read(&pid.to_string(), "status")?, "VmRSS:") * 1024)
+    Ok(bytes(status(pid)?.vmrss))
 }
 
-fn read(pid: &str, file: &str) -> Result<String, String> {
-    let path = format!("/proc/{pid}/{file}");
-    fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}; is process {pid} running?"))
+fn status(pid: u32) -> Result<Status, String> {
+    process(pid).and_then(|process| process.status()).map_err(|error| unreadable(pid, "status", &error))
 }
 
-fn seconds(pid: &str) -> Result<f64, String> {
-    let stat = read(pid, "stat")?;
-    cpu_ticks(&stat)
-        .map(|ticks| ticks as f64 / TICKS_PER_SECOND)
-        .ok_or_else(|| format!("/proc/{pid}/stat is malformed"))
+fn stat(pid: u32) -> Result<Stat, String> {
+    process(pid).and_then(|process| process.stat()).map_err(|error| unreadable(pid, "stat", &error))
 }
 
-/// Fields 14 and 15, user and system time. The second field is a name that may hold anything, in parentheses.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+fn process(pid: u32) -> ProcResult<Process> {
+    Process::new(i32::try_from(pid).map_err(|error| ProcError::Other(error.to_string()))?)
 }
 
-fn kilobytes(status: &str, name: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse().ok()).unwrap_or_default()
+fn unreadable(pid: u32, file: &str, error: &ProcError) -> String {
+    format!("cannot read /proc/{pid}/{file}: {error}; is process {pid} running?")
+}
+
+/// User and system time, seconds.
+fn seconds(stat: &Stat) -> f64 {
+    (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64
+}
+
+/// The kernel reports memory in kilobytes, and none for a process that is ending.
+fn bytes(kilobytes: Option<u64>) -> u64 {
+    kilobytes.unwrap_or_default() * 1024
 }
 
 #[cfg(test)]
 mod tests {
+    use procfs::FromRead;
+
     use super::*;
 
     #[test]
     fn names_cannot_shift_the_fields() {
-        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 300 25 0 0 20 0 4 0 100 1 2";
-        assert_eq!(cpu_ticks(stat), Some(325));
-        assert_eq!(cpu_ticks("42 (x) S 1"), None);
+        let rest = "S 1 2 3 4 5 6 7 8 9 10 300 25 0 0 20 0 4 0 100 1 2 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0";
+        let stat = Stat::from_read(format!("42 (a) b (c) {rest}").as_bytes()).unwrap();
+        assert_eq!(stat.utime + stat.stime, 325);
+        assert!(Stat::from_read("42 (x) S 1".as_bytes()).is_err());
     }
 
     #[test]

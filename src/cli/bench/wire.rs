@@ -1,5 +1,6 @@
 //! gRPC over HTTP/2 with nothing in between: one frame out, one message and the trailers back.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Uri, header};
+use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -182,24 +184,9 @@ fn check(headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// gRPC writes what is no printable ASCII as %XX.
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let escaped = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.map(|digits| u8::from_str_radix(digits, 16)) {
-            Some(Ok(byte)) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+/// Decodes the text of a status: gRPC writes bytes that are not printable ASCII as `%XX`.
+fn percent_decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
 }
 
 /// An answer, gathered only if it comes in several pieces.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tonic::body::Body;
 use tonic::{Response, Status};
@@ -10,6 +11,9 @@ use tower::{Service, ServiceExt};
 
 use crate::connect::{Attempt, Cluster, Repeat};
 use crate::error::CliError;
+
+/// Characters that are encoded in a path or a query.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What is sent. The path is encoded already.
 pub(super) struct Call {
@@ -80,16 +84,9 @@ fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     whole
 }
 
-/// Percent-encodes all but what means itself everywhere (RFC 3986 §2.3).
+/// Percent-encodes all characters but the unreserved ones (RFC 3986 §2.3).
 pub(super) fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
-            byte => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]
