@@ -1,6 +1,11 @@
-//! etcdctl's text form of a transaction: three sections of lines, each ended by an empty line or the end of the input.
+//! etcdctl's text form of a transaction: three sections of lines, each ended by an empty line or
+//! the end of the input.
 //!
-//! Differences: words of a comparison may go without quotes, and a section that the input does not reach is empty.
+//! Written by hand rather than with a parser library: three kinds of words and one comparison, each
+//! refusal with a text of its own that quotes the whole line.
+//!
+//! Differences: words of a comparison may go without quotes, and a section that the input does not
+//! reach is empty.
 
 use std::io;
 
@@ -128,8 +133,8 @@ fn operation(line: &str, freshness: Freshness) -> Result<RequestOp, String> {
     Ok(RequestOp { request: Some(request.map_err(|error| error.to_string())?) })
 }
 
-/// Takes one word off the front: in double quotes with escapes, in single quotes as it is, or bare up to white space or
-/// one of `stops`.
+/// Takes one word off the front: in double quotes with escapes, in single quotes as it is, or bare
+/// up to white space or one of `stops`.
 fn word<'a>(text: &'a str, stops: &[char]) -> Result<(String, &'a str), String> {
     match text.chars().next() {
         None => Err("a word is missing".to_owned()),

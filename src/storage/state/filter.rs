@@ -1,9 +1,12 @@
-//! Remembers, approximately and in little memory, which keys have any version at all, so that a put of a new key needs no
-//! look at the disk.
+//! The keys that have any version, approximately and in little memory: a put of a new key does not
+//! read the disk.
 //!
-//! Owns one blocked Bloom filter. Invariant: "never written" is always true; "perhaps" may be wrong. A key is added before
-//! the commit that writes it becomes visible, and nothing is ever taken out: keys that were deleted and reclaimed only cost
-//! a look.
+//! Owns one blocked Bloom filter. Invariant: "never written" is always true; "perhaps" may be
+//! wrong. A key is added before the commit that writes it becomes visible, and never removed: a key
+//! that was reclaimed only costs a read.
+//!
+//! Ours rather than a crate: readers and the writer share it without a lock, a lookup touches one
+//! cache line, and the hash is that of the state hash. Nothing on disk depends on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +15,8 @@ use super::keys::Table;
 
 /// Words of 64 bits in a block; a block is one cache line.
 const BLOCK_WORDS: usize = 8;
-/// Blocks: 4 MiB in all. One key in a hundred is mistaken at three million keys, one in ten at seven.
+/// Blocks: 4 MiB in all. One key in a hundred is mistaken at three million keys, one in ten at
+/// seven.
 const BLOCKS: usize = 1 << 16;
 /// Bits that a key sets in its block.
 const PROBES: u32 = 6;

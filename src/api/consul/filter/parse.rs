@@ -8,6 +8,10 @@
 //! selector   = name {"." name | "." number | "[" string "]"} | string that is a JSON pointer
 //! value      = selector, for its text | number | string
 //! ```
+//!
+//! Written by hand rather than with a parser library: every error text is part of an answer, and
+//! most depend on the token that was found; whether a dot belongs to a number depends on the token
+//! before it.
 
 use headwater_types::limits::CONSUL_FILTER_DEPTH_MAX;
 
@@ -256,7 +260,8 @@ impl<'a> Parser<'a> {
     }
 
     fn not(&mut self) -> Result<Parsed, String> {
-        // `not` may also be a selector's name, as in `not == 3`; go-bexpr reads it as the operator, too.
+        // `not` may also be a selector's name, as in `not == 3`; go-bexpr reads it as the operator,
+        // too.
         if self.takes_word("not") {
             return Ok(Parsed::Not(Box::new(self.deeper(Self::not)?)));
         }
