@@ -1,4 +1,5 @@
-//! Compiles every file below `proto/` with a compiler that is itself a crate: nothing has to be installed for it.
+//! Compiles every file below `proto/` with a compiler that is itself a crate: nothing has to be
+//! installed for it.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -16,10 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Encoded by the compiler: with prost's own types the HTTP annotations would be lost.
     fs::write(out.join("public_descriptors.bin"), public.encode_file_descriptor_set())?;
 
-    // Ordered maps: what is stored must be the same bytes on every member.
+    // Ordered maps: stored messages must have the same bytes on every member.
     let (peer, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.ends_with("internal/peer.proto"));
     tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(compile(others)?.file_descriptor_set())?;
-    // What members say to each other has checksums; the names of the messages are part of them.
+    // Messages between members have checksums; the names of the messages are part of them.
     let mut named = tonic_prost_build::Config::new();
     named.enable_type_names();
     tonic_prost_build::configure()

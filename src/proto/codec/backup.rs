@@ -1,4 +1,4 @@
-//! What stands at the start of a backup.
+//! The description at the start of a backup.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use headwater_types::{BackupFile, BackupInfo, ClusterId, LogIndex, NodeId, Revis
 const FORMAT: u8 = 1;
 const WHAT: &str = "backup";
 
-/// The bytes of what a backup says of itself.
+/// The bytes of the description of a backup.
 pub fn encode_backup(info: &BackupInfo) -> Bytes {
     let file = |file: &BackupFile| pb::BackupFile { name: file.name.clone(), size: file.size };
     let message = pb::Backup {

@@ -1,6 +1,7 @@
 //! The service catalog: commands, outcomes, and rows as they are stored.
 //!
-//! A stored row leaves `modified` out: it is the log index of where the row is. Invariant: equal rows have equal bytes.
+//! A stored row leaves `modified` out: it is the log index of the row. Invariant: equal rows have
+//! equal bytes.
 
 use bytes::Bytes;
 
@@ -412,17 +413,17 @@ fn read_gateway(gateway: pb::TerminatingGateway) -> TerminatingGateway {
 /// An event as history keeps it: rows that are still there after its command are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
-    /// What sort of event it is.
+    /// The topic of the event.
     pub topic: CatalogTopic,
-    /// Whether something came or changed, or went.
+    /// Whether the subject was written or removed.
     pub op: CatalogOp,
     /// The subject.
     pub key: String,
-    /// What it is about.
+    /// The rows of the event.
     pub body: RecordedBody,
 }
 
-/// What a recorded event is about.
+/// The rows of a recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedBody {
     /// An instance, to be read with these checks.
@@ -434,22 +435,22 @@ pub enum RecordedBody {
         /// Ids of the checks, in order.
         check_ids: Vec<String>,
     },
-    /// An instance that went.
+    /// A removed instance.
     Gone {
         /// Name of the node.
         node: String,
-        /// The instance, as it was last.
+        /// The last content of the instance.
         service: Box<Service>,
     },
     /// The name of a service.
     Name(String),
-    /// The name of a node, to be read unless it went.
+    /// The name of a node, to be read unless it was removed.
     Node(String),
     /// A table.
     Table(CatalogTable),
 }
 
-/// The bytes of what a command meant to subscribers.
+/// The bytes of the catalog events of a command.
 pub fn encode_events(events: &[CatalogEvent]) -> Bytes {
     let events = events.iter().map(write_event).collect();
     encode_message(FORMAT, &pb::CatalogEvents { events })

@@ -1,7 +1,7 @@
-//! Proposals: what goes to the log and is applied by every replica.
+//! Proposals: the commands that go to the log and are applied by every replica.
 //!
-//! The bytes of [`encode_proposal`] travel and are stored unchanged. A decoded proposal shares them: its keys and values
-//! are slices of the input, not copies.
+//! The bytes of [`encode_proposal`] travel and are stored unchanged. A decoded proposal shares
+//! them: its keys and values are slices of the input, not copies.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -24,8 +24,8 @@ const WHAT: &str = "proposal";
 ///
 /// # Errors
 ///
-/// [`CodecError::TooDeep`] if transactions are nested deeper than `limits::TXN_DEPTH_MAX`: such a proposal could not be
-/// read back by anyone.
+/// [`CodecError::TooDeep`] if transactions are nested deeper than `limits::TXN_DEPTH_MAX`: such a
+/// proposal could not be read back by anyone.
 pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
     let command = match &proposal.command {
         Command::Bootstrap(epoch) => pb::proposal::Command::Bootstrap(pb::Bootstrap { epoch: epoch.get() }),
@@ -50,18 +50,18 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::Consul(command) => pb::proposal::Command::Consul(consul::write_command(command)),
         Command::Catalog(command) => pb::proposal::Command::Catalog(catalog::write_command(command)),
     };
-    // Every command so far changes what every node holds, so none is skippable.
+    // Every command so far changes replicated state, so none is skippable.
     let message = pb::Proposal { unix_ms: proposal.unix_ms, skippable: false, command: Some(command) };
     Ok(encode_message(FORMAT, &message))
 }
 
-/// Reads a proposal; `None` for a command that this version does not know and that is marked as skippable: it is applied
-/// as if the entry were empty.
+/// Reads a proposal; `None` for a command that this version does not know and that is marked as
+/// skippable: it is applied as if the entry were empty.
 ///
 /// # Errors
 ///
-/// Anything else that this version does not fully understand. The node must then stop, for the others may have applied
-/// it.
+/// Anything else that this version does not fully understand. The node must then stop, for the
+/// others may have applied it.
 pub fn decode_proposal(bytes: Bytes) -> Result<Option<Proposal>, CodecError> {
     let message: pb::Proposal = decode_message(WHAT, FORMAT, bytes)?;
     let command = match message.command {

@@ -16,12 +16,12 @@ use headwater_types::consul::{
 /// The only format of stored records so far.
 const FORMAT: u8 = 1;
 
-/// The bytes of what lies beside a key.
+/// The bytes of the side record of a key.
 pub fn encode_side(side: &KvSide) -> Bytes {
     encode_message(FORMAT, &write_side(side))
 }
 
-/// Reads what lies beside a key.
+/// Decodes the side record of a key.
 ///
 /// # Errors
 ///

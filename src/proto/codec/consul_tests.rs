@@ -1,4 +1,5 @@
-//! Consul's keys and sessions: bytes that must not change, round trips, and bytes that must be refused.
+//! Consul's keys and sessions: bytes that must not change, round trips, and bytes that must be
+//! refused.
 
 use super::*;
 use crate::codec::{decode_applied, decode_proposal, encode_applied, encode_proposal};

@@ -1,9 +1,9 @@
-//! Why bytes could not be read, or a value could not be written.
+//! Errors of the codec.
 
 use thiserror::Error;
 
-/// Why bytes could not be read, or a value could not be written. For bytes that come from the log this means that the
-/// node must stop: to guess would let replicas diverge.
+/// A failed decoding, or encoding. For bytes that come from the log this means that the node must
+/// stop: to guess would let replicas diverge.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CodecError {
     /// There are no bytes at all, not even the format byte.
@@ -27,7 +27,7 @@ pub enum CodecError {
     Malformed {
         /// The kind of record.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         detail: String,
     },
     /// A field without which the record has no meaning is absent.
@@ -44,7 +44,8 @@ pub enum CodecError {
         /// The value on the wire.
         value: i32,
     },
-    /// The record holds a command that this version does not know and that is not marked as skippable.
+    /// The record holds a command that this version does not know and that is not marked as
+    /// skippable.
     #[error("a command is not known to this version; run a newer version")]
     UnknownCommand,
     /// The record holds an outcome that this version does not know.

@@ -1,4 +1,4 @@
-//! Pairs, intervals and range queries: what commands and outcomes have in common.
+//! Pairs, intervals and range queries, which commands and outcomes share.
 
 use super::CodecError;
 use crate::pb::internal as pb;
@@ -6,7 +6,7 @@ use headwater_types::{
     KeyRange, KeyValue, LeaseId, RangeQuery, RangeResult, ReadAt, Revision, RevisionFilter, SortOrder, SortTarget,
 };
 
-/// The field's value, or what to call it in the error.
+/// The value of the field; the error names the field.
 pub(super) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, CodecError> {
     value.ok_or(CodecError::Missing { field })
 }

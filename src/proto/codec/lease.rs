@@ -1,4 +1,4 @@
-//! Leases: their commands, and what members ask the leader about them.
+//! Leases: their commands, and the questions of members to the leader.
 
 use bytes::Bytes;
 

@@ -1,9 +1,10 @@
-//! How the project's own records become bytes and come back: on disk, in the log, and from node to node.
+//! Encoding and decoding of the project's own records: on disk, in the log, and between nodes.
 //!
-//! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to the leader ([`command`],
-//! [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`], [`consul`], protobuf). Knows nothing of where the bytes go.
-//! Invariant: bytes once written can be read by every later version
-//! (a leading format byte, golden tests), and bytes that this version does not understand are an error, never a guess.
+//! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to
+//! the leader ([`command`], [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`],
+//! [`consul`], protobuf). Does not know the destination of the bytes. Invariant: bytes once written
+//! can be read by every later version (a leading format byte, golden tests), and bytes that this
+//! version does not understand are an error, never a guess.
 
 mod alarm;
 pub mod backup;

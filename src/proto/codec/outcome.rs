@@ -1,4 +1,4 @@
-//! Outcomes: what the leader answers to the node that forwarded a command.
+//! Outcomes: the leader's answers to the node that forwarded a command.
 
 use bytes::Bytes;
 
@@ -43,8 +43,8 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not fully understand. The command has been applied all the same: whoever asked must
-/// be told that the write is indeterminate.
+/// Anything that this version does not fully understand. The command has been applied all the same:
+/// the client must learn that the write is indeterminate.
 pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
     let message: pb::Applied = decode_message(WHAT, FORMAT, bytes)?;
     let outcome = match message.outcome.ok_or(CodecError::UnknownOutcome)? {

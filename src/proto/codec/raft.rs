@@ -1,9 +1,11 @@
-//! The records that Raft itself needs: vote, log id, membership, the header of a log record, the tip of the log.
+//! The records that Raft itself needs: vote, log id, membership, the header of a log record, the
+//! tip of the log.
 //!
-//! They are structs of our own because those of the Raft library promise no stable form. Their bytes are one format
-//! byte, then bincode 2 through serde in its standard configuration: little-endian, variable-length integers (one byte
-//! below 251), enum variants by position, maps and sets as a length and their items in order. Fields of a format never
-//! change; another shape is another format byte. Tests pin the bytes.
+//! They are structs of our own because those of the Raft library promise no stable form. Their
+//! bytes are one format byte, then bincode 2 through serde in its standard configuration:
+//! little-endian, variable-length integers (one byte below 251), enum variants by position, maps
+//! and sets as a length and their items in order. Fields of a format never change; another shape is
+//! another format byte. Tests pin the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +20,8 @@ use headwater_types::{LogIndex, NodeId, Term};
 /// The first format of every record, and the only one of most.
 const FORMAT: u8 = 1;
 
-/// Largest encoded record, bytes. Far beyond any membership; it bounds what damaged lengths can make us allocate.
+/// Largest encoded record, bytes. Far beyond any membership; it bounds the allocation for a damaged
+/// length.
 const RECORD_BYTES_MAX: usize = 1024 * 1024;
 
 const fn config() -> Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> {
@@ -27,23 +30,25 @@ const fn config() -> Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>
 
 /// A record that this module knows how to write and read.
 pub trait RaftRecord: Serialize + DeserializeOwned {
-    /// What to call it in an error.
+    /// The name of the record in errors.
     const WHAT: &'static str;
     /// The newest format.
     const FORMAT: u8 = FORMAT;
 
-    /// The format byte and body, if an older format holds all of this record: members of an earlier version read it, too.
+    /// The format byte and body, if an older format holds all of this record: members of an earlier
+    /// version read it, too.
     fn in_older_format(&self) -> Option<(u8, impl Serialize)> {
         None::<(u8, ())>
     }
 
-    /// Reads the body of a record of an older format, with the bytes that it took; `None` if there is no such format.
+    /// Reads the body of a record of an older format, with the bytes that it took; `None` if there
+    /// is no such format.
     fn read_older(_format: u8, _body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
         None
     }
 }
 
-/// Whom this node votes for, and in which term.
+/// The vote of this node, and its term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
     /// The term.
@@ -63,7 +68,7 @@ pub struct LogId {
     pub index: LogIndex,
 }
 
-/// Where a member can be reached.
+/// The addresses of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// Its configured name; empty until it first started.
@@ -72,15 +77,16 @@ pub struct NodeInfo {
     pub peer_url: String,
     /// `http://host:port` of its client port.
     pub client_url: String,
-    /// The data directory that took this id; 0 for first members, and until a member that was announced has started.
+    /// The data directory that took this id; 0 for first members, and until a member that was
+    /// announced has started.
     pub incarnation: u64,
-    /// It is to vote as soon as it has caught up.
+    /// Set for a learner that becomes a voter once it has caught up.
     pub awaits_vote: bool,
-    /// Where its peer port was before it was to move; empty if it never moved.
+    /// The address of its peer port before a move; empty if it never moved.
     pub former_peer_url: String,
 }
 
-/// Who belongs to the cluster.
+/// The members of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// One set of voters, or two while the cluster moves from one to the other (joint consensus).
@@ -89,14 +95,14 @@ pub struct Membership {
     pub nodes: BTreeMap<NodeId, NodeInfo>,
 }
 
-/// Which ids members have had.
+/// The ids that members have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberIds {
     /// The highest id that any member has ever had.
     pub highest: NodeId,
 }
 
-/// What a log record carries.
+/// The kind of the payload of a log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordKind {
     /// Nothing: the first entry of a new leader.
@@ -107,18 +113,18 @@ pub enum RecordKind {
     Membership,
 }
 
-/// What precedes the payload of a log record.
+/// The head of a log record, before the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordHeader {
     /// Term of the leader that proposed the entry.
     pub term: Term,
     /// Its index.
     pub index: LogIndex,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: RecordKind,
 }
 
-/// What the log must contain after a batch of writes; part of every batch.
+/// The expected content of the log after a batch of writes; part of every batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogTip {
     /// Number of the batch, counted from 1 over the life of the log.
@@ -174,7 +180,7 @@ fn read_as<Old: DeserializeOwned + Into<New>, New>(body: &[u8]) -> Result<(New, 
     Ok((old.into(), len))
 }
 
-/// A membership in which nobody is known to have moved.
+/// A membership without known moves of members.
 mod second_format {
     use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
 
@@ -276,8 +282,8 @@ pub fn encode<T: RaftRecord>(record: &T) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// [`CodecError::UnknownFormat`] for another format byte, [`CodecError::Malformed`] for anything else that is not
-/// exactly one record.
+/// [`CodecError::UnknownFormat`] for another format byte, [`CodecError::Malformed`] for anything
+/// else that is not exactly one record.
 pub fn decode<T: RaftRecord>(bytes: &[u8]) -> Result<T, CodecError> {
     let (record, len) = decode_prefix(bytes)?;
     if len != bytes.len() {
@@ -466,7 +472,7 @@ mod tests {
             if let (true, Some(first)) = (known_format, bytes.first_mut()) {
                 *first = FORMAT;
             }
-            // What it decodes to does not matter here, only that it comes back.
+            // Only the return matters, not the decoded value.
             drop(decode::<Vote>(&bytes));
             drop(decode::<LogId>(&bytes));
             drop(decode::<Membership>(&bytes));

@@ -1,7 +1,9 @@
-//! Resources: as they are stored, in commands and in outcomes; and between the wire's messages and ours.
+//! Resources: as they are stored, in commands and in outcomes; and between the wire's messages and
+//! ours.
 //!
-//! A resource is stored as the message of the public API, whose names and numbers can no more change than ours. Its version is
-//! left out: it is the log index of where the record is. The conversions are `From`, so that the edges use them too.
+//! A resource is stored as the message of the public API, whose names and numbers can no more
+//! change than ours. Its version is left out: it is the log index of the record. The conversions
+//! are `From`, so that the edges use them too.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +32,7 @@ pub fn encode_resource(resource: &Resource) -> Bytes {
     encode_message(FORMAT, &pbresource::Resource::from(resource.clone()))
 }
 
-/// Reads a stored resource. One whose version was left out has the version `at`.
+/// Reads a stored resource. The version is `at` if it was left out.
 ///
 /// # Errors
 ///
@@ -44,7 +46,7 @@ pub fn decode_resource(bytes: Bytes, at: LogIndex) -> Result<Resource, CodecErro
     Ok(resource)
 }
 
-/// What a tombstone of `owner` says.
+/// The data of the tombstone of `owner`.
 pub fn tombstone_data(owner: &ResourceId) -> Any {
     let message = pbresource::Tombstone { owner: Some(owner.clone().into()) };
     Any {
@@ -53,7 +55,7 @@ pub fn tombstone_data(owner: &ResourceId) -> Any {
     }
 }
 
-/// Whom a tombstone stands for.
+/// The removed owner of a tombstone.
 ///
 /// # Errors
 ///
@@ -81,7 +83,8 @@ pub fn check_unit(bytes: &Bytes) -> Result<(), CodecError> {
 ///
 /// # Errors
 ///
-/// [`CodecError::Malformed`] if it is no such message; [`CodecError::UnknownValue`] for a scope that is none.
+/// [`CodecError::Malformed`] if it is no such message; [`CodecError::UnknownValue`] for a scope
+/// that is none.
 pub fn decode_resource_type(message: Bytes) -> Result<ResourceType, CodecError> {
     use headwater_v1::resource_type::Scope as Wire;
     let message = headwater_v1::ResourceType::decode(message)
@@ -288,7 +291,7 @@ impl From<ResourceId> for pbresource::Id {
     }
 }
 
-/// What is absent is empty.
+/// Absent fields are empty.
 impl From<pbresource::Id> for ResourceId {
     fn from(id: pbresource::Id) -> Self {
         Self {
@@ -314,7 +317,7 @@ impl From<Resource> for pbresource::Resource {
     }
 }
 
-/// What is absent is empty, and a version that is no number is zero.
+/// Absent fields are empty, and a version that is no number is zero.
 impl From<pbresource::Resource> for Resource {
     fn from(resource: pbresource::Resource) -> Self {
         Self {

@@ -33,7 +33,8 @@ fn unhex(text: &str) -> Bytes {
     text.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect::<Vec<u8>>().into()
 }
 
-/// A value of every kind with its bytes. The bytes are in logs: a change here is a new format, not an edit.
+/// A value of every kind with its bytes. The bytes are in logs: a change here is a new format, not
+/// an edit.
 fn golden_proposals() -> Vec<(Proposal, &'static str)> {
     let everything = Txn {
         compares: vec![
@@ -545,7 +546,7 @@ proptest! {
             *first = 1;
         }
         let bytes = Bytes::from(bytes);
-        // What it decodes to does not matter here, only that it comes back.
+        // Only the return matters, not the decoded value.
         drop(decode_proposal(bytes.clone()));
         drop(decode_applied(bytes));
     }

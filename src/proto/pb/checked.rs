@@ -1,17 +1,19 @@
-//! How messages travel between members: each with a checksum, its number in the stream, and the call that it belongs to.
+//! Frames of messages between members: each has a checksum, its number in the stream, and the id of
+//! its call.
 //!
-//! TCP delivers bytes in order or not at all, but what stands between two members may not: a broken proxy, a tunnel, bad
-//! memory. HTTP/2 and protobuf have no checksum, so bytes that were lost or swapped may still be a message, with another entry
-//! or another vote in it. Every message is sent behind a head of 16 bytes, little-endian:
+//! TCP delivers bytes in order or not at all, but a broken proxy, a tunnel or bad memory between
+//! two members may not. HTTP/2 and protobuf have no checksum, so bytes that were lost or swapped
+//! may still be a message, with another entry or another vote in it. Every message is sent behind a
+//! head of 16 bytes, little-endian:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..4 | CRC-32C of the message's type name, the rest of the head, and the message |
 //! | 4..8 | number of the message in its direction of the call, from 0 |
 //! | 8..16 | the call: random, chosen by the caller, repeated by the answering side |
 //!
-//! A message whose head does not fit ends its stream with `DATA_LOSS`. Invariant: what a receiver is given was sent to this call,
-//! unchanged, and nothing before it is missing.
+//! A message with a wrong head ends its stream with `DATA_LOSS`. Invariant: a receiver gets only
+//! messages that were sent to this call, unchanged, and none before them is missing.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +23,7 @@ use prost::{Message, Name};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Length of what stands before each message, bytes.
+/// Length of the head before each message, bytes.
 const HEAD_BYTES: usize = 16;
 
 /// The call that messages belong to; unknown to the answering side until the first one arrives.
@@ -52,8 +54,9 @@ where
     type Decoder = CheckedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        // tonic makes a caller's encoder before its decoder, and the answering side's after it. A caller knows the call from
-        // the beginning, so that nothing that it receives can name another one.
+        // tonic makes a caller's encoder before its decoder, and the answering side's after it. A
+        // caller knows the call from the beginning, so that nothing that it receives can name
+        // another one.
         if !self.is_answering {
             self.call.get_or_init(rand::random);
         }
@@ -159,7 +162,7 @@ mod tests {
         framed.to_vec()
     }
 
-    /// What the encoder makes of a message, without the prefix of gRPC.
+    /// The encoded message, without the prefix of gRPC.
     fn body_of<T: Message + Name + Clone>(number: u32, call: u64, message: &T) -> Vec<u8> {
         let (rest, encoded) = (rest_of_head(number, call), message.encode_to_vec());
         [&checksum::<T>(&rest, &encoded).to_le_bytes()[..], &rest, &encoded].concat()

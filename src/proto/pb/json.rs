@@ -1,10 +1,10 @@
-//! What messages that are known to everybody say, as JSON.
+//! Google's well-known messages as JSON.
 
 /// Up to here a 64-bit float tells every whole number from the next.
 const WHOLE_NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// What a `google.protobuf.Struct` says, as JSON. Numbers without a fraction are written without one: the JSON form of a message
-/// takes whole numbers in either spelling, but 1.0 only for some of its fields.
+/// A `google.protobuf.Struct` as JSON. Numbers without a fraction are written without one: the JSON
+/// form of a message takes whole numbers in either spelling, but 1.0 only for some of its fields.
 #[must_use]
 pub fn struct_to_json(from: &prost_types::Struct) -> serde_json::Value {
     let fields = from.fields.iter().map(|(name, value)| (name.clone(), value_to_json(value)));

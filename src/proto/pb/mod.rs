@@ -1,7 +1,8 @@
-//! Generated code, one module a proto package. Imported by the edges only: `api`, `cli`, `codec` and the peer network.
+//! Generated code, one module a proto package. Imported by the edges only: `api`, `cli`, `codec`
+//! and the peer network.
 //!
-//! Packages with dots are nested modules and the others siblings: generated code names messages of other packages by
-//! `super::`.
+//! Packages with dots are nested modules and the others siblings: generated code names messages of
+//! other packages by `super::`.
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 
 /// Keys, values and events of the etcd v3 API (`proto/etcd/kv.proto`).
@@ -34,7 +35,8 @@ pub mod subscribe {
     tonic::include_proto!("subscribe");
 }
 
-/// Typed resources (`proto/consul/resource.proto`), the units of tenancy, and what the service catalog consists of.
+/// Typed resources (`proto/consul/resource.proto`), the units of tenancy, and the data of the
+/// service catalog.
 pub mod hashicorp {
     pub mod consul {
         pub mod internal {
@@ -56,7 +58,7 @@ pub mod hashicorp {
     }
 }
 
-/// One stream for any named entity (`proto/google/watcher/v1/watch.proto`), and what its errors are.
+/// One stream for any named entity (`proto/google/watcher/v1/watch.proto`), and its errors.
 pub mod google {
     pub mod rpc {
         tonic::include_proto!("google.rpc");
@@ -95,5 +97,6 @@ pub use headwater::{internal, peer};
 
 pub use json::struct_to_json;
 
-/// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are not in it.
+/// The encoded `FileDescriptorSet` of every public proto, for gRPC reflection. Internal records are
+/// not in it.
 pub const PUBLIC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/public_descriptors.bin"));
