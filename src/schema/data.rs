@@ -7,7 +7,7 @@ use serde::{Deserializer, Serialize, Serializer};
 use super::{TypeSchema, Violation};
 use headwater_types::resource::Any;
 
-/// What comes before a message's name in an `Any`.
+/// Prefix of a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// Values that are not set are left out, names are in camel case: proto-JSON as others write it.
@@ -20,7 +20,8 @@ impl TypeSchema {
     ///
     /// # Errors
     ///
-    /// The reader's, wherever the data is not the message. [`Violation::NoDataWanted`] as text if the type has no data.
+    /// The reader's, wherever the data is not the message. [`Violation::NoDataWanted`] as text if
+    /// the type has no data.
     pub fn read_data<'de, D: Deserializer<'de>>(&self, from: D) -> Result<Any, D::Error> {
         let Some(message) = &self.message else {
             let refusal = Violation::NoDataWanted { given: "an object".to_owned() };
@@ -39,8 +40,8 @@ impl TypeSchema {
     }
 }
 
-/// Data that is serialised as proto-JSON, fields in the order of their numbers. A time or a duration that has no form in
-/// JSON is an error of the format that it is written to.
+/// Data that is serialised as proto-JSON, fields in the order of their numbers. A time or a
+/// duration that has no form in JSON is an error of the format that it is written to.
 #[derive(Clone, Debug)]
 pub struct JsonData(DynamicMessage);
 

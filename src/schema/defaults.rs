@@ -1,7 +1,8 @@
-//! Defaults: a message whose set fields go into data that leaves them unset.
+//! Defaults: a message; its set fields are copied to data with these fields unset.
 //!
-//! A field of a nested message is filled where the data has that message. A field without presence (proto3 without
-//! `optional`) is unset when it is zero: who wants a zero to be possible beside a default makes it `optional`.
+//! A field of a nested message is filled where the data has that message. A field without presence
+//! (proto3 without `optional`) is unset when it is zero: a field with a default that may be zero
+//! must be `optional`.
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
@@ -24,7 +25,7 @@ pub(super) fn read(message: Option<&MessageDescriptor>, text: &str) -> Result<Op
         .map_err(|error| SchemaError::Defaults { message: message.full_name().to_owned(), why: error.to_string() })
 }
 
-/// Fills what is unset; whether anything was.
+/// Fills unset fields; returns whether there were any.
 pub(super) fn apply(defaults: &DynamicMessage, data: &mut DynamicMessage) -> bool {
     let mut changed = false;
     for (field, default) in defaults.fields() {

@@ -35,8 +35,8 @@ pub(super) fn message(registration: &ResourceType) -> Result<Option<MessageDescr
     }
 }
 
-/// The files of the set, and beside them those that everybody may import. A set made with its imports brings some of the
-/// known ones along, perhaps in another release; then its own are taken.
+/// The files of the set and the well-known files that any set may import. A set that includes some
+/// of these, perhaps in another release, uses its own.
 fn pool(encoded: &[u8]) -> Result<DescriptorPool, SchemaError> {
     let refused = |error: &dyn std::fmt::Display| SchemaError::Descriptors(error.to_string());
     let given = FileDescriptorSet::decode(encoded).map_err(|error| refused(&error))?.file;

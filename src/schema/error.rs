@@ -1,30 +1,31 @@
-//! What is said about registrations and about data. Texts end up with clients, so they say what to change.
+//! Refusals of registrations and of data. Clients see the texts, so they say how to correct the
+//! input.
 
 use thiserror::Error;
 
 use headwater_types::resource::NameProblem;
 
-/// Why a type cannot be registered.
+/// The refusal of a registration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SchemaError {
     /// More than a limit allows.
     #[error("{what} is {size}, more than the {max} that are allowed")]
     TooLarge {
-        /// What.
+        /// The kind of the limited value.
         what: String,
-        /// How much.
+        /// The given amount.
         size: usize,
-        /// How much may be.
+        /// The limit.
         max: usize,
     },
-    /// A part of the type's name is not as it must be.
+    /// A part of the type's name is malformed.
     #[error("{field} is {given:?}, but it {problem}")]
     Name {
-        /// Which part.
+        /// The part of the name.
         field: &'static str,
-        /// What it was.
+        /// The given name.
         given: String,
-        /// What is wrong with it.
+        /// The problem with the name.
         problem: NameProblem,
     },
     /// The descriptors cannot be read, or do not belong together.
@@ -33,9 +34,9 @@ pub enum SchemaError {
     /// The message is not among the descriptors.
     #[error("the descriptor set has no message {name:?}{}", list(.known))]
     NoSuchMessage {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What is there.
+        /// The known names.
         known: Vec<String>,
     },
     /// Something needs a message, and none is named.
@@ -46,17 +47,17 @@ pub enum SchemaError {
     Defaults {
         /// The message.
         message: String,
-        /// Where and why.
+        /// The position and the reason.
         why: String,
     },
     /// A rule cannot be used.
     #[error("rule {number} cannot be used: {why}: {expression}")]
     Rule {
-        /// Which one, counted from 1.
+        /// The number of the rule, from 1.
         number: usize,
         /// As it was given, cut when long.
         expression: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// This machine could not do it now; says nothing about the registration.
@@ -64,7 +65,7 @@ pub enum SchemaError {
     Unavailable(String),
 }
 
-/// Why data is refused.
+/// The refusal of data.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Violation {
     /// Another message than the type's.
@@ -86,7 +87,7 @@ pub enum Violation {
     Malformed {
         /// The message.
         message: String,
-        /// What the decoder says.
+        /// The error of the decoder.
         why: String,
     },
     /// Rules are broken; their texts.
@@ -97,7 +98,7 @@ pub enum Violation {
     Undecided {
         /// The rule.
         expression: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Judging the data would take too long.

@@ -1,8 +1,9 @@
-//! What a type says about the data of its resources: the protobuf message, defaults, and rules in CEL.
+//! Schemas of resource types: the protobuf message of the data, defaults, and rules in CEL.
 //!
-//! Pure and synchronous: a registration goes in, a [`TypeSchema`] comes out, and bytes are judged by it. Knows nothing of
-//! nodes, requests or where types are stored. Invariant: whatever somebody registers, compiling and judging end soon: input
-//! has a size limit, and rules are evaluated under a budget. Judging happens before a write is proposed, never in apply.
+//! Pure and synchronous: a registration goes in, a [`TypeSchema`] comes out, and data is validated
+//! against it. Knows nothing of nodes, requests or where types are stored. Invariant: compiling and
+//! validating end soon for every input: input has a size limit, and rules are evaluated under a
+//! budget. Validation happens before a write is proposed, never in apply.
 //!
 //! ```text
 //! TypeSchema::compile(registration) ─► complete(data, resource)
@@ -36,7 +37,7 @@ impl TypeSchema {
     ///
     /// # Errors
     ///
-    /// [`SchemaError`] for whatever is wrong with it, in words for the one who wrote it.
+    /// [`SchemaError`] for every fault, with a text for its author.
     pub fn compile(registration: &ResourceType) -> Result<Self, SchemaError> {
         let type_ = &registration.type_;
         for (field, given, problem) in [
@@ -58,12 +59,12 @@ impl TypeSchema {
         self.message.as_ref()
     }
 
-    /// Completes data and judges it: sets the fields that it leaves unset and that have a default, then looks whether it is
-    /// what the type wants, in this resource. Data that lacks no default keeps its bytes.
+    /// Completes data and validates it: sets unset fields that have a default, then evaluates the
+    /// rules of the type for this resource. Data without unset defaults keeps its bytes.
     ///
     /// # Errors
     ///
-    /// [`Violation`] with every rule that is broken, or with what keeps the data from being judged.
+    /// [`Violation`] with every broken rule, or with the reason why the data cannot be validated.
     pub fn complete(&self, data: &mut Any, resource: &Resource) -> Result<(), Violation> {
         let mut message = self.decode(data)?;
         let changed = self.defaults.as_ref().is_some_and(|defaults| defaults::apply(defaults, &mut message));
@@ -89,10 +90,10 @@ impl TypeSchema {
     }
 }
 
-/// Most of what somebody gave that an error repeats, characters.
+/// Longest part of the input that an error repeats, characters.
 const SHOWN_MAX: usize = 200;
 
-/// As much of what somebody gave as an error repeats.
+/// The part of the input that an error repeats.
 #[must_use]
 pub fn shown(given: &str) -> String {
     match given.char_indices().nth(SHOWN_MAX) {

@@ -1,4 +1,4 @@
-//! What can be registered, how data is judged, and that neither takes long whatever is asked.
+//! Registrations that are accepted and refused, validation of data, and bounds on the time of both.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn data(schema: &TypeSchema, json: serde_json::Value) -> Any {
     schema.read_data(json).unwrap()
 }
 
-/// Judges data, whatever becomes of it.
+/// Validates data.
 fn complete(schema: &TypeSchema, data: &Any) -> Result<(), Violation> {
     schema.complete(&mut data.clone(), &resource())
 }
@@ -365,7 +365,8 @@ fn data_nested_too_deep_is_refused_and_not_followed() {
     assert!(matches!(complete(&schema, &deep), Err(Violation::Malformed { .. })));
 }
 
-/// Longer than anything here may take, on a busy machine too; without the budget each case takes minutes at the least.
+/// Longer than anything here may take, on a busy machine too; without the budget each case takes
+/// minutes at the least.
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]

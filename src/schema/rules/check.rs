@@ -1,8 +1,9 @@
-//! Finds at registration what would only fail when data comes: unknown variables, functions and fields, and rules that are
-//! not true or false. The crate's interpreter has no type checker; this one knows messages, lists and maps, and lets pass what
-//! it cannot tell.
+//! Type checker of rules: finds at registration unknown variables, functions and fields, and rules
+//! that are not true or false. The crate's interpreter has none. This one knows messages, lists and
+//! maps, and accepts expressions of unknown type.
 //!
-//! On the way, names of enumeration values become their numbers, and `has()` becomes a call that knows messages.
+//! On the way, names of enumeration values become their numbers, and `has()` becomes a call that
+//! knows messages.
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::{CelInt, CelString};
@@ -10,7 +11,7 @@ use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::meter::HAS;
 
-/// What is known of a value.
+/// The known type of a value.
 #[derive(Clone, Debug)]
 enum Shape {
     /// Nothing.
@@ -84,7 +85,8 @@ pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<
     }
 }
 
-/// Whether no path through an expression is longer than this many nodes: evaluating and checking go as deep as it does.
+/// Whether no path through an expression is longer than this many nodes: evaluating and checking go
+/// as deep as it does.
 pub(super) fn is_shallow(node: &IdedExpr, depth_max: usize) -> bool {
     let Some(left) = depth_max.checked_sub(1) else { return false };
     match &node.expr {

@@ -1,5 +1,6 @@
-//! Protobuf messages as CEL sees them: fields by their names in the proto, unset ones with their defaults, enumerations as
-//! numbers, well-known types as the values they stand for (cel-spec, "Protocol Buffer Data Conversion").
+//! Protobuf messages as CEL sees them: fields by their names in the proto, unset ones with their
+//! defaults, enumerations as numbers, well-known types as the values they stand for (cel-spec,
+//! "Protocol Buffer Data Conversion").
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,9 +23,9 @@ static MESSAGE: Type = Type::new_unspecified_type("message");
 #[derive(Clone, Debug)]
 pub(super) struct MessageVal {
     descriptor: MessageDescriptor,
-    /// Those that are set.
+    /// The set fields.
     fields: Arc<HashMap<String, Box<dyn Val>>>,
-    /// What looking at all of it costs.
+    /// The cost of reading all of it.
     pub(super) weight: u64,
 }
 
@@ -88,7 +89,7 @@ fn map_key(key: MapKey) -> CelMapKey<'static> {
     }
 }
 
-/// What an unset field is.
+/// The value of an unset field.
 fn unset(field: &FieldDescriptor) -> Box<dyn Val> {
     match field.kind() {
         _ if field.is_list() || field.is_map() => of_field(field.default_value()),

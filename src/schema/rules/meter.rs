@@ -1,12 +1,17 @@
-//! Bounds what an evaluation costs. The interpreter has no budget of its own, so the compiled expression is changed before
-//! it is kept: whatever takes time or memory in proportion to data passes through functions that charge for it.
+//! Bounds the cost of an evaluation. The interpreter has no budget of its own, so the compiled
+//! expression is changed before it is kept: every step that takes time or memory in proportion to
+//! data passes through functions that charge for it.
 //!
-//! * `@loop(range, weight)` around what a comprehension goes through: each element costs what the loop's body has in nodes.
-//! * `@cost(value)` around operands and elements: comparing, joining and copying cost what the value weighs.
-//! * `matches` is our own: patterns are literals, compiled once at registration, and their size is limited.
+//! * `@loop(range, weight)` around the range of a comprehension: each element costs the count of
+//!   nodes in the loop's body.
+//! * `@cost(value)` around operands and elements: comparing, joining and copying cost the weight of
+//!   the value.
+//! * `matches` is our own: patterns are literals, compiled once at registration, and their size is
+//!   limited.
 //!
-//! `@` cannot be written in CEL, so nobody calls these by hand. The budget is the thread's while [`Metered`] lives: an
-//! evaluation runs on one thread from beginning to end. Once it is spent, every charge fails, and so every loop ends.
+//! `@` cannot be written in CEL, so rules cannot call these functions. The budget is the thread's
+//! while [`Metered`] lives: an evaluation runs on one thread from beginning to end. Once it is
+//! spent, every charge fails, and so every loop ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,14 +31,16 @@ pub(super) type Patterns = HashMap<String, Regex>;
 
 const COST: &str = "@cost";
 const LOOP: &str = "@loop";
-/// `has(operand.field)`: the interpreter would find every field of a message, for unset ones have defaults.
+/// `has(operand.field)`: the interpreter would find every field of a message, for unset ones have
+/// defaults.
 pub(super) const HAS: &str = "@has";
 const MATCHES: &str = "matches";
 
 /// Bytes of a text that cost as much as one node of an expression.
 const BYTES_PER_UNIT: usize = 16;
 
-/// What `matches` costs for each byte: the worst patterns that are allowed keep hundreds of states for each.
+/// The cost of `matches` for each byte: the worst patterns that are allowed keep hundreds of states
+/// for each.
 const MATCH_UNITS_PER_BYTE: u64 = 4;
 
 thread_local! {
@@ -69,7 +76,7 @@ fn charge(units: u64) -> Result<(), ExecutionError> {
     if left == 0 { Err(ExecutionError::InternalError("the budget is spent".to_owned())) } else { Ok(()) }
 }
 
-/// What looking at all of a value costs.
+/// The cost of reading all of a value.
 pub(super) fn weight(value: &dyn Val) -> u64 {
     let of_bytes = |bytes: usize| 1 + (bytes / BYTES_PER_UNIT) as u64;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
@@ -103,7 +110,8 @@ pub(super) fn declare(env: &mut Env) {
 }
 
 fn cost<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    // Before weighing, which takes time itself: once the budget is spent, nothing is looked at any more.
+    // Before weighing, which takes time itself: once the budget is spent, nothing is looked at any
+    // more.
     charge(1)?;
     charge(weight(args[0].as_ref()))?;
     Ok(args.swap_remove(0))
@@ -157,7 +165,8 @@ pub(super) fn instrument(expr: &mut IdedExpr, patterns: &mut Patterns) -> Result
     walk(expr, patterns).map(|_| ())
 }
 
-/// Changes a node and what is below it; how many nodes those are, loops inside left out: they pay for themselves.
+/// Changes a node and all nodes below it. Returns their count, without the loops inside, which are
+/// charged separately.
 fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     let mut nodes = 1;
     match &mut node.expr {
@@ -212,8 +221,8 @@ fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     Ok(nodes)
 }
 
-/// As [`walk`] for a loop's step, whose outermost nodes the macros have made: there the accumulator is not charged for,
-/// because the interpreter appends to it in place.
+/// As [`walk`] for a loop's step. The macros have made its outermost nodes; the accumulator is not
+/// charged for there, because the interpreter appends to it in place.
 fn steps(node: &mut IdedExpr, accumulator: &str, patterns: &mut Patterns) -> Result<u64, String> {
     let is_accumulator = |node: &IdedExpr| matches!(&node.expr, Expr::Ident(name) if name == accumulator);
     match &mut node.expr {
@@ -228,7 +237,7 @@ fn steps(node: &mut IdedExpr, accumulator: &str, patterns: &mut Patterns) -> Res
     }
 }
 
-/// Puts `@cost` around a node whose value may be large; how many nodes came with it.
+/// Puts `@cost` around a node with a possibly large value. Returns the count of added nodes.
 fn charged(node: &mut IdedExpr) -> u64 {
     if matches!(node.expr, Expr::Literal(_)) {
         return 0;

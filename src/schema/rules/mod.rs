@@ -1,9 +1,9 @@
-//! Rules in CEL: what must hold of a type's data.
+//! Rules in CEL: conditions on the data of a type.
 //!
-//! Owns how expressions are read and evaluated; [`check`] finds at registration what would fail later, [`meter`] bounds what
-//! an evaluation costs, [`message`] shows protobuf messages to the interpreter. The dialect is CEL's standard library
-//! without optionals and macros of one's own; variables are `data`, and `resource` with `name`,
-//! `partition`, `namespace` and `metadata`.
+//! Owns parsing and evaluation of expressions; [`check`] finds faults at registration, [`meter`]
+//! bounds the cost of an evaluation, [`message`] shows protobuf messages to the interpreter. The
+//! dialect is CEL's standard library without optionals and macros of one's own; variables are
+//! `data`, and `resource` with `name`, `partition`, `namespace` and `metadata`.
 
 mod check;
 mod message;
@@ -32,7 +32,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 
 /// Far more than reading or evaluating the deepest expression that is allowed takes, bytes.
 const LARGE_STACK_BYTES: usize = 16 << 20;
-/// Up to this depth, expressions are evaluated on whatever thread asks, nodes.
+/// Up to this depth, expressions are evaluated on the calling thread, nodes.
 const SHALLOW_MAX: usize = 10;
 
 /// The rules of a type, compiled.
@@ -57,7 +57,8 @@ impl std::fmt::Debug for Rules {
 
 impl Rules {
     pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
-        // The parser goes as deep as a chain of operators is long, before anything can tell how long it is.
+        // The parser recurses as deep as a chain of operators is long, before anything can tell how
+        // long it is.
         on_large_stack(|| Self::compile_here(given, message)).unwrap_or_else(|why| Err(SchemaError::Unavailable(why)))
     }
 
@@ -143,14 +144,14 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String>
     })
 }
 
-/// Calls into the crate that reads and evaluates expressions. Whatever somebody writes must not take the node's thread
-/// along: where the crate panics, on an overflow of its own say, there is no answer. Nothing that it leaves half done is used
-/// afterwards.
+/// Calls into the crate that reads and evaluates expressions. No expression may end the node's
+/// thread: a panic of the crate, on an overflow of its own for example, becomes an error. Nothing
+/// that it leaves half done is used afterwards.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "the interpreter gave up on it".to_owned())
 }
 
-/// What rules may know of a resource beside its data; [`check`] has the same list.
+/// The variables of a rule about a resource, besides its data; [`check`] has the same list.
 fn facts(resource: &Resource) -> Box<dyn Val + '_> {
     let metadata = resource.metadata.iter().map(|(key, value)| (key.as_str().into(), text(value)));
     let metadata: HashMap<CelMapKey<'_>, Box<dyn Val + '_>> = metadata.collect();
@@ -185,11 +186,12 @@ fn compile(expression: &str, message: &MessageDescriptor, patterns: &mut meter::
     Ok(code)
 }
 
-/// How deep the parser's own recursion may be: a level of an expression takes several of the grammar's.
+/// Depth limit of the parser's own recursion: a level of an expression takes several of the
+/// grammar's.
 const RECURSION_MAX: u16 = 16 * TYPE_RULE_DEPTH_MAX as u16;
 
-/// How many brackets are open at once, at most, with the operators that nest without any. Quotes are not looked at: a
-/// bracket in a text counts, too.
+/// Most open brackets at once, with the operators that nest without any. Quotes are not looked at:
+/// a bracket in a text counts, too.
 fn nesting(expression: &str) -> usize {
     let mut open = 0_usize;
     let mut deepest = 0;
