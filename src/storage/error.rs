@@ -1,5 +1,6 @@
-//! Why storage failed. Every variant means that the node must stop: nothing here is retried or papered over. What a read
-//! meets is told to whoever stops it ([`StateStore::failed`](super::StateStore::failed)).
+//! Errors of storage. Every variant means that the node must stop: nothing here is retried or
+//! hidden. Errors of reads are reported to the owner of the node
+//! ([`StateStore::failed`](super::StateStore::failed)).
 
 use std::io;
 use std::path::PathBuf;
@@ -7,26 +8,27 @@ use std::path::PathBuf;
 use headwater_files::FileError;
 use thiserror::Error;
 
-/// Why storage failed.
+/// A failure of storage.
 #[derive(Debug, Error)]
 pub enum StorageError {
-    /// RocksDB reported an error (full or broken disk, failed fsync, corruption that it found itself).
+    /// RocksDB reported an error (full or broken disk, failed fsync, corruption that it found
+    /// itself).
     #[error("rocksdb: {0}{what_to_do}", what_to_do = remedy(.0.as_ref()))]
     RocksDb(#[from] rocksdb::Error),
     /// A file operation failed.
     #[error("{path}: {source}")]
     Io {
-        /// What it was about.
+        /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A record is not what was written: wrong checksum, undecodable, a hole where there must be none.
+    /// A record differs from the one written: wrong checksum, undecodable, or missing.
     #[error("corrupt record in {place}: {detail}")]
     Corrupt {
-        /// Where: database, column family, key.
+        /// The place of the record: database, column family, key.
         place: String,
-        /// What is wrong with it.
+        /// The difference.
         detail: String,
     },
     /// The data directory belongs to something else (another node, cluster or format version).
@@ -34,7 +36,7 @@ pub enum StorageError {
     WrongDirectory {
         /// The data directory.
         path: PathBuf,
-        /// What does not match, and what to do about it.
+        /// The mismatch, and how to proceed.
         detail: String,
     },
     /// An earlier write failed; the store takes nothing more.
@@ -48,13 +50,14 @@ impl From<FileError> for StorageError {
     }
 }
 
-/// What the operator can do about damaged data. The node sees to the rest (ARCHITECTURE.md, "What is durable when"): a first
-/// member without data does not vote before it has caught up, and whoever joins is another member.
+/// Advice to the operator about damaged data. The node makes it safe (ARCHITECTURE.md, "What is
+/// durable when"): a first member without data does not vote before it has caught up, and a node
+/// that joins is another member.
 pub(super) const DAMAGED: &str = "the data on this disk is damaged: move this node's data directory away and start the \
                                   node as before; it fetches everything from the others (a cluster of one is restored \
                                   from a backup)";
 
-/// What the operator can do about an error of RocksDB's, which begins with its kind.
+/// Advice to the operator about an error of RocksDB. The text begins with the kind of the error.
 fn remedy(text: &str) -> String {
     let what = if text.starts_with("Corruption") {
         DAMAGED

@@ -1,7 +1,9 @@
-//! What is on disk: column families, keys, write transactions, read views, checkpoints, the Raft log.
+//! The databases on disk: column families, keys, write transactions, read views, checkpoints, the
+//! Raft log.
 //!
-//! Owns the `rocksdb` crate; no other module names it. Knows no business rules. Invariant: what is on disk is always one
-//! prefix of the log, named by the applied index inside it.
+//! Owns the `rocksdb` crate; no other module names it. Knows no business rules. Invariant: the
+//! state on disk is always that of one prefix of the log, which ends at the applied index stored
+//! with it.
 
 pub mod backup;
 pub mod data_dir;

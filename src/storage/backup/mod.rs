@@ -1,8 +1,9 @@
-//! Backups: one file that holds a whole state, checked to the last bit (ARCHITECTURE.md, "Backups").
+//! Backups: one file that holds a whole state, protected by a checksum (ARCHITECTURE.md,
+//! "Backups").
 //!
-//! Owns the format. A backup is made of a checkpoint by [`BackupSource`], looked at by [`inspect`], and unpacked by
-//! [`extract`]. Knows nothing of what is in the files. Invariant: nothing is taken from a backup that differs in one bit
-//! from what was written.
+//! Owns the format. A backup is made of a checkpoint by [`BackupSource`], verified by [`inspect`],
+//! and unpacked by [`extract`]. Does not know the content of the files. Invariant: a backup that
+//! differs in one bit from the one written is refused.
 //!
 //! ```text
 //! "HWBACKUP"  length (4, BE)  what it holds  zeros up to a multiple of 512
@@ -10,7 +11,8 @@
 //! SHA-256 of all that                        32
 //! ```
 //!
-//! The length is a multiple of 512 and 32, as that of etcd's backups, which is how etcd's tools know that one is whole.
+//! The length is a multiple of 512 and 32, as for etcd's backups: etcd's tools recognise a complete
+//! one by it.
 
 mod read;
 mod source;
@@ -25,28 +27,28 @@ use std::path::PathBuf;
 
 use headwater_files::FileError;
 
-/// What every backup begins with.
+/// The first bytes of every backup.
 const MAGIC: &[u8; 8] = b"HWBACKUP";
 /// Bytes before the description.
 const PREFIX_BYTES: usize = 12;
-/// Lengths are multiples of it.
+/// Unit of lengths, bytes.
 const BLOCK_BYTES: u64 = 512;
 /// Bytes of the checksum.
 const DIGEST_BYTES: usize = 32;
 /// Longest description, bytes: many thousand files.
 const INFO_BYTES_MAX: usize = 4 << 20;
-/// What is read and hashed at once, bytes.
+/// Bytes that are read and hashed at once.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// Why a backup cannot be used.
+/// A backup that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// A file operation failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What it was about.
+        /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file was never a backup of ours.
@@ -55,12 +57,12 @@ pub enum BackupError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is not what was written.
+    /// The file differs from the one written.
     #[error("{} is damaged: {detail}; use another backup", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What gave it away.
+        /// The difference that was found.
         detail: String,
     },
 }

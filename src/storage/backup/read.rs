@@ -1,6 +1,6 @@
-//! A backup's file, read from end to end and compared with its checksum.
+//! Reads the file of a backup to its end and compares it with its checksum.
 //!
-//! Invariant: what a damaged length or name could do is checked before it is believed.
+//! Invariant: every length and name is checked before it is used.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,10 +15,10 @@ use super::{BLOCK_BYTES, BUFFER_BYTES, BackupError, DIGEST_BYTES, INFO_BYTES_MAX
 use headwater_proto::codec;
 use headwater_types::{BackupFile, BackupInfo};
 
-/// A backup that was found whole.
+/// A backup with a correct checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// What it holds.
+    /// The description of its content.
     pub info: BackupInfo,
     /// Its SHA-256, which ends the file.
     pub digest: [u8; DIGEST_BYTES],
@@ -27,8 +27,8 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// A number for what a member becomes that is restored from this, with these options: members that are restored alike
-    /// have it in common. Never 0.
+    /// Identifies a restore of this backup with these options. Members that were restored alike
+    /// share the number. Never 0.
     pub fn origin(&self, bump_index: u64, bump_revision: i64, mark_compacted: bool) -> u64 {
         let hash = Sha256::new()
             .chain_update(self.digest)
@@ -49,7 +49,8 @@ pub fn inspect(path: &Path) -> Result<Verified, BackupError> {
     walk(path, |_, _| Ok(()))
 }
 
-/// Unpacks the backup in `path` into the empty folder `dir`, durably. On an error, what is there must not be used. Blocks.
+/// Unpacks the backup in `path` into the empty folder `dir`, durably. After an error the content of
+/// `dir` must not be used. Blocks.
 ///
 /// # Errors
 ///
@@ -74,7 +75,7 @@ pub fn extract(path: &Path, dir: &Path) -> Result<Verified, BackupError> {
     Ok(verified)
 }
 
-/// A file that is hashed as it is read.
+/// A file reader that hashes the bytes it reads.
 struct Hashed<'a> {
     path: &'a Path,
     file: File,
@@ -90,7 +91,8 @@ impl Hashed<'_> {
     }
 }
 
-/// Goes through a backup; `visit` gets every file's contents in order, once at least, before all of it was checked.
+/// Reads a backup. `visit` gets the content of every file in order, in one call at least, before
+/// the checksum was compared.
 fn walk(
     path: &Path,
     mut visit: impl FnMut(&BackupFile, &[u8]) -> Result<(), BackupError>,

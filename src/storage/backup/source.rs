@@ -11,7 +11,8 @@ use super::{BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, padding};
 use headwater_proto::codec;
 use headwater_types::{BackupFile, BackupInfo};
 
-/// A backup that can be sent: the description and the files of a checkpoint, which must stay as they are.
+/// A backup that can be sent: the description and the files of a checkpoint, which must stay as
+/// they are.
 #[derive(Debug)]
 pub struct BackupSource {
     dir: PathBuf,
@@ -21,7 +22,8 @@ pub struct BackupSource {
 }
 
 impl BackupSource {
-    /// Makes a backup of the checkpoint in `dir`; `info` says what it holds, but for the files, which are looked up.
+    /// Makes a backup of the checkpoint in `dir`; `info` describes its content; the list of files
+    /// is added here.
     ///
     /// # Errors
     ///
@@ -42,7 +44,7 @@ impl BackupSource {
         Ok(Self { dir: dir.into(), info, header, total_bytes })
     }
 
-    /// What it holds.
+    /// The description of its content.
     pub fn info(&self) -> &BackupInfo {
         &self.info
     }
@@ -52,8 +54,8 @@ impl BackupSource {
         self.total_bytes
     }
 
-    /// Hands out the bytes in pieces of at most `piece_bytes`, the checksum in one of its own, until `send` answers false.
-    /// Blocks.
+    /// Hands out the bytes in pieces of at most `piece_bytes`, the checksum in one of its own,
+    /// until `send` answers false. Blocks.
     ///
     /// # Errors
     ///

@@ -1,14 +1,17 @@
-//! How the log knows after a restart that nothing acknowledged is missing.
+//! The mark of the last durable batch: it reveals after a restart that acknowledged batches are
+//! missing.
 //!
-//! RocksDB's recovery keeps the write-ahead log up to its first damaged record and drops the rest without a word. A torn
-//! tail that was never acknowledged must be dropped; a damaged record in front of acknowledged ones must not. Nothing
-//! inside the write-ahead log can tell the two apart, so the number of the last durable batch is also kept here, in a
-//! small file beside it, written after each fsync has returned and **without an fsync of its own**.
+//! RocksDB's recovery keeps the write-ahead log up to its first damaged record and silently drops
+//! the rest. A torn tail that was never acknowledged must be dropped; a damaged record in front of
+//! acknowledged ones must not. Nothing inside the write-ahead log can tell the two apart, so the
+//! number of the last durable batch is also kept here, in a small file beside it, written after
+//! each fsync has returned and **without an fsync of its own**.
 //!
-//! What that proves: the mark is never ahead of what was durable, so a log that ends before the mark has lost
-//! acknowledged data, and the node must not start. After a crash of the process (the page cache survives) the mark is
-//! exact, and every loss is noticed. After a power failure it may be as old as the kernel's write-back (30 s by default),
-//! and damage to younger batches is not noticed here. A log that was removed altogether is noticed like any other loss.
+//! The mark is never ahead of the durable log. So a log that ends before the mark has lost
+//! acknowledged data, and the node must not start. After a crash of the process (the page cache
+//! survives) the mark is exact, and every loss is noticed. After a power failure it may be as old
+//! as the kernel's write-back (30 s by default), and damage to younger batches is not noticed here.
+//! A log that was removed altogether is noticed like any other loss.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +27,8 @@ const FILE_NAME: &str = "headwater-mark";
 const MAGIC: [u8; 4] = *b"HWM1";
 /// Magic, batch, checksum.
 const SLOT_BYTES: usize = 16;
-/// The two slots lie in different sectors and are written in turn, so that a torn write leaves the other one.
+/// The two slots lie in different sectors and are written in turn, so that a torn write leaves the
+/// other one.
 const SLOT_OFFSETS: [u64; 2] = [0, 4096];
 const FILE_BYTES: u64 = 8192;
 
@@ -36,7 +40,8 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Opens or creates the mark in `dir`, and reads the number of the last batch known to be durable (0 if none is).
+    /// Opens or creates the mark in `dir`, and reads the number of the last batch known to be
+    /// durable (0 if none is).
     pub(super) fn open(dir: &Path) -> Result<(Self, u64), StorageError> {
         let path = dir.join(FILE_NAME);
         let fail = |source| StorageError::Io { path: path.clone(), source };
@@ -75,7 +80,7 @@ impl Mark {
         self.file.write_all_at(&encode(batch), offset).map_err(|source| self.fail(source))
     }
 
-    /// Makes the mark itself durable.
+    /// Syncs the mark itself.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
         self.file.sync_data().map_err(|source| self.fail(source))
     }

@@ -1,11 +1,12 @@
-//! What the log tells about itself, under etcd's names where etcd has the thing (spec: etcd §4.7).
+//! Metrics of the log, under etcd's names where etcd has the same metric (spec: etcd §4.7).
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, Registry, exponential_buckets};
 
 /// The metrics of one log; cheap to clone. They count whether or not they are registered.
 #[derive(Clone, Debug)]
 pub struct LogMetrics {
-    /// Seconds that a durable write took, from the write to the end of its fsync. One observation is one fsync.
+    /// Seconds that a durable write took, from the write to the end of its fsync. One observation
+    /// is one fsync.
     pub fsync_seconds: Histogram,
     /// Bytes written to the write-ahead log.
     pub write_bytes: IntCounter,

@@ -1,10 +1,11 @@
 //! The Raft log on disk: entries, vote, committed id, purge point, in a RocksDB of its own.
 //!
-//! One thread writes (`writer`): it gathers what waits, writes one batch, makes one fsync, completes every waiter (group
-//! commit). What is submitted is readable at once from a memory tail (`state`) and durable when its callback runs.
-//! Opening checks everything (`recover`); a damaged log is refused, never repaired. Knows nothing of Raft's rules nor of
-//! what entries mean. Invariant: the entries are consecutive, and on disk is always a prefix of what was submitted that
-//! holds everything acknowledged.
+//! One thread writes (`writer`): it takes all queued changes, writes one batch, makes one fsync,
+//! and completes every waiter (group commit). A submitted change is readable at once from a tail in
+//! memory (`state`) and durable when its callback runs. Opening checks everything (`recover`); a
+//! damaged log is refused, never repaired. Does not know Raft's rules or the meaning of entries.
+//! Invariant: the entries are consecutive, and the disk always holds a prefix of the submitted
+//! changes that includes every acknowledged one.
 //!
 //! ```text
 //! append ─► State (readable) ─► queue ─► writer: WriteBatch, fsync, mark ─► done (durable)
@@ -50,7 +51,7 @@ const KEY_PURGED: &str = "purged";
 const KEY_TIP: &str = "tip";
 const KEY_STORE: &str = "store";
 
-/// Where the log starts and ends.
+/// The bounds of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     /// The last entry that was purged.
@@ -59,16 +60,19 @@ pub struct LogState {
     pub last: Option<LogId>,
 }
 
-/// The log; cheap to clone. Dropping the last clone closes it, after everything submitted is written.
+/// The log; cheap to clone. Dropping the last clone closes it, after everything submitted is
+/// written.
 ///
-/// Changes take a `done` that runs exactly once: on the writer's thread when the change is durable, in the order of the
-/// calls; or with an error, on any thread, when it is refused or the log has failed. It must not block.
+/// Changes take a `done` that runs exactly once: on the writer's thread when the change is durable,
+/// in the order of the calls; or with an error, on any thread, when it is refused or the log has
+/// failed. It must not block.
 ///
 /// # Failure
 ///
-/// The first failed write, failed fsync or damaged record poisons the log: everything that waits gets an error, every
-/// later call is refused with [`StorageError::Poisoned`], [`LogOptions::on_failure`] is called once. Nothing is retried.
-/// A change whose `done` got an error may be on disk or not.
+/// The first failed write, failed fsync or damaged record poisons the log: everything that waits
+/// gets an error, every later call is refused with [`StorageError::Poisoned`],
+/// [`LogOptions::on_failure`] is called once. Nothing is retried. A change with an error in `done`
+/// may or may not be on disk.
 #[derive(Clone)]
 pub struct LogDb {
     handle: Arc<Handle>,
@@ -96,9 +100,9 @@ impl LogDb {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Corrupt`] if anything that was acknowledged is missing or damaged: then this member may come back
-    /// only without data, because it no longer knows what it promised. [`StorageError::WrongDirectory`] if the log belongs to
-    /// another store.
+    /// [`StorageError::Corrupt`] if anything that was acknowledged is missing or damaged: then this
+    /// member may only come back without data, because its votes and acknowledgements are unknown.
+    /// [`StorageError::WrongDirectory`] if the log belongs to another store.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, StorageError> {
         if options.unsafe_no_fsync {
             tracing::warn!("fsync of the log is off: acknowledged writes are lost when the power fails");
@@ -122,8 +126,9 @@ impl LogDb {
         Ok(Self { handle: Arc::new(Handle { shared, writer: Mutex::new(Some(thread)) }) })
     }
 
-    /// Appends `records`, which continue the log without a hole. They are readable when this returns, and durable when
-    /// `done` runs. A log that never held an entry may start at any index.
+    /// Appends `records`, which continue the log without a hole. They are readable when this
+    /// returns, and durable when `done` runs. A log that never held an entry may start at any
+    /// index.
     pub fn append(&self, records: Vec<LogRecord>, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             state.append(&records)?;
@@ -144,9 +149,10 @@ impl LogDb {
         });
     }
 
-    /// Removes every entry up to `id`, which may lie beyond the end: then the log continues after it. Takes effect for
-    /// readers at once. Nothing depends on its being durable, so that a caller need not wait for `done`; what comes
-    /// later is never durable without it. Does nothing if the log is purged that far already.
+    /// Removes every entry up to `id`, which may lie beyond the end: then the log continues after
+    /// it. Takes effect for readers at once. Callers need not wait for `done`, because nothing
+    /// depends on its durability. A later change is never durable without it. Does nothing if the
+    /// log is purged that far already.
     pub fn purge(&self, id: LogId, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             let id = state.purged.filter(|purged| purged.index >= id.index).unwrap_or(id);
@@ -155,7 +161,8 @@ impl LogDb {
         });
     }
 
-    /// Saves the vote; [`Self::vote`] shows it once it is durable. An append submitted later is never durable without it.
+    /// Saves the vote; [`Self::vote`] shows it once it is durable. An append submitted later is
+    /// never durable without it.
     pub fn save_vote(&self, vote: Vote, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |_| Ok(Change::Vote(vote)));
     }
@@ -170,7 +177,8 @@ impl LogDb {
         state.check().map(|()| state.vote)
     }
 
-    /// Remembers what is committed. Costs no write: it goes to disk with the next change, or when the log is closed.
+    /// Remembers the committed index. Costs no write: it is stored with the next change, or when
+    /// the log is closed.
     ///
     /// # Errors
     ///
@@ -185,7 +193,7 @@ impl LogDb {
         Ok(())
     }
 
-    /// What was saved as committed last; after a restart possibly something older.
+    /// The last committed index that was saved. After a restart it may be older.
     ///
     /// # Errors
     ///
@@ -195,7 +203,7 @@ impl LogDb {
         state.check().map(|()| state.committed)
     }
 
-    /// Where the log starts and ends, with all that was submitted.
+    /// The bounds of the log, with all submitted changes.
     ///
     /// # Errors
     ///
@@ -205,8 +213,8 @@ impl LogDb {
         state.check().map(|()| LogState { last_purged: state.purged, last: state.bounds.last })
     }
 
-    /// Every entry of `range` that the log holds, in one consistent view: only entries before the start or after the end
-    /// of the log may be absent.
+    /// Every entry of `range` that the log holds, in one consistent view: only entries before the
+    /// start or after the end of the log may be absent.
     ///
     /// # Errors
     ///
@@ -215,8 +223,8 @@ impl LogDb {
         self.read_limited(range.start, range.end, usize::MAX)
     }
 
-    /// As [`Self::read`] of `start..end`, cut to `bytes_max` of payload but at least one entry if the log holds any of
-    /// them.
+    /// As [`Self::read`] of `start..end`, cut to `bytes_max` of payload but at least one entry if
+    /// the log holds any of them.
     ///
     /// # Errors
     ///
@@ -230,15 +238,16 @@ impl LogDb {
         self.shared().read(start.get(), end.get(), bytes_max)
     }
 
-    /// Makes the log continue at or after `applied`, which the state machine holds durably. Needed at start, because a
-    /// power failure may take entries from the log that the state machine has kept: it flushes on its own, and an entry
-    /// may be applied before this node's own log has synced it. Does nothing if the log holds the entry or is purged that
-    /// far. Otherwise nothing in the log is of use any more, and all of it is dropped. Returns when that is durable.
+    /// Makes the log continue at or after `applied`, which the state machine holds durably. Needed
+    /// at start, because a power failure may take entries from the log that the state machine has
+    /// kept: it flushes on its own, and an entry may be applied before this node's own log has
+    /// synced it. Does nothing if the log holds the entry or is purged that far. Otherwise nothing
+    /// in the log is of use any more, and all of it is dropped. Returns when that is durable.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Corrupt`] if the log holds an entry of a later term in that place: then one of the two is not
-    /// this cluster's.
+    /// [`StorageError::Corrupt`] if the log holds an entry of a later term in that place: then one
+    /// of the two is not this cluster's.
     pub fn reset_to(&self, applied: LogId) -> Result<(), StorageError> {
         let shared = self.shared();
         let (done, durable) = mpsc::channel();
@@ -258,7 +267,8 @@ impl LogDb {
                         return Err(corrupt("log/entries", detail));
                     }
                 }
-                // The entry there lost its place to the one that was committed; so did everything after it.
+                // The entry there lost its place to the one that was committed; so did everything
+                // after it.
                 let (end, last) = (state.bounds.first, state.purged);
                 state.truncate(end, last);
                 Shared::enqueue(&mut state, Change::Truncate(end), Box::new(|_| {}));
@@ -278,12 +288,12 @@ impl LogDb {
         result.map_err(|source| StorageError::Io { path: shared.dir.clone(), source })
     }
 
-    /// Why the log failed, if it did.
+    /// The failure of the log, if there was one.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.shared().state.lock().failed.clone()
     }
 
-    /// What the log tells about itself.
+    /// The metrics of the log.
     pub fn metrics(&self) -> &LogMetrics {
         &self.shared().metrics
     }
@@ -293,8 +303,8 @@ impl LogDb {
         WeakLog(Arc::downgrade(&self.handle.shared))
     }
 
-    /// Writes everything submitted and ends the writer; later changes are refused, reads go on. Must not be called from
-    /// a `done`.
+    /// Writes everything submitted and ends the writer; later changes are refused, reads go on.
+    /// Must not be called from a `done`.
     pub fn close(&self) {
         self.handle.close();
     }

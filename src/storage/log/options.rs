@@ -1,4 +1,4 @@
-//! What can be set about the log, and how its RocksDB is set up (spec: reliability §2.4).
+//! Options of the log, and of its RocksDB (spec: reliability §2.4).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,22 +21,23 @@ const INFO_LOG_BYTES_MAX: usize = 1024 * 1024;
 /// Called once, when the log fails, with the reason. It must not block.
 pub type OnFailure = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What can be set about the log.
+/// Options of the log.
 #[derive(Clone)]
 pub struct LogOptions {
-    /// The id that the data directory was created with ([`crate::stamp`]): a log of another store is refused.
+    /// The id that the data directory was created with ([`crate::stamp`]): a log of another store
+    /// is refused.
     pub store_id: u64,
-    /// Whether a missing log may be created. True only until the data directory has been in use: after that a missing
-    /// log means that votes and entries are gone.
+    /// Whether a missing log may be created. True only until the data directory has been in use:
+    /// after that a missing log means that votes and entries are gone.
     pub create: bool,
     /// One memtable, bytes.
     pub memtable_bytes: usize,
     /// Recent entries kept in memory, bytes. Entries that are not yet durable are kept beyond it.
     pub tail_bytes_max: usize,
-    /// Payload that goes into one write batch, bytes; one append always fits.
+    /// Payload of one write batch, bytes; one append always fits.
     pub batch_bytes_max: usize,
-    /// Skips every fsync. **Loses acknowledged writes when the power fails**: exists only so that the tests of
-    /// durability can show that they would notice.
+    /// Skips every fsync. **Loses acknowledged writes when the power fails**: exists only so that
+    /// the tests of durability can show that they would notice.
     pub unsafe_no_fsync: bool,
     /// Called once when the log fails; the process should then end.
     pub on_failure: Option<OnFailure>,
@@ -74,13 +75,14 @@ pub(super) fn db_options(create: bool) -> Options {
     let mut options = Options::default();
     options.create_if_missing(create);
     options.create_missing_column_families(create);
-    // Recovery: keep everything up to the first damaged write-ahead record, nothing after it. What a torn tail may
-    // take away was never acknowledged; what it may not is checked against the mark (see `mark`).
+    // Recovery: keep everything up to the first damaged write-ahead record, nothing after it. A
+    // torn tail holds no acknowledged batch; the mark (see `mark`) reveals a longer loss.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_paranoid_checks(true);
     options.set_manual_wal_flush(false);
-    // Both families are flushed together, so that the seldom-written one does not hold back write-ahead files.
+    // Both families are flushed together, so that the seldom-written one does not hold back
+    // write-ahead files.
     options.set_atomic_flush(true);
     // One thread writes.
     options.set_allow_concurrent_memtable_write(false);
@@ -94,8 +96,8 @@ pub(super) fn db_options(create: bool) -> Options {
     options
 }
 
-/// The families. Keys are written in order and read in runs, so there is no bloom filter; payloads are opaque and
-/// short-lived, so there is no compression.
+/// The families. Keys are written in order and read in runs, so there is no bloom filter; payloads
+/// are opaque and short-lived, so there is no compression.
 pub(super) fn families(log: &LogOptions) -> Vec<ColumnFamilyDescriptor> {
     let cache = Cache::new_lru_cache(BLOCK_CACHE_BYTES);
     [CF_ENTRIES, CF_META]

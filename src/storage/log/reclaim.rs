@@ -1,8 +1,9 @@
-//! Gives the space of purged entries back, beside the writer: to drop files costs an fsync of the manifest.
+//! Frees the space of purged entries on a thread of its own: dropping files costs an fsync of the
+//! manifest.
 //!
-//! Purged entries are garbage that no read looks at and no index ever names again, so that nothing depends on when, or
-//! whether, this happens. Whole files that hold nothing else are dropped; there are no tombstones, hence the files of
-//! the log do not overlap and compaction moves them without rewriting.
+//! Purged entries are never read again, so nothing depends on when, or whether, this happens. Whole
+//! files that hold nothing else are dropped; there are no tombstones, hence the files of the log do
+//! not overlap and compaction moves them without rewriting.
 
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};

@@ -1,8 +1,9 @@
 //! One log record in memory, and the frame around everything that the log stores.
 //!
-//! Every stored value is `[frame format][CRC-32C, little-endian, of all that follows][codec record][payload]`. RocksDB
-//! has checksums of its own; this one also covers what happens above them, and tells an entry that is stored under
-//! another entry's key.
+//! Every stored value is
+//! `[frame format][CRC-32C, little-endian, of all that follows][codec record][payload]`. RocksDB
+//! has checksums of its own; this one also covers the code above them, and reveals an entry that is
+//! stored under the key of another.
 
 use bytes::Bytes;
 
@@ -14,7 +15,7 @@ use headwater_types::{LogIndex, Term};
 const FRAME: u8 = 1;
 /// Frame format and checksum, bytes.
 const FRAME_BYTES: usize = 5;
-/// What a record costs in memory beyond its payload, bytes (an estimate).
+/// Memory of a record beyond its payload, bytes (an estimate).
 const OVERHEAD_BYTES: usize = 64;
 
 /// One entry of the Raft log.
@@ -24,7 +25,7 @@ pub struct LogRecord {
     pub term: Term,
     /// Its index.
     pub index: LogIndex,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: RecordKind,
     /// The proposed bytes, as they travelled; empty for a blank record.
     pub payload: Bytes,
@@ -36,7 +37,7 @@ impl LogRecord {
         LogId { term: self.term, index: self.index }
     }
 
-    /// What it costs in memory, bytes.
+    /// Memory of the record, bytes.
     pub(super) fn cost_bytes(&self) -> usize {
         self.payload.len() + OVERHEAD_BYTES
     }
@@ -61,7 +62,7 @@ pub(super) fn encode_entry(record: &LogRecord, out: &mut Vec<u8>) {
     });
 }
 
-/// Reads what is stored under the key of `index`.
+/// Decodes the value stored under the key of `index`.
 pub(super) fn decode_entry(index: u64, stored: &[u8]) -> Result<LogRecord, StorageError> {
     let place = || format!("log/entries/{index}");
     let body = unframe(stored).map_err(|detail| corrupt(place(), detail))?;
@@ -79,7 +80,7 @@ pub(super) fn encode_meta<T: RaftRecord>(record: &T, out: &mut Vec<u8>) {
     frame(out, |out| raft::encode_into(record, out));
 }
 
-/// Reads what is stored under `key` in `log/meta`.
+/// Decodes the value stored under `key` in `log/meta`.
 pub(super) fn decode_meta<T: RaftRecord>(key: &str, stored: &[u8]) -> Result<T, StorageError> {
     let place = || format!("log/meta/{key}");
     let body = unframe(stored).map_err(|detail| corrupt(place(), detail))?;

@@ -1,8 +1,9 @@
-//! Opening a log: everything in it is read and checked before anything else may happen.
+//! Opens a log: reads and checks all of it before anything else happens.
 //!
-//! A node that votes or appends with a damaged log can break what it promised to others. So every entry from the start to
-//! the tip must be there, whole and in place, and the log must reach at least to the mark. A log that fails any of this
-//! is refused and left as it is: nothing here repairs or truncates.
+//! A node that votes or appends with a damaged log can break its promises to other members. So
+//! every entry from the start to the tip must be there, whole and in place, and the log must reach
+//! at least to the mark. A log that fails any of this is refused and not changed: nothing here
+//! repairs or truncates.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use crate::StorageError;
 use crate::error::DAMAGED;
 use headwater_proto::codec::raft::{LogId, LogTip, RaftRecord, StoreId};
 
-/// A log that was found whole.
+/// A complete log.
 pub(super) struct Recovered {
     pub(super) db: DB,
     pub(super) mark: Mark,
@@ -31,7 +32,7 @@ pub(super) fn open(dir: &Path, options: &LogOptions) -> Result<Recovered, Storag
         StorageError::RocksDb(error) if error.kind() == ErrorKind::Corruption => {
             corrupt(dir.display().to_string(), format!("{error}; {DAMAGED}"))
         }
-        // Whatever it is that is missing or altered.
+        // Any kind of missing or altered record.
         StorageError::Corrupt { place, detail } => corrupt(place, format!("{detail}; {DAMAGED}")),
         other => other,
     })
@@ -43,8 +44,9 @@ fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageEr
     if !options.create && !dir.join("CURRENT").exists() {
         return Err(corrupt(dir.display().to_string(), "the log is gone, votes and entries with it"));
     }
-    // To open a database for writing drops what follows a damaged record of its write-ahead log, for good. A log that may
-    // hold anything acknowledged is therefore checked through a read-only view first, and only a whole one is opened.
+    // Opening a database for writing drops all records behind a damaged one in the write-ahead log,
+    // for good. A log that may hold anything acknowledged is therefore checked through a read-only
+    // view first, and only a whole one is opened.
     let existing = dir.join("CURRENT").exists() && (!options.create || marked > 0);
     let checked = if existing {
         let db = DB::open_cf_descriptors_read_only(&db_options(false), dir, families(options), false)?;
@@ -66,7 +68,7 @@ fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageEr
     Ok(Recovered { db, mark, state, tip })
 }
 
-/// Reads all of the log.
+/// Reads and checks the whole log.
 fn check(db: &DB, dir: &Path, marked: u64, options: &LogOptions) -> Result<(LogTip, State), StorageError> {
     let tip = meta::<LogTip>(db, KEY_TIP)?;
     let written = tip.map_or(0, |tip| tip.batch);

@@ -1,7 +1,8 @@
-//! What callers, the writer and the reclaimer share: the database, the state and the way to submit and to fail.
+//! The part of the log that callers, the writer and the reclaimer share: the database, the state,
+//! submission and failure.
 //!
-//! Invariant: a change becomes visible and is queued in one critical section, so that readers, the writer and the disk see
-//! one order.
+//! Invariant: a change becomes visible and is queued in one critical section, so that readers, the
+//! writer and the disk see one order.
 
 use std::io;
 use std::mem;
@@ -18,7 +19,7 @@ use super::state::{Change, Done, Op, State};
 use crate::StorageError;
 use headwater_proto::codec::raft::LogId;
 
-/// What callers, the writer and the reclaimer share.
+/// The shared part of a log.
 pub(super) struct Shared {
     pub(super) db: DB,
     pub(super) dir: PathBuf,
@@ -56,8 +57,8 @@ impl Shared {
                 Err(error) => error,
             }
         };
-        // A change that does not fit, like damage found on the way, means that what is above or below can no longer be
-        // trusted. Refusals after a failure or after the end are no failures of their own.
+        // A change that does not fit means that a caller or the disk can no longer be trusted, and
+        // so does damage. Refusals after a failure or after the end are no failures of their own.
         if !matches!(refused, StorageError::Poisoned(_)) {
             self.poison(&refused);
         }
@@ -70,8 +71,9 @@ impl Shared {
         state.queue.push_back(Op { change, bounds, done });
     }
 
-    /// Tells the writer that the queue has filled. Not under the lock: that would be handed to the writer before it runs, and
-    /// whoever reads the log next (the leader, for its followers) would wait until it does.
+    /// Wakes the writer after the queue has filled. Not under the lock: the lock would pass to the
+    /// writer before it runs, and the next reader (the leader, for its followers) would wait for
+    /// it.
     pub(super) fn wake_writer(&self) {
         self.work.notify_one();
     }
@@ -103,7 +105,8 @@ impl Shared {
         }
         let disk_end = end.min(tail_first);
         let tail = if end > tail_first { state.tail_slice(tail_first, end, bytes_max) } else { Vec::new() };
-        // Created before the lock goes: a cursor sees the database as it is now, and keeps the files that it needs.
+        // Created before the lock is released: a cursor sees the database as it is now, and keeps
+        // the files that it needs.
         let mut cursor = self.db.raw_iterator_cf_opt(self.family(CF_ENTRIES), read_options(disk_end));
         drop(state);
 
@@ -137,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Ends the log for good: whoever waits gets `error`, and so does whoever comes.
+    /// Ends the log for good: every waiting and every later call gets `error`.
     pub(super) fn poison(&self, error: &StorageError) {
         let reason: Arc<str> = error.to_string().into();
         let waiting = {
@@ -158,7 +161,7 @@ impl Shared {
     }
 }
 
-/// Moves `record` to `out` if it fits into what is left, or is the first.
+/// Moves `record` to `out` if it fits into the remaining bytes, or is the first.
 fn take(out: &mut Vec<LogRecord>, record: LogRecord, left: &mut usize) -> bool {
     if !out.is_empty() && record.payload.len() > *left {
         return false;
@@ -168,7 +171,7 @@ fn take(out: &mut Vec<LogRecord>, record: LogRecord, left: &mut usize) -> bool {
     true
 }
 
-/// What a waiter is told after a failure.
+/// The error that waiters get after a failure.
 pub(super) fn poisoned(reason: &str) -> io::Error {
     io::Error::other(StorageError::Poisoned(reason.to_owned()))
 }

@@ -1,7 +1,8 @@
-//! The log as its users see it: what has been submitted, whether or not it is on disk yet.
+//! The log as callers see it: all submitted changes, whether or not they are on disk yet.
 //!
-//! Owns the memory tail, the bounds of the log and the queue of the writer. Knows nothing of RocksDB. Invariant: the
-//! tail holds every entry that may not be on disk yet, and an entry below the tail's start is on disk as it is here.
+//! Owns the memory tail, the bounds of the log and the queue of the writer. Knows nothing of
+//! RocksDB. Invariant: the tail holds every entry that may not be on disk yet, and an entry below
+//! the tail's start is on disk as it is here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +13,7 @@ use crate::StorageError;
 use headwater_proto::codec::raft::{LogId, LogTip, Vote};
 use headwater_types::LogIndex;
 
-/// Told once when a change is durable, or why it is not.
+/// Called once: with `Ok` when a change is durable, or with the error.
 pub(super) type Done = Box<dyn FnOnce(Result<(), io::Error>) + Send>;
 
 /// One change on its way to the disk.
@@ -23,7 +24,7 @@ pub(super) struct Op {
     pub(super) done: Done,
 }
 
-/// What a change does on disk.
+/// The effect of a change on disk.
 pub(super) enum Change {
     Append(Vec<LogRecord>),
     /// Removes every entry from this index on.
@@ -33,7 +34,7 @@ pub(super) enum Change {
     Vote(Vote),
 }
 
-/// Where the log starts and ends.
+/// The bounds of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// First index that is not purged.
@@ -53,7 +54,7 @@ impl Bounds {
     }
 }
 
-/// What the mutex of the log protects.
+/// The state that the mutex of the log protects.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) bounds: Bounds,
@@ -61,7 +62,7 @@ pub(super) struct State {
     /// The last vote that is durable.
     pub(super) vote: Option<Vote>,
     pub(super) committed: Option<LogId>,
-    /// Whether `committed` differs from what is on disk.
+    /// Whether `committed` differs from the stored value.
     pub(super) committed_dirty: bool,
     pub(super) tail: VecDeque<LogRecord>,
     pub(super) tail_bytes: usize,
@@ -92,7 +93,8 @@ impl State {
         self.tail.get(usize::try_from(offset).ok()?)
     }
 
-    /// The entries of `start..end`, all of which must be in memory, cut to `bytes_max` of payload but at least one.
+    /// The entries of `start..end`, all of which must be in memory, cut to `bytes_max` of payload
+    /// but at least one.
     pub(super) fn tail_slice(&self, start: u64, end: u64, bytes_max: usize) -> Vec<LogRecord> {
         let Some(front) = self.tail.front() else { return Vec::new() };
         let offset = |index: u64| usize::try_from(index - front.index.get()).expect("invariant: the tail is in memory");
@@ -108,7 +110,7 @@ impl State {
         out
     }
 
-    /// Takes `records` in; they are readable from now on.
+    /// Adds `records`; they are readable from now on.
     pub(super) fn append(&mut self, records: &[LogRecord]) -> Result<(), StorageError> {
         let misplaced = |wanted: u64, found: LogIndex| {
             let detail =
@@ -161,7 +163,8 @@ impl State {
 
     /// Notes that a batch is on disk after which the log there ends before `end`.
     pub(super) fn written(&mut self, end: u64, tail_bytes_max: usize) {
-        // A truncation that still waits in the queue has already replaced what the batch wrote beyond it.
+        // A truncation that still waits in the queue has already replaced the entries that the
+        // batch wrote beyond it.
         let kept = self.queue.iter().filter_map(|op| match &op.change {
             Change::Truncate(from) => Some(*from),
             Change::Append(_) | Change::Purge(_) | Change::Vote(_) => None,

@@ -1,8 +1,10 @@
-//! The one thread that writes the log: it gathers what waits, writes one batch, makes one fsync, then tells everyone.
+//! The one thread that writes the log: it takes all queued changes, writes one batch, makes one
+//! fsync, then completes every waiter.
 //!
-//! Invariant: changes reach the disk in the order in which they were submitted, a batch as a whole or not at all, and
-//! `done` of a change runs only after the fsync that covers it. The first failure is the last thing that happens: a
-//! failed fsync may have dropped the very pages that a second one would report as written.
+//! Invariant: changes reach the disk in the order in which they were submitted, a batch as a whole
+//! or not at all, and `done` of a change runs only after the fsync that covers it. The writer stops
+//! at the first failure: a failed fsync may have dropped pages that a second one would report as
+//! written.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -98,9 +100,9 @@ impl Writer {
         Some(taken)
     }
 
-    /// Writes what was taken, and tells those who wait.
+    /// Writes the taken changes, and completes their waiters.
     fn step(&mut self, taken: Taken) {
-        // Poisoned before anyone hears of a failure, so that nobody who hears of it can submit more.
+        // Poisoned before a waiter learns of the failure, so that it cannot submit more.
         if let Err(error) = self.write(&taken) {
             self.shared.poison(&error);
         }
@@ -218,7 +220,7 @@ impl Writer {
     }
 }
 
-/// Turns a panic of the writer into a failure of the log, so that nobody waits for ever.
+/// Turns a panic of the writer into a failure of the log, so that no caller waits for ever.
 struct PanicGuard(Arc<Shared>);
 
 impl Drop for PanicGuard {

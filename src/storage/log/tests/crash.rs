@@ -1,4 +1,4 @@
-//! What the log promises after a restart, a crash, and damage to its files.
+//! Promises of the log after a restart, a crash, and damage to its files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -89,8 +89,8 @@ fn mark(dir: &Path) -> PathBuf {
     dir.join("headwater-mark")
 }
 
-/// Cuts the write-ahead log at every place. What is left is always a prefix of whole batches; and once a batch was
-/// acknowledged, a log without it is refused.
+/// Cuts the write-ahead log at every place. The rest is always a prefix of whole batches; and once
+/// a batch was acknowledged, a log without it is refused.
 #[test]
 fn a_torn_tail_leaves_whole_batches_and_never_hides_a_loss() {
     let temp = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn a_torn_tail_leaves_whole_batches_and_never_hides_a_loss() {
         mutate(&log).unwrap();
         history.push(contents(&log));
     }
-    // What one batch holds is there as a whole or not at all.
+    // A batch exists as a whole or not at all.
     let gate = Gate::close(&log);
     history.push(contents(&log));
     let (done, result) = waiter();
@@ -168,7 +168,7 @@ fn a_flipped_bit_in_front_of_acknowledged_batches_is_noticed() {
         let error = refused(&flipped, options());
         assert!(error.contains("acknowledged data is lost"), "byte {at} of {}: {error}", good.len());
         assert!(error.contains(DAMAGED), "it must say what to do: {error}");
-        // A refusal is not a repair: what can be saved is still there.
+        // A refusal is not a repair: data that can be saved is still there.
         assert!(data_files(&flipped) == before, "byte {at}: a refused log was changed");
     }
 }

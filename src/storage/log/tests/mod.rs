@@ -1,5 +1,6 @@
-//! The log on real files: what it promises while it runs (`running`), after a restart or a crash (`crash`), against a
-//! model (`model`), and as a process that is killed or runs out of disk (`process`).
+//! The log on real files: its promises while it runs (`running`), after a restart or a crash
+//! (`crash`), against a model (`model`), and as a process that is killed or runs out of disk
+//! (`process`).
 
 mod crash;
 mod model;
@@ -40,7 +41,7 @@ fn vote(term: u64) -> Vote {
     Vote { term: Term(term), node_id: NodeId(2), committed: term.is_multiple_of(2) }
 }
 
-/// An entry whose payload tells where it belongs.
+/// An entry with its term and index as payload.
 fn record(term: u64, index: u64) -> LogRecord {
     let payload = Bytes::from(format!("{term}/{index}"));
     LogRecord { term: Term(term), index: LogIndex(index), kind: RecordKind::Normal, payload }
@@ -78,7 +79,8 @@ fn ids(log: &LogDb) -> Vec<LogId> {
     read(log, 0..u64::MAX).iter().map(LogRecord::id).collect()
 }
 
-/// Stops the writer inside a callback until the gate is dropped, so that a test decides what becomes one batch.
+/// Stops the writer inside a callback until the gate is dropped, so that a test decides which
+/// changes become one batch.
 struct Gate {
     _open: mpsc::Sender<()>,
 }
@@ -102,8 +104,9 @@ fn flush(log: &LogDb) {
     shared.db.flush_cfs_opt(&[&families[0], &families[1]], &FlushOptions::default()).unwrap();
 }
 
-/// The files of a running log as a crash of the process would leave them now. The manifest is copied before the files that
-/// it names, and none of those goes meanwhile; what is new after it was copied is known to the write-ahead log.
+/// The files of a running log as a crash of the process would leave them now. The manifest is
+/// copied before the files that it names, and none of those goes meanwhile; later changes are in
+/// the write-ahead log.
 fn crash_copy(log: &LogDb, to: &Path) {
     let db = &log.shared().db;
     db.disable_file_deletions().unwrap();
@@ -118,7 +121,8 @@ fn copy_dir(from: &Path, to: &Path) {
     names.sort_by_key(|name| !["CURRENT", "MANIFEST"].iter().any(|first| name.to_str().unwrap().starts_with(first)));
     for name in names {
         match fs::copy(from.join(&name), to.join(&name)) {
-            // It was obsolete before deletions were stopped. Whatever is needed and absent fails the next opening.
+            // It was obsolete before deletions were stopped. A needed file that is absent fails the
+            // next opening.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             copied => drop(copied.unwrap()),
         }

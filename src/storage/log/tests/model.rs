@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the log must hold.
+/// The expected content of the log.
 #[derive(Clone, Debug, Default)]
 struct Model {
     purged: Option<LogId>,
@@ -85,7 +85,8 @@ impl Model {
     }
 }
 
-/// Runs `steps`; changes are waited for only where the model needs it, so that batches form as they please.
+/// Runs `steps`; changes are waited for only where the model needs it, so that batches form as they
+/// please.
 fn run(options: &LogOptions, steps: &[Step]) {
     let temp = tempfile::tempdir().unwrap();
     let mut dir = temp.path().join("0");
@@ -114,7 +115,7 @@ fn run(options: &LogOptions, steps: &[Step]) {
             Step::Truncate(share) => {
                 let end = model.at(share);
                 model.records.retain(|record| record.index.get() < end);
-                // What is committed is never truncated.
+                // Committed entries are never truncated.
                 model.committed.retain(|id| id.is_none_or(|id| id.index.get() < end));
                 let kept = *model.committed.last().unwrap();
                 if log.committed().unwrap() != kept {

@@ -1,5 +1,5 @@
-//! The log in a process of its own that is killed, or whose disk refuses a write. The child is this test binary again,
-//! told by a variable which part to play.
+//! The log in a process of its own that is killed, or with a disk that refuses a write. The child
+//! is this test binary again; a variable selects its part.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -41,7 +41,8 @@ fn start(role: &str, dir: &Path) -> (Child, BufReader<ChildStdout>) {
     (child, lines)
 }
 
-/// Large appends, truncations and votes, several under way at a time. Prints what is acknowledged.
+/// Large appends, truncations and votes, several under way at a time. Prints the acknowledged
+/// index.
 fn append_for_ever(dir: &Path) {
     let log = open(dir);
     let mut next = log.state().unwrap().last.map_or(0, |last| last.index.get() + 1);
@@ -97,7 +98,8 @@ fn killed_in_the_middle_of_large_appends() {
         assert!(end >= acknowledged, "{acknowledged} entries were acknowledged and {end} are there");
         let vote_found = log.vote().unwrap().unwrap().term.get();
         assert!(vote_found >= voted, "vote {voted} was acknowledged and {vote_found} is there");
-        // An append is there as a whole or not at all; ten entries of term 1 if it was cut between the two.
+        // An append is there as a whole or not at all; ten entries of term 1 if it was cut between
+        // the two.
         let rest = end % APPEND_ENTRIES;
         assert!(rest == 0 || rest == 10, "{rest} entries of an append");
         for (index, found) in (0..).zip(&found) {
@@ -109,7 +111,8 @@ fn killed_in_the_middle_of_large_appends() {
     }
 }
 
-/// Appends until the file size limit makes a write fail, which is as near to a full disk as a test gets without one.
+/// Appends until the file size limit makes a write fail, which is as near to a full disk as a test
+/// gets without one.
 fn run_into_a_limit(dir: &Path) {
     let failures = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&failures);
@@ -154,7 +157,7 @@ fn a_failed_write_ends_the_log_and_loses_nothing() {
     assert!(acknowledged > 0);
     let log = open(temp.path());
     let end = ids(&log).len() as u64;
-    // What was under way when the write failed may be there or not, but as a whole.
+    // The append under way when the write failed may be there or not, but as a whole.
     assert!(end == acknowledged || end == acknowledged + 100, "{end} of {acknowledged}");
     assert_eq!(log.vote().unwrap(), None);
 }

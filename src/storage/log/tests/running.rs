@@ -1,4 +1,4 @@
-//! What the log promises while it runs.
+//! Promises of the log while it runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -343,7 +343,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     let (done, result) = waiter();
     log.append(records(1, 1..2), done);
     drop(gate);
-    // Whether the second append shared the batch or not: it ends, without a success that was never reported.
+    // Whether the second append shared the batch or not: it ends, without a success that was never
+    // reported.
     if let Ok(told) = result.recv() {
         assert!(told.is_err());
     }
@@ -352,7 +353,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     assert!(durably(|done| log.append(records(1, 2..3), done)).is_err());
 }
 
-/// Readers beside truncations, purges and reclaimed files: an answer is consecutive, from one history, and complete.
+/// Readers beside truncations, purges and reclaimed files: an answer is consecutive, from one
+/// history, and complete.
 #[test]
 fn readers_see_one_history_whatever_writers_do() {
     let dir = tempfile::tempdir().unwrap();
