@@ -42,6 +42,6 @@ fn end(writer: &mut Writer<'_, '_>, id: LeaseId) -> Result<Outcome, Stop> {
     }
     writer.txn.count(|done| done.deletes += deleted);
     writer.txn.set_lease(id, None);
-    writer.txn.tell_cluster(ClusterEvent::LeaseEnded(id));
+    writer.txn.add_cluster_event(ClusterEvent::LeaseEnded(id));
     Ok(Outcome::LeaseEnded { deleted })
 }

@@ -19,6 +19,6 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant)
         return Err(Refusal::LeaseExists.into());
     }
     txn.set_lease(grant.id, Some(Lease { granted: index, ttl_seconds, due_ms: None }));
-    txn.tell_cluster(ClusterEvent::LeaseGranted { id: grant.id, ttl_seconds });
+    txn.add_cluster_event(ClusterEvent::LeaseGranted { id: grant.id, ttl_seconds });
     Ok(Outcome::LeaseGranted { ttl_seconds })
 }

@@ -152,7 +152,7 @@ impl StateMachine {
                     None => member_events(&self.told.members.stored(), &stored),
                 };
                 txn.begin_command(index, 0);
-                events.into_iter().for_each(|event| txn.tell_cluster(event));
+                events.into_iter().for_each(|event| txn.add_cluster_event(event));
                 txn.end_command();
                 let highest = self.told.members.raise(membership::highest_id(stored.membership()));
                 changed_membership = Some((membership::encode_applied(&stored, highest), (stored, highest)));

@@ -89,7 +89,7 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -
     // Stable: within a subject the order is that of the instances' keys.
     events.sort_by(|a, b| (a.op, a.topic, &a.key).cmp(&(b.op, b.topic, &b.key)));
     move_marks(txn, index, &events)?;
-    txn.tell_catalog_events(events);
+    txn.add_catalog_events(events);
     Ok(())
 }
 

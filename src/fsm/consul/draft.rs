@@ -225,7 +225,7 @@ impl Changes {
             }
         }
         if !self.ended.is_empty() {
-            writer.txn.tell_sessions();
+            writer.txn.mark_sessions_changed();
         }
         for (id, session) in self.ended {
             writer.txn.delete_session(&session)?;

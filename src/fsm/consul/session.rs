@@ -33,7 +33,7 @@ pub(super) fn create(
         }
     }
     writer.txn.put_session(&session);
-    writer.txn.tell_sessions();
+    writer.txn.mark_sessions_changed();
     if session.ttl_ms > 0 {
         writer.txn.begin_deadline(&Deadline::Session(session.id), whole_seconds(session.ttl_ms))?;
     }

@@ -1,7 +1,7 @@
-//! How old history is, by the clocks of those who proposed.
+//! The age of history, by the clocks of the members that proposed its commands.
 //!
-//! Owns the search. Clocks of members differ and may jump, so what it finds is about right and no more: good enough to decide
-//! how much history is kept, for nothing that is read depends on it.
+//! Owns the search. Clocks of members differ and may jump, so the result is approximate. It only
+//! decides how much history is kept; no read depends on it.
 
 use super::db::corrupt;
 use super::keys;
@@ -12,15 +12,16 @@ use crate::StorageError;
 use headwater_types::LogIndex;
 
 impl ReadView<'_> {
-    /// The last command in history that was proposed at `unix_ms` or before; `None` if all that history has is younger. A search
-    /// by halves: some dozens of look-ups, however much there is.
+    /// The last command in history that was proposed at `unix_ms` or before; `None` if all that
+    /// history has is younger. A binary search: some dozens of reads, independent of the length of
+    /// history.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history is not what it must be.
+    /// If the disk failed, or history is damaged.
     pub fn last_command_until(&self, unix_ms: u64) -> Result<Option<LogIndex>, StorageError> {
         let mut found = None;
-        // What is at `known` or before is old enough, what is at `young` or later is not.
+        // Commands up to `known` are old enough, those from `young` on are not.
         let (mut known, mut young) = (self.head().compacted_index().get(), self.applied().get() + 1);
         while young - known > 1 {
             let middle = known + (young - known) / 2;
@@ -35,7 +36,8 @@ impl ReadView<'_> {
         Ok(found)
     }
 
-    /// The first command in history at `from` or later that says when it was proposed, with that. Changes of the membership do not.
+    /// The first command in history at `from` or later that says when it was proposed, with that.
+    /// Changes of the membership do not.
     fn first_from(&self, from: LogIndex) -> Result<Option<(LogIndex, u64)>, StorageError> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         let mut next = from;

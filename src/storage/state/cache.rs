@@ -1,9 +1,11 @@
-//! A bounded cache of the newest version of hot keys, so that a put to one finds its predecessor without a seek.
+//! A bounded cache of the newest version of hot keys, so that a put to one finds its predecessor
+//! without a seek.
 //!
-//! Owns which versions are remembered; with a resource's, what its next write has to know of it. Invariant: an entry is the
-//! newest version of its key among all that is committed or about to be committed. The writer puts entries in *before* its
-//! commit becomes visible; a reader only what is newest while no commit is under way. So a reader may use an entry exactly
-//! if the entry is not newer than the reader's view: nothing newer that the view could see exists.
+//! Owns the choice of cached versions; a resource's comes with the outline that its next write
+//! needs. Invariant: an entry is the newest version of its key that is committed or about to be
+//! committed. The writer puts entries in *before* its commit becomes visible; a reader only puts
+//! the newest version while no commit is under way. So a reader may use an entry exactly if the
+//! entry is not newer than the reader's view: no newer version is visible to the view.
 
 use std::sync::Arc;
 
@@ -64,17 +66,18 @@ impl KeyCache {
         Self { entries: Cache::with_weighter(expected, bytes, ByBytes) }
     }
 
-    /// The newest version of `key`, tombstone or not, if it is remembered and not newer than `applied`.
+    /// The newest version of `key`, tombstone or not, if it is remembered and not newer than
+    /// `applied`.
     pub(super) fn get(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<Version> {
         self.remembered(table, key, applied).map(|remembered| remembered.version)
     }
 
-    /// As [`get`](Self::get), with what else is remembered.
+    /// As [`get`](Self::get), with the outline.
     pub(super) fn remembered(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<Remembered> {
         self.entries.get(&LookupKey { table: table as u8, key }).filter(|found| found.version.index <= applied)
     }
 
-    /// Remembers a version that is newest, or will be with the commit that is under way.
+    /// Adds a version that is the newest, or will be with the commit under way.
     pub(super) fn insert(&self, table: Table, key: &[u8], version: Version, outline: Option<Outline>) {
         let remembered = Remembered { version, outline: outline.map(Arc::new) };
         self.entries.insert(CachedKey { table: table as u8, key: key.into() }, remembered);

@@ -1,7 +1,8 @@
-//! What happens to the cluster itself (leases, members) in the state: records that only history has, for subscribers.
+//! Events of the cluster itself (leases, members): records that only history has, for subscribers.
 //!
-//! Leases and the membership are kept elsewhere, as they are now; what becomes of them is told from here, live and from history
-//! alike. Owns the bytes of the records, which the golden test below pins.
+//! Leases and the membership are stored elsewhere, with their present state only. Their changes
+//! come from here, both live and from history. Owns the bytes of the records, which the golden test
+//! below pins.
 
 use bytes::{Buf, BufMut, Bytes};
 
@@ -20,8 +21,8 @@ const MEMBER_CHANGED: u8 = 3;
 const MEMBER_LEFT: u8 = 4;
 
 impl WriteTxn<'_> {
-    /// Tells subscribers what the current command does to the cluster.
-    pub fn tell_cluster(&mut self, event: ClusterEvent) {
+    /// Adds an event of the cluster to the current command.
+    pub fn add_cluster_event(&mut self, event: ClusterEvent) {
         let place = self.next_place();
         self.record_history(place, Table::ClusterEvents, encode(&event));
         self.cluster.entry(place.index).or_default().push(event);
@@ -29,7 +30,7 @@ impl WriteTxn<'_> {
 }
 
 impl CommandHistory {
-    /// What the command did to the cluster.
+    /// The events of the cluster of a command.
     ///
     /// # Errors
     ///

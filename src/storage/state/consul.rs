@@ -1,8 +1,9 @@
-//! What the state keeps for Consul's KV API: what lies beside keys, sessions, and deadlines (`docs/consul-kv.md`).
+//! State of Consul's KV API: side records of keys, sessions, and deadlines (`docs/consul-kv.md`).
 //!
-//! Owns the records and the index entries that are kept up with them. Knows no rule about when something may be written.
-//! Invariants: a path has a side record only while its key lives, and it is as new as the key; `index` names for each session its
-//! paths, its node and its checks; each deadline is a lease, and `index` leads from one to the other and back.
+//! Owns the records and their index entries. Knows no rule of a command. Invariants: a path has a
+//! side record only while its key lives, and it is as new as the key; `index` names for each
+//! session its paths, its node and its checks; each deadline is a lease, and `index` maps each to
+//! the other.
 
 use bytes::Bytes;
 
@@ -20,13 +21,14 @@ use headwater_types::catalog::{
 use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
 use headwater_types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
 
-/// What can be read of Consul's keys and sessions from any state.
+/// Reads of Consul's keys and sessions from any state.
 pub trait ConsulReader: StateReader + Sized {
-    /// What lies beside a path; `None` if the key is not there, or an etcd client wrote it last.
+    /// The side record of a path; `None` if the key does not exist, or if an etcd client wrote it
+    /// last.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or what is stored cannot be decoded.
+    /// If the disk failed, or a record cannot be decoded.
     fn side(&self, path: &[u8]) -> Result<Option<KvSide>, StorageError> {
         let Some(version) = self.lookup(Table::ConsulSide, path, NEWEST)? else { return Ok(None) };
         let record = self.load_one(&version)?;
@@ -37,7 +39,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or what is stored cannot be decoded.
+    /// If the disk failed, or a record cannot be decoded.
     fn consul_entry(&self, path: &Bytes) -> Result<Option<(Version, KvEntry)>, StorageError> {
         let Some(version) = self.lookup(Table::Kv, &consul_key(path), NEWEST)? else { return Ok(None) };
         let value = self.load_one(&version)?.kv.value;
@@ -48,7 +50,7 @@ pub trait ConsulReader: StateReader + Sized {
         Ok(Some((version, KvEntry { path: path.clone(), value, side, modified: version.index })))
     }
 
-    /// What is shown beside a key that an etcd client wrote.
+    /// The side record shown for a key that an etcd client wrote.
     ///
     /// # Errors
     ///
@@ -70,7 +72,7 @@ pub trait ConsulReader: StateReader + Sized {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or what is stored cannot be decoded.
+    /// If the disk failed, or a record cannot be decoded.
     fn session(&self, id: &str) -> Result<Option<Session>, StorageError> {
         let Some(version) = self.lookup(Table::Session, id.as_bytes(), NEWEST)? else { return Ok(None) };
         decode_session(&version, &self.load_one(&version)?.kv).map(Some)
@@ -94,7 +96,7 @@ pub trait ConsulReader: StateReader + Sized {
         texts(self.index_keys(&keys::node_sessions_prefix(&canonical(node)), &[], usize::MAX)?)
     }
 
-    /// The ids of the sessions that stand on a check of a node, which is named in any case, in order.
+    /// The ids of the sessions that depend on a check of a node, named in any case, in order.
     ///
     /// # Errors
     ///
@@ -117,7 +119,7 @@ pub trait ConsulReader: StateReader + Sized {
         }
     }
 
-    /// What a deadline is about; `None` for a lease of a client's.
+    /// The subject of a deadline; `None` for a client's lease.
     ///
     /// # Errors
     ///
@@ -132,7 +134,7 @@ pub trait ConsulReader: StateReader + Sized {
 
 impl<T: StateReader> ConsulReader for T {}
 
-/// What there is below a prefix, and the newest change there.
+/// The keys below a prefix, and the newest change there.
 pub struct ConsulTree {
     /// The keys with their versions, in order of their paths.
     pub versions: Vec<(Bytes, Version)>,
@@ -161,7 +163,8 @@ pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTr
     Ok(tree)
 }
 
-/// Log index of the newest change of a path, a removal that is still known of included; zero if none is known.
+/// Log index of the newest change of a path, a removal that is still known of included; zero if
+/// none is known.
 ///
 /// # Errors
 ///
@@ -175,7 +178,7 @@ pub fn consul_newest(view: &super::ReadView<'_>, path: &[u8]) -> Result<LogIndex
 ///
 /// # Errors
 ///
-/// If the disk failed, or what is stored cannot be decoded.
+/// If the disk failed, or a record cannot be decoded.
 pub fn consul_entries(state: &impl StateReader, versions: &[(Bytes, Version)]) -> Result<Vec<KvEntry>, StorageError> {
     let mut sides = Vec::with_capacity(versions.len());
     for (path, _) in versions {
@@ -200,7 +203,7 @@ pub fn consul_entries(state: &impl StateReader, versions: &[(Bytes, Version)]) -
 ///
 /// # Errors
 ///
-/// If the disk failed, or what is stored cannot be decoded.
+/// If the disk failed, or a record cannot be decoded.
 pub fn sessions(view: &super::ReadView<'_>) -> Result<Vec<Session>, StorageError> {
     let mut value = Vec::new();
     let mut versions = Vec::new();
@@ -215,7 +218,8 @@ pub fn sessions(view: &super::ReadView<'_>) -> Result<Vec<Session>, StorageError
 }
 
 impl WriteTxn<'_> {
-    /// Writes (or with `None` removes) what lies beside a path, and keeps up which session holds it.
+    /// Writes (or with `None` removes) the side record of a path, and updates the index of the
+    /// session that holds it.
     ///
     /// # Errors
     ///
@@ -266,11 +270,12 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Moves the query index of sessions, and tells those who wait for it: once in a command that has changed any.
-    pub fn tell_sessions(&mut self) {
+    /// Moves the query index of sessions and wakes its waiters: once in a command that has changed
+    /// any.
+    pub fn mark_sessions_changed(&mut self) {
         let table = CatalogTable::Sessions;
         self.set_catalog_mark(&CatalogMark::Table(table), Some(self.command_index()));
-        self.tell_catalog_events(vec![CatalogEvent {
+        self.add_catalog_events(vec![CatalogEvent {
             topic: CatalogTopic::Table,
             op: CatalogOp::Register,
             key: "".into(),
@@ -295,7 +300,7 @@ impl WriteTxn<'_> {
         self.delete(table, key, ChangeKind::Delete, Revision::default(), previous);
     }
 
-    /// Begins a deadline, in place of one about the same thing that runs.
+    /// Begins a deadline. It replaces a running one of the same subject.
     ///
     /// # Errors
     ///

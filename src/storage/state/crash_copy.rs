@@ -1,4 +1,4 @@
-//! A crash without a crash: what would be on disk if the process ended now.
+//! Copies of a store as a crash would leave it now.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::state::StateStore;
 
 impl StateStore {
-    /// Copies what is on disk, and nothing that is only in memory, to `to`.
+    /// Copies the files to `to`, without anything that is only in memory.
     ///
     /// # Panics
     ///
@@ -23,7 +23,8 @@ impl StateStore {
 #[allow(clippy::unwrap_used, reason = "for tests")]
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    // What names other files goes first: what it names is found afterwards, even if more is written meanwhile.
+    // Files that name others are copied first: the named files exist afterwards, even if more is
+    // written meanwhile.
     for tables in [false, true] {
         for entry in fs::read_dir(from).unwrap() {
             let path = entry.unwrap().path();

@@ -1,7 +1,8 @@
 //! One generation of the state: an open RocksDB with its head, its key cache and its health.
 //!
-//! Owns opening, flushing, checkpoints and what is durable. Knows no business rules. Invariant: `head` is what the last
-//! commit wrote; after a failed write or flush nothing more is written, flushed or begun.
+//! Owns opening, flushing, checkpoints and durability. Knows no business rules. Invariant: `head`
+//! is the one of the last commit; after a failed write or flush, every further write, flush or
+//! transaction is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,19 +29,21 @@ use crate::StorageError;
 use crate::error::DAMAGED;
 use headwater_types::{LogIndex, Term};
 
-/// What the consensus layer keeps about the last entry that was applied.
+/// Position and membership of the last applied entry, for the consensus layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedState {
     /// Term of the entry.
     pub term: Term,
     /// Its log index.
     pub index: LogIndex,
-    /// The membership as of it, opaque here. In [`WriteTxn::set_applied`]: only if the entry changed it. From
-    /// [`StateDb::applied_state`]: whatever was last set.
+    /// The membership as of it, opaque here. In [`WriteTxn::set_applied`]: only if the entry
+    /// changed it. From
+    /// [`StateDb::applied_state`]: the last one set.
     pub membership: Option<Bytes>,
 }
 
-/// Whether the disk still does what it is told. Shared by all generations: a failure stops the whole store.
+/// Whether writes to the disk have succeeded so far. Shared by all generations: a failure stops the
+/// whole store.
 #[derive(Default)]
 pub(super) struct Health {
     poisoned: AtomicBool,
@@ -55,8 +58,9 @@ impl Health {
         Ok(())
     }
 
-    /// Passes a result of a write or flush on; remembers a failure for ever. A failed fsync is never retried, because
-    /// the kernel may have dropped the pages that it could not write (spec: reliability §2.4).
+    /// Passes a result of a write or flush on; remembers a failure for ever. A failed fsync is
+    /// never retried, because the kernel may have dropped the pages that it could not write (spec:
+    /// reliability §2.4).
     pub(super) fn watch<T>(&self, result: Result<T, rocksdb::Error>) -> Result<T, StorageError> {
         result.map_err(|error| {
             self.poison(error.to_string());
@@ -84,7 +88,7 @@ impl Drop for GenerationDir {
         if self.retired.load(Ordering::Acquire)
             && let Err(error) = files::remove_tree(&self.path)
         {
-            // Harmless: the next start removes what `CURRENT` does not name.
+            // Harmless: the next start removes the generations that `CURRENT` does not name.
             tracing::warn!(path = %self.path.display(), error = %error.source, "could not remove a replaced state directory");
         }
     }
@@ -93,7 +97,7 @@ impl Drop for GenerationDir {
 /// One generation of the state, open.
 pub struct StateDb {
     pub(super) db: DB,
-    // Dropped after `db`: who waits for the files to be closed watches it.
+    // Dropped after `db`: its end shows that the files are closed.
     pub(super) health: Arc<Health>,
     pub(super) cache: KeyCache,
     /// The writer's.
@@ -102,9 +106,10 @@ pub struct StateDb {
     pub(super) lists: ListCache,
     /// `None` if there is too much to make one.
     pub(super) filter: Option<KeyFilter>,
-    /// What the last commit wrote.
+    /// The head of the last commit.
     pub(super) head: RwLock<StateHead>,
-    /// Held by the writer from the first entry that it puts into the caches, or forgets, until its commit is the head.
+    /// Held by the writer from the first entry that it puts into the caches, or forgets, until its
+    /// commit is the head.
     pub(super) committing: Mutex<()>,
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
@@ -170,7 +175,8 @@ impl StateDb {
         self.dir.retired.store(true, Ordering::Release);
     }
 
-    /// What the last commit wrote. Cheap; for everything that reads data too, take a [`view`](Self::view).
+    /// The head of the last commit. Cheap; for everything that reads data too, take a
+    /// [`view`](Self::view).
     pub fn head(&self) -> StateHead {
         *self.head.read()
     }
@@ -201,7 +207,8 @@ impl StateDb {
         Ok(WriteTxn::new(self))
     }
 
-    /// The last applied entry with the membership as of it, as the last commit wrote them; `None` on an empty store.
+    /// The last applied entry with the membership as of it, as the last commit wrote them; `None`
+    /// on an empty store.
     ///
     /// # Errors
     ///
@@ -219,8 +226,9 @@ impl StateDb {
         *self.durable.lock()
     }
 
-    /// Writes everything that was committed before the call to disk, atomically across families, and waits for it.
-    /// Blocks for a disk write and its fsync: call it from a thread that may block.
+    /// Writes everything that was committed before the call to disk, atomically across families,
+    /// and waits for it. Blocks for a disk write and its fsync: call it from a thread that may
+    /// block.
     ///
     /// # Errors
     ///
@@ -242,8 +250,9 @@ impl StateDb {
         self.health.watch(flush_all(&self.db))
     }
 
-    /// Rewrites all files, so that what was removed takes no space any more. Writes and reads go on beside it; the disk
-    /// must have room for the largest family once more. Blocks for as long as it takes.
+    /// Rewrites all files, so that removed records take no space. Writes and reads continue; the
+    /// disk must have space for a second copy of the largest family. Blocks for as long as it
+    /// takes.
     ///
     /// # Errors
     ///
@@ -262,7 +271,8 @@ impl StateDb {
         Ok(())
     }
 
-    /// A flush or compaction that RocksDB began by itself fails where nobody is told: asked for here, it stops the store.
+    /// Checks for failures of RocksDB's background flushes and compactions, which no call returns.
+    /// One stops the store.
     fn check_background(&self) -> Result<(), StorageError> {
         match self.db.property_int_value(rocksdb::properties::BACKGROUND_ERRORS)? {
             None | Some(0) => Ok(()),
@@ -275,9 +285,9 @@ impl StateDb {
         }
     }
 
-    /// Makes a copy of the state in `to`, which must not exist: hard links, no pause for writers, fsynced before it
-    /// returns. Answers with the position that the copy holds, which is at or past what was applied when it was called.
-    /// Blocks: call it from a thread that may block.
+    /// Copies the state to `to`, which must not exist: hard links, no pause for writers, fsynced
+    /// before it returns. Returns the position of the copy, at or past the applied one at the time
+    /// of the call. Blocks: call it from a thread that may block.
     ///
     /// # Errors
     ///
@@ -295,9 +305,11 @@ impl StateDb {
         Ok(applied)
     }
 
-    /// Remembers what a reader at `seen` has found to be the newest version of a key, if that is still so. Never waits.
+    /// Caches the newest version of a key that a reader at `seen` has found, if it still is the
+    /// newest. Never waits.
     pub(super) fn remember(&self, table: Table, key: &[u8], version: Version, seen: &StateHead) {
-        // While the lock is held no commit begins; and if none has happened since the view, the version is the newest.
+        // While the lock is held no commit begins; and if none has happened since the view, the
+        // version is the newest.
         if let Some(_quiet) = self.committing.try_lock()
             && *self.head.read() == *seen
         {
@@ -314,7 +326,7 @@ impl StateDb {
         }
     }
 
-    /// Whether it is certain, without a look at the disk, that no version of `key` exists.
+    /// Whether no version of `key` exists for certain. Does not read the disk.
     pub(super) fn is_never_written(&self, table: Table, key: &[u8]) -> bool {
         self.filter.as_ref().is_some_and(|filter| !filter.may_hold(table, key))
     }
@@ -328,7 +340,8 @@ impl StateDb {
         Ok(self.db.property_int_value(rocksdb::properties::NUM_SNAPSHOTS)?.unwrap_or(0))
     }
 
-    /// Bytes that the state takes in files and in write buffers, which become files at the next flush.
+    /// Bytes that the state takes in files and in write buffers, which become files at the next
+    /// flush.
     ///
     /// # Errors
     ///
@@ -408,12 +421,13 @@ pub(super) fn decode_head(bytes: Option<&[u8]>) -> Result<StateHead, StorageErro
         .ok_or_else(|| corrupt(META, keys::META_HEAD, "the head is in a format that this version does not know"))
 }
 
-/// What a finished checkpoint holds.
+/// The applied position of a finished checkpoint.
 fn read_checkpoint(path: &Path) -> Result<Option<AppliedState>, StorageError> {
     let applied = {
         let mut options = rocksdb::Options::default();
         options.set_max_open_files(16);
-        // A reader logs into the directory that it reads; what is sent to others should hold the state alone.
+        // A reader logs into the directory that it reads; a copy for other members should hold the
+        // state alone.
         options.set_log_level(rocksdb::LogLevel::Fatal);
         let db = DB::open_cf_for_read_only(&options, path, [META], false)?;
         let membership = db.get_cf(handle(&db, META), keys::META_MEMBERSHIP)?.map(Bytes::from);

@@ -1,8 +1,9 @@
-//! Numbers by which members are compared: one for everything that a state says, at an equal applied index; one for what
-//! clients have stored, which restarts leave alone; and one for the keys at a revision, while members move on.
+//! Hashes that compare members: of the whole state at an applied index; of the data of clients,
+//! which restarts do not change; and of the keys at a revision, while members continue.
 //!
-//! Owns the canonical order and the mixing. Invariant: equal for equal logical content from the compaction point on,
-//! whatever the files look like and however far this node has reclaimed; it leaves out what is not replicated.
+//! Owns the canonical order and the mixing. Invariant: equal for equal logical content from the
+//! compaction point on, independent of the files and of this node's reclamation; data that is not
+//! replicated is left out.
 
 use super::db::corrupt;
 use super::keys::{self, Table};
@@ -13,13 +14,13 @@ use super::view::{ReadView, read_lease};
 use crate::StorageError;
 use headwater_types::{Lease, LogIndex, Revision};
 
-/// Records whose values are fetched together.
+/// Count of records fetched together.
 const BATCH: usize = 4096;
 
 impl ReadView<'_> {
-    /// The hash of the whole state of this view: every version that can still be read, in key order, newest first, with
-    /// its value; the revisions; the indexes; the replicated metadata with the applied position. Reads everything: call
-    /// it from a thread that may block.
+    /// The hash of the whole state of this view: every version that can still be read, in key
+    /// order, newest first, with its value; the revisions; the indexes; the replicated metadata
+    /// with the applied position. Reads everything: call it from a thread that may block.
     ///
     /// # Errors
     ///
@@ -31,9 +32,9 @@ impl ReadView<'_> {
         Ok(hash.finish())
     }
 
-    /// The hash of what clients have stored: as [`state_hash`](Self::state_hash), without the applied position, the
-    /// membership, the lineage, the quota and how far leases have run. Members that restart or elect a leader change
-    /// those by themselves.
+    /// The hash of the data of clients: as [`state_hash`](Self::state_hash), without the applied
+    /// position, the membership, the lineage, the quota and how far leases have run. Members that
+    /// restart or elect a leader change those by themselves.
     ///
     /// # Errors
     ///
@@ -61,8 +62,9 @@ impl ReadView<'_> {
         Ok(hash.finish())
     }
 
-    /// The hash of the keys and values as they were at `revision`, which must not lie below the compaction point or in the
-    /// future: equal wherever that is so, whatever came later and wherever history begins. Reads everything.
+    /// The hash of the keys and values as they were at `revision`, which must not lie below the
+    /// compaction point or in the future: equal on all such members, independent of later changes
+    /// and of the beginning of history. Reads everything.
     ///
     /// # Errors
     ///
@@ -78,7 +80,8 @@ impl ReadView<'_> {
                 group.extend_from_slice(prefix);
                 met = false;
             }
-            // Newest first: the first one that is old enough counts, and is nothing if it is a tombstone.
+            // Newest first: the first one that is old enough counts, and is nothing if it is a
+            // tombstone.
             if met || version.index > at {
                 return Ok(());
             }
@@ -102,8 +105,8 @@ impl ReadView<'_> {
         self.hash_family(INDEX, &[], hash)
     }
 
-    /// Visits every version that can still be read, tombstones too: all above where history begins, and of those at or
-    /// below that the newest of each key, unless that is a tombstone below.
+    /// Visits every version that can still be read, tombstones too: all above where history begins,
+    /// and of those at or below that the newest of each key, unless that is a tombstone below.
     fn every_version(
         &self,
         table: Table,
@@ -125,7 +128,8 @@ impl ReadView<'_> {
         })
     }
 
-    /// Visits every version there is, by key, newest first, with the prefix that the versions of one key share.
+    /// Visits every version there is, by key, newest first, with the prefix that the versions of
+    /// one key share.
     fn visit_versions(
         &self,
         table: Table,
@@ -150,7 +154,7 @@ impl ReadView<'_> {
         Ok(())
     }
 
-    /// Hashes a whole family from `from` on, except for what is not replicated.
+    /// Hashes a whole family from `from` on, without the data that is not replicated.
     fn hash_family(&self, name: &str, from: &[u8], hash: &mut Mixer) -> Result<(), StorageError> {
         hash.bytes(name.as_bytes());
         self.visit_family(name, from, |key, value| {
@@ -184,7 +188,7 @@ impl ReadView<'_> {
     }
 }
 
-/// Versions whose records are fetched together, and then hashed in their order.
+/// Versions with records that are fetched together, and then hashed in order.
 struct Batch<'a, 'db> {
     view: &'a ReadView<'db>,
     versions: Vec<Version>,
@@ -222,7 +226,8 @@ fn hash_version(version: &Version, record: &HistoryRecord, hash: &mut Mixer) {
     hash.bytes(&record.kv.value);
 }
 
-/// Mixes words of 64 bits by multiplication and rotation. Finds divergence; is no defence against forgery.
+/// Mixes words of 64 bits by multiplication and rotation. Finds divergence; is no defence against
+/// forgery.
 pub(super) struct Mixer(u64);
 
 impl Default for Mixer {
@@ -237,7 +242,7 @@ impl Mixer {
             (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_add(0xb7e1_5162_8aed_2a6b);
     }
 
-    /// Mixes bytes and their length, so that what follows cannot be mistaken for a part of them.
+    /// Mixes bytes and their length, so that following bytes cannot be mistaken for a part of them.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         let mut words = bytes.chunks_exact(8);

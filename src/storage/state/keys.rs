@@ -1,17 +1,18 @@
-//! Keys of every column family of the state, as bytes whose order is the order of what they name.
+//! Keys of every column family of the state, as bytes in the order of the named records.
 //!
-//! Owns the encodings and nothing else: no I/O, no values. Knows no table's rules. Invariant: bytes on disk are public;
-//! the golden tests below pin them.
+//! Owns the encodings and nothing else: no I/O, no values. Knows no table's rules. Invariant: bytes
+//! on disk are public; the golden tests below pin them.
 //!
 //! | family | key |
 //! |---|---|
 //! | `history` | LogIndex (8, BE) ‖ position (4, BE); position 0 is the head |
 //! | `versions` | table (1) ‖ escaped key ‖ `00 01` ‖ !LogIndex (8, BE): the newest version comes first |
 //! | `revisions` | Revision (8, BE; never negative) |
-//! | `index` | kind (1) ‖ what the kind says |
-//! | `meta` | kind (1) ‖ what the kind says |
+//! | `index` | kind (1) ‖ fields of the kind |
+//! | `meta` | kind (1) ‖ fields of the kind |
 //!
-//! Escaping turns `00` into `00 FF`, so that the terminator `00 01` sorts below every continuation of a key.
+//! Escaping turns `00` into `00 FF`, so that the terminator `00 01` sorts below every continuation
+//! of a key.
 
 use bytes::Bytes;
 
@@ -19,7 +20,7 @@ use headwater_types::consul::Deadline;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName, resource_key};
 use headwater_types::{LeaseId, LogIndex, Revision};
 
-/// Which face's records a key belongs to. The numbers are on disk.
+/// Table of a key. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Table {
@@ -35,15 +36,16 @@ pub enum Table {
     CatalogCheck = 5,
     /// Terminating gateways of the catalog.
     CatalogGateway = 6,
-    /// What commands meant to subscribers of the catalog. These records have no key and no versions: only history has them.
+    /// Catalog events of commands. They have no key and no versions: only history has them.
     CatalogEvents = 7,
-    /// What lies beside Consul's keys, by path.
+    /// Side records of Consul's keys, by path.
     ConsulSide = 8,
     /// Sessions, by id.
     Session = 9,
-    /// What commands and entries did to leases and members. Only history has these records, too.
+    /// Events of leases and members. Only history has them, too.
     ClusterEvents = 10,
-    /// Resources as they were before a write moved them to another version of their kind. Only history has these records, too.
+    /// Resources as they were before a write moved them to another version of their kind. Only
+    /// history has these records, too.
     ResourceMoves = 11,
 }
 
@@ -103,7 +105,7 @@ pub(super) fn revision(revision: Revision) -> [u8; 8] {
     revision.get().to_be_bytes()
 }
 
-/// Appends `table ‖ escaped key ‖ terminator`: what all versions of a key begin with.
+/// Appends `table ‖ escaped key ‖ terminator`: the prefix of all versions of a key.
 pub fn push_version_prefix(out: &mut Vec<u8>, table: Table, key: &[u8]) {
     out.push(table as u8);
     push_terminated(out, key);
@@ -112,7 +114,8 @@ pub fn push_version_prefix(out: &mut Vec<u8>, table: Table, key: &[u8]) {
 /// Appends `escaped key ‖ terminator`.
 pub(super) fn push_terminated(out: &mut Vec<u8>, key: &[u8]) {
     let mut rest = key;
-    // Most keys have no zero byte, and a whole look for one is far quicker than byte by byte.
+    // Most keys have no zero byte, and one search of the whole key is far quicker than byte by
+    // byte.
     if !key.contains(&0) {
         out.extend_from_slice(key);
         out.extend_from_slice(&TERMINATOR);
@@ -127,7 +130,7 @@ pub(super) fn push_terminated(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&TERMINATOR);
 }
 
-/// Reads back [`push_terminated`], with what follows it.
+/// Decodes [`push_terminated`]; returns the remaining bytes, too.
 pub(super) fn unescape_terminated(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -167,7 +170,7 @@ pub(super) fn table_end(table: Table) -> Vec<u8> {
     vec![table as u8 + 1]
 }
 
-/// Splits a version key into what names the user's key and the log index.
+/// Splits a version key into its prefix (table and user's key) and the log index.
 pub fn split_version(key: &[u8]) -> Option<(&[u8], LogIndex)> {
     let (prefix, inverted) = key.split_last_chunk::<INDEX_LEN>()?;
     (prefix.len() > TERMINATOR.len() && prefix.ends_with(&TERMINATOR))
@@ -179,7 +182,7 @@ pub(super) fn in_prefix_domain(key: &[u8]) -> bool {
     split_version(key).is_some()
 }
 
-/// What RocksDB's prefix filter remembers of a version key: everything but the log index.
+/// The part of a version key in RocksDB's prefix filter: everything but the log index.
 pub(super) fn version_prefix_of(key: &[u8]) -> &[u8] {
     &key[..key.len().saturating_sub(INDEX_LEN)]
 }
@@ -212,7 +215,8 @@ pub(super) fn unescaped_len(prefix: &[u8]) -> usize {
     escaped.len() - escaped.iter().filter(|&&byte| byte == 0).count()
 }
 
-/// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on disk.
+/// Kinds of entries in `index`; 3 to 10 are the catalog's (`catalog::keys`). The numbers are on
+/// disk.
 const INDEX_LEASE_KEY: u8 = 1;
 const INDEX_OWNED: u8 = 2;
 const INDEX_SESSION_PATH: u8 = 16;
@@ -221,20 +225,21 @@ const INDEX_CHECK_SESSION: u8 = 18;
 const INDEX_DEADLINE_ABOUT: u8 = 19;
 const INDEX_DEADLINE: u8 = 20;
 
-/// What all `index` entries of a lease's keys begin with.
+/// Prefix of the `index` entries of a lease's keys.
 pub(super) fn lease_keys_prefix(lease: LeaseId) -> [u8; 9] {
     let mut out = [INDEX_LEASE_KEY; 9];
     out[1..].copy_from_slice(&lease.get().to_be_bytes());
     out
 }
 
-/// The `index` entry that says that `key` hangs on `lease`. The user's key comes last, so it needs no escaping.
+/// The `index` entry of a `key` that is attached to `lease`. The user's key comes last, so it needs
+/// no escaping.
 pub(super) fn push_lease_key(out: &mut Vec<u8>, lease: LeaseId, key: &[u8]) {
     out.extend_from_slice(&lease_keys_prefix(lease));
     out.extend_from_slice(key);
 }
 
-/// What all `index` entries of what one life of a resource owns begin with.
+/// Prefix of the `index` entries of the resources owned by one incarnation of a resource.
 pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
     let key = resource_key(owner);
     let uid = owner.uid.as_bytes();
@@ -247,8 +252,8 @@ pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
     out
 }
 
-/// `kind ‖ part ‖ 00 01 ‖ part ‖ 00 01 …`, with zeros in the parts escaped: no list of parts is the beginning of another one that
-/// has as many.
+/// `kind ‖ part ‖ 00 01 ‖ part ‖ 00 01 …`, with zeros in the parts escaped: no list of parts is the
+/// beginning of another one that has as many.
 fn index_entry(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![kind];
     for part in parts {
@@ -257,29 +262,29 @@ fn index_entry(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// What all `index` entries of the paths that a session holds begin with; the path follows as it is.
+/// Prefix of the `index` entries of the paths that a session holds; the path follows unescaped.
 pub(super) fn session_paths_prefix(session: &str) -> Vec<u8> {
     index_entry(INDEX_SESSION_PATH, &[session.as_bytes()])
 }
 
-/// What all `index` entries of the sessions of a node begin with; the id follows as it is.
+/// Prefix of the `index` entries of the sessions of a node; the id follows unescaped.
 pub(super) fn node_sessions_prefix(node: &str) -> Vec<u8> {
     index_entry(INDEX_NODE_SESSION, &[node.as_bytes()])
 }
 
-/// What all `index` entries of the sessions that stand on a check begin with; the id follows as it is.
+/// Prefix of the `index` entries of the sessions that depend on a check; the id follows unescaped.
 pub(super) fn check_sessions_prefix(node: &str, check: &str) -> Vec<u8> {
     index_entry(INDEX_CHECK_SESSION, &[node.as_bytes(), check.as_bytes()])
 }
 
-/// What the one `index` entry that says what a deadline is about begins with; [`about_deadline`] follows.
+/// Prefix of the `index` entry with the subject of a deadline; [`about_deadline`] follows.
 pub(super) fn deadline_about_prefix(id: LeaseId) -> [u8; 9] {
     let mut out = [INDEX_DEADLINE_ABOUT; 9];
     out[1..].copy_from_slice(&id.get().to_be_bytes());
     out
 }
 
-/// What the one `index` entry of the deadline about something begins with; its id follows, 8 bytes.
+/// Prefix of the `index` entry of the deadline of a subject; the id follows, 8 bytes.
 pub(super) fn deadline_prefix(about: &Deadline) -> Vec<u8> {
     index_entry(INDEX_DEADLINE, &[&about_deadline(about)])
 }
@@ -290,7 +295,7 @@ const ABOUT_TTL_CHECK: u8 = 2;
 const ABOUT_CRITICAL_SERVICE: u8 = 3;
 const ABOUT_LOCK_DELAY: u8 = 4;
 
-/// What a deadline is about, as bytes.
+/// The subject of a deadline, as bytes.
 pub(super) fn about_deadline(about: &Deadline) -> Vec<u8> {
     match about {
         Deadline::Session(id) => index_entry(ABOUT_SESSION, &[id.as_bytes()]),
@@ -325,23 +330,24 @@ pub(super) fn parse_about_deadline(bytes: &[u8]) -> Option<Deadline> {
     rest.is_empty().then_some(about)
 }
 
-/// The applied position, the revision and what else is small and changes with every commit.
+/// The applied position, the revision and other small values that change with every commit.
 pub(super) const META_HEAD: &[u8] = &[1];
 /// The membership as of the applied position; opaque here.
 pub(super) const META_MEMBERSHIP: &[u8] = &[2];
-/// How far this node has reclaimed. The only entry that is not replicated.
+/// Progress of reclamation on this node. The only entry that is not replicated.
 pub(super) const META_RECLAIM: &[u8] = &[3];
 /// First byte of a lease's record.
 const META_LEASE: u8 = 4;
-/// How far the lease clock has come.
+/// The lease clock.
 pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
 
 /// The active alarms.
 pub(super) const META_ALARMS: &[u8] = &[6];
 
-/// First byte of what is known of a type of resources.
+/// First byte of the record of a type of resources.
 const META_TYPE: u8 = 7;
-/// First byte of a count of resources in a unit of tenancy; 9 is that of the catalog's query indexes (`catalog::keys`).
+/// First byte of a count of resources in a unit of tenancy; 9 is that of the catalog's query
+/// indexes (`catalog::keys`).
 const META_UNIT: u8 = 8;
 
 /// The `meta` entry of a type of resources.

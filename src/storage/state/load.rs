@@ -1,6 +1,7 @@
-//! Fetches history records for versions that a look-up or a scan has found.
+//! Fetches the history records of versions that a point read or a scan has found.
 //!
-//! Owns how many records are fetched together. Invariant: a version that is visible has its record; a hole is corruption.
+//! Owns the size of a batch. Invariant: every visible version has its record; a missing one is
+//! corruption.
 
 use rocksdb::{DBRawIterator, ReadOptions};
 
@@ -13,16 +14,17 @@ use headwater_types::LogIndex;
 
 /// Records that one request to RocksDB fetches at most: as many as it handles together.
 const BATCH: usize = 32;
-/// Records that are at most so many commands apart are fetched by going through history from one to the next.
+/// Records that are at most so many commands apart are fetched by going through history from one to
+/// the next.
 const WALK_GAP_MAX: u64 = 3;
 /// A stretch of so many records that are close together is worth an iterator.
 const WALK_MIN: usize = 16;
 
-/// Where a record is, and where in the answer it goes.
-type Place = (LogIndex, u32, usize);
+/// Position of a record, and its index in the answer.
+type Slot = (LogIndex, u32, usize);
 
-/// Fetches the records of `versions` in their order. `options` makes the read options, with the view's snapshot if there
-/// is one.
+/// Fetches the records of `versions` in their order. `options` makes the read options, with the
+/// view's snapshot if there is one.
 pub(super) fn records(
     db: &StateDb,
     options: impl Fn() -> ReadOptions,
@@ -31,7 +33,7 @@ pub(super) fn records(
     if let [version] = versions {
         return Ok(vec![record(db, &options(), version)?]);
     }
-    let mut order: Vec<Place> =
+    let mut order: Vec<Slot> =
         versions.iter().enumerate().map(|(at, version)| (version.index, version.position, at)).collect();
     order.sort_unstable();
     let mut records: Vec<Option<HistoryRecord>> = Vec::new();
@@ -59,7 +61,7 @@ pub(super) fn record(db: &StateDb, options: &ReadOptions, version: &Version) -> 
 fn walk(
     db: &StateDb,
     mut options: ReadOptions,
-    order: &[Place],
+    order: &[Slot],
     records: &mut [Option<HistoryRecord>],
 ) -> Result<(), StorageError> {
     if let Some(&(index, position, _)) = order.last() {
@@ -68,7 +70,8 @@ fn walk(
     let mut iter: DBRawIterator<'_> = db.db.raw_iterator_cf_opt(db.families().history, options);
     for &(index, position, at) in order {
         let key = keys::history(index, position);
-        // A command with one record is a head and a record: two steps to the next one. Further off, seek.
+        // A command with one record is a head and a record: two steps to the next one. Further off,
+        // seek.
         let mut steps = 0;
         while steps < 4 && iter.key().is_some_and(|here| *here < key[..]) {
             iter.next();
@@ -84,11 +87,11 @@ fn walk(
     Ok(())
 }
 
-/// Fetches records that are far apart by sorted batches of look-ups.
+/// Fetches records that are far apart with sorted batches of point reads.
 fn pick(
     db: &StateDb,
     options: &ReadOptions,
-    order: &[Place],
+    order: &[Slot],
     records: &mut [Option<HistoryRecord>],
 ) -> Result<(), StorageError> {
     let family = db.families().history;

@@ -1,9 +1,11 @@
-//! The replicated state on disk (ARCHITECTURE.md §4, §5): one history of changes, and an index of versions into it.
+//! The replicated state on disk (ARCHITECTURE.md §4, §5): one history of changes, and an index of
+//! versions into it.
 //!
-//! Owns the `state/` directory. Knows no business rules: it is told what to write. A [`StateStore`] holds the current
-//! [`StateDb`]; a [`WriteTxn`] gathers a run of commands and commits them at once; a [`ReadView`] reads one state;
-//! [`StateReader`] is what both have in common. Invariant: what is on disk is always one prefix of the log, named by the
-//! applied position inside it.
+//! Owns the `state/` directory. Knows no business rules: its callers decide every write. A
+//! [`StateStore`] holds the current [`StateDb`]; a [`WriteTxn`] gathers a run of commands and
+//! commits them at once; a [`ReadView`] reads one state; [`StateReader`] has the reads of both.
+//! Invariant: the state on disk is always that of one prefix of the log, which ends at the stored
+//! applied position.
 
 mod age;
 mod cache;

@@ -1,4 +1,4 @@
-//! What a write transaction counts of its commands, for metrics alone: nothing that is stored follows from it.
+//! Counts of operations in a write transaction, for metrics alone: no stored data depends on them.
 
 /// Operations on keys that a run of commands carried out. Nothing that is stored depends on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

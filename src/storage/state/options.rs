@@ -1,8 +1,9 @@
-//! How RocksDB is told to keep the state: column families, filters, memory, triggers.
+//! RocksDB's options for the state: column families, filters, memory, triggers.
 //!
-//! Owns every RocksDB setting of the state. Invariant: none of them may trade durability for speed; the write-ahead log
-//! is off because the Raft log is the write-ahead log (ARCHITECTURE.md §4), and families are flushed atomically so that
-//! what is on disk is always one prefix of that log.
+//! Owns every RocksDB setting of the state. Invariant: none of them may trade durability for speed;
+//! the write-ahead log is off because the Raft log is the write-ahead log (ARCHITECTURE.md §4), and
+//! families are flushed atomically so that the state on disk is always that of one prefix of the
+//! log.
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, LogLevel,
@@ -26,10 +27,11 @@ pub(super) const META: &str = "meta";
 /// Every family that is used; RocksDB insists on `default` too, which stays empty.
 pub(super) const FAMILIES: [&str; 5] = [HISTORY, VERSIONS, REVISIONS, INDEX, META];
 
-/// What may be chosen about the state's memory.
+/// Memory options of the state.
 #[derive(Clone, Debug)]
 pub struct StateOptions {
-    /// Cache of uncompressed blocks, indexes and filters, bytes; shared by all families and generations.
+    /// Cache of uncompressed blocks, indexes and filters, bytes; shared by all families and
+    /// generations.
     pub block_cache_bytes: usize,
     /// One memtable, bytes. A flush begins when one is full.
     pub memtable_bytes: usize,
@@ -61,7 +63,8 @@ impl Tuning {
     pub(super) fn new(options: StateOptions) -> Self {
         let mut lru = LruCacheOptions::default();
         lru.set_capacity(options.block_cache_bytes);
-        // Left to itself RocksDB cuts a cache of this size into shards of half a megabyte, which large entries do not fit.
+        // Left to itself RocksDB cuts a cache of this size into shards of half a megabyte, which
+        // large entries do not fit.
         lru.set_num_shard_bits(1);
         let cache = Cache::new_lru_cache_opts(&lru);
         Self { options, cache }
@@ -101,7 +104,8 @@ impl Tuning {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&self.cache);
         table.set_format_version(6);
-        // Indexes and filters count against the cache, so that memory stays bounded however large the store is.
+        // Indexes and filters count against the cache, so that memory stays bounded however large
+        // the store is.
         table.set_cache_index_and_filter_blocks(true);
         table.set_cache_index_and_filter_blocks_with_high_priority(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
@@ -117,15 +121,16 @@ impl Tuning {
         cf.set_target_file_size_base(32 << 20);
         cf.set_max_bytes_for_level_base(128 << 20);
         cf.set_level_zero_file_num_compaction_trigger(4);
-        // A stalled write would stall the thread that runs the node. What may pile up instead is bounded all the same.
+        // A stalled write would stall the thread that runs the node. The backlog is bounded
+        // nevertheless.
         cf.set_level_zero_slowdown_writes_trigger(48);
         cf.set_level_zero_stop_writes_trigger(96);
         cf.set_soft_pending_compaction_bytes_limit(64 << 30);
         cf.set_hard_pending_compaction_bytes_limit(256 << 30);
         match name {
             HISTORY => {
-                // Written in order, so files do not overlap and move down without being rewritten; one compression for
-                // all levels keeps it so.
+                // Written in order, so files do not overlap and move down without being rewritten;
+                // one compression for all levels keeps it so.
                 cf.set_compression_type(DBCompressionType::Lz4);
                 table.set_block_size(4 << 10);
             }
@@ -139,8 +144,8 @@ impl Tuning {
                 table.set_whole_key_filtering(false);
                 table.set_bloom_filter(10.0, false);
                 table.set_optimize_filters_for_memory(true);
-                // Keys come in any order, so every compaction of the top level rewrites the next one: seldom is better,
-                // and the filters keep the price of a look-up down.
+                // Keys come in any order, so every compaction of the top level rewrites the next
+                // one: rare compactions are better, and the filters keep reads cheap.
                 cf.set_level_zero_file_num_compaction_trigger(8);
                 cf.set_compression_per_level(&[
                     DBCompressionType::None,
@@ -159,7 +164,7 @@ impl Tuning {
     }
 }
 
-/// How every write to the state is made: without a write-ahead log, never synced by itself.
+/// Options of every write to the state: without a write-ahead log, never synced by itself.
 pub(super) fn write_options() -> WriteOptions {
     let mut options = WriteOptions::default();
     options.disable_wal(true);

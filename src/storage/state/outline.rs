@@ -1,22 +1,23 @@
-//! What the next write of a resource has to know of the one it replaces: all but data and generation, which it replaces too.
+//! Outline of a resource: the part that its next write needs. Data and generation are left out,
+//! because the write replaces them.
 //!
-//! Owns a form of it that is small enough to keep for hot resources, so that a write to one need not read its record.
-//! Invariant: with the name that it was found by, an outline says what the record says.
+//! Owns its compact form, which is cached for hot resources, so that a write to one need not read
+//! its record. Invariant: an outline with the name of its key agrees with the record.
 
 use std::collections::BTreeMap;
 
 use headwater_types::LogIndex;
 use headwater_types::resource::{Resource, ResourceId, Status, Type};
 
-/// What an outline takes with its allocations, bytes; and one entry of a map, besides its texts.
+/// Memory of an outline with its allocations, bytes; and of one entry of a map, without its texts.
 const OUTLINE_BYTES: usize = 112;
 const ENTRY_BYTES: usize = 96;
 
-/// A resource without its data and its generation. What its key says is left out.
+/// A resource without data, generation, and the fields of its key.
 pub(super) struct Outline {
     uid: Box<str>,
     group_version: Box<str>,
-    /// What few resources have.
+    /// Fields that few resources have.
     rest: Option<Box<Rest>>,
 }
 

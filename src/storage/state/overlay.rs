@@ -1,7 +1,7 @@
-//! What a transaction wrote and nobody else sees yet.
+//! Uncommitted writes of a transaction.
 //!
-//! Owns the uncommitted versions and changes. Invariant: versions of a key are in the order of their log indexes, changes
-//! in the order of (log index, position).
+//! Owns the uncommitted versions and changes. Invariant: versions of a key are in the order of
+//! their log indexes, changes in the order of (log index, position).
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -24,17 +24,17 @@ pub(super) struct Change {
     pub(super) table: Table,
     pub(super) kind: ChangeKind,
     pub(super) kv: KeyValue,
-    /// What the value says.
+    /// The decoded value.
     pub(super) meaning: Meaning,
 }
 
-/// What a changed value says, as far as events tell it.
+/// A changed value in the form that events need.
 pub(super) enum Meaning {
     /// A value of a client.
     Value,
     /// A resource.
     Resource(Arc<Resource>),
-    /// A row of the catalog: what it means to subscribers is told apart.
+    /// A row of the catalog: its events are added separately.
     Row,
 }
 
@@ -53,8 +53,8 @@ impl Overlay {
         self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, meaning });
     }
 
-    /// Adds what is told of a resource and makes no version.
-    pub(super) fn tell(&mut self, place: Version, table: Table, kind: ChangeKind, resource: Resource) {
+    /// Adds an event of a resource without a new version.
+    pub(super) fn add_event(&mut self, place: Version, table: Table, kind: ChangeKind, resource: Resource) {
         let (kv, meaning) = (KeyValue::default(), Meaning::Resource(Arc::new(resource)));
         self.changes.push(Change { index: place.index, position: place.position, table, kind, kv, meaning });
     }

@@ -1,7 +1,7 @@
-//! What can be read from a state, whether it is a committed view or a transaction that sees its own writes.
+//! Reads of a state: of a committed view, or of a transaction that sees its own writes.
 //!
-//! Owns the trait that business rules are written against, so that a range has one meaning everywhere. Invariant: all
-//! answers of one reader come from one state.
+//! Owns the trait that business rules are written against, so that a range has one meaning
+//! everywhere. Invariant: all answers of one reader come from one state.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ pub trait StateReader {
     /// The head as of now.
     fn head(&self) -> &StateHead;
 
-    /// Where in the log the state of `revision` can be read: the command that made it; zero for a revision that no
-    /// command made; [`NEWEST`], perhaps, for the current one of a view. The caller has checked that it lies between the
-    /// compaction point and the current revision.
+    /// The log index of the state of `revision`: the command that made it; zero for a revision that
+    /// no command made; [`NEWEST`], perhaps, for the current one of a view. The caller has checked
+    /// that it lies between the compaction point and the current revision.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ pub trait StateReader {
     /// If the disk failed.
     fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError>;
 
-    /// Goes through the versions that were live right after the command at `at`, in key order.
+    /// Iterates over the versions that were live right after the command at `at`, in key order.
     ///
     /// # Errors
     ///
@@ -54,30 +54,33 @@ pub trait StateReader {
     /// If the disk failed, or a record is not where it must be.
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
 
-    /// The keys of what one life of a resource owns: the first `limit` after `after`, in order.
+    /// The keys of the resources owned by one incarnation of a resource: the first `limit` after
+    /// `after`, in order.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
 
-    /// What follows `prefix` in the entries of `index` that begin with it: the first `limit` after `after`, in order.
+    /// The entries of `index` below `prefix`, without it: the first `limit` after `after`, in
+    /// order.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
 
-    /// As [`index_keys`](Self::index_keys), the first entry of each group: `end` gives what lies between the group of an entry and
-    /// the next one; `None` ends the list with the entry. It costs what it answers with, however large the groups are.
+    /// As [`index_keys`](Self::index_keys), the first entry of each group: `end` returns the key
+    /// between the group of an entry and the next group; `None` ends the list with the entry. The
+    /// cost is proportional to the answer, not to the size of the groups.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError>;
 
-    /// As [`index_keys`](Self::index_keys), all of them, for the checks of one instance or node: remembered, for this is asked of
-    /// every instance that anybody is told of.
+    /// As [`index_keys`](Self::index_keys), all of them, for the checks of one instance or node:
+    /// cached, because every delivered instance needs it.
     ///
     /// # Errors
     ///
@@ -91,7 +94,8 @@ pub trait StateReader {
     /// If the disk failed.
     fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError>;
 
-    /// What is known of a type of resources; the default if nothing is. Types that are always there are not counted.
+    /// The record of a type of resources; the default if there is none. Built-in types are not
+    /// counted.
     ///
     /// # Errors
     ///
@@ -107,8 +111,8 @@ pub trait StateReader {
         Ok(self.type_record(name)?.registered)
     }
 
-    /// How many resources live in a unit of tenancy: in a namespace, or with [`WILDCARD`] as namespace in all of a
-    /// partition.
+    /// Count of resources in a unit of tenancy: in a namespace, or with [`WILDCARD`] as namespace
+    /// in all of a partition.
     ///
     /// [`WILDCARD`]: headwater_types::resource::WILDCARD
     ///
@@ -120,21 +124,21 @@ pub trait StateReader {
     /// The row of the catalog that `version` points to, if it is remembered as it is decoded.
     fn remembered_row(&self, version: &Version) -> Option<AnyRow>;
 
-    /// Remembers a row that was read and decoded.
+    /// Caches a decoded row.
     fn remember_row(&self, version: &Version, row: AnyRow);
 
-    /// The resource with a key, with what is known of its newest version.
+    /// The resource with a key, and its newest version.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or what is stored cannot be decoded.
+    /// If the disk failed, or a record cannot be decoded.
     fn resource(&self, key: &[u8]) -> Result<Option<(Version, Resource)>, StorageError> {
         let Some(version) = self.lookup(Table::Resource, key, NEWEST)? else { return Ok(None) };
         let record = self.load_one(&version)?;
         Ok(Some((version, record.resource(version.index)?)))
     }
 
-    /// The resource with a name, without its data and its generation, with what is known of its newest version. A transaction
+    /// The resource with a name, without data and generation, and its newest version. A transaction
     /// remembers hot ones.
     ///
     /// # Errors
@@ -156,7 +160,7 @@ pub trait StateReader {
     }
 }
 
-/// A key as a scan meets it: decoded only if somebody wants it.
+/// A key as a scan finds it: decoded only on demand.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyRef<'a> {
     /// From disk.

@@ -1,13 +1,14 @@
-//! Gives back the space of what lies below the compaction point, in small steps beside everything else.
+//! Frees the space of records below the compaction point, in small steps in the background.
 //!
-//! Owns the progress of this one node. Invariant: it removes only what no read at or above the *committed* compaction
-//! point can see, so no result and no hash depends on how far it has come, and it needs no lock against the writer, which
-//! only ever adds versions above that point.
+//! Owns the progress of this one node. Invariant: it removes only records that no read at or above
+//! the *committed* compaction point can see, so no result and no hash depends on how far it has
+//! come, and it needs no lock against the writer, which only ever adds versions above that point.
 //!
-//! It walks `history` up to where it begins. At each record, everything older of the same key is superseded; since older
-//! records were met before, at most one such version is left. A tombstone below goes itself; one exactly at the beginning
-//! stays, because a watch may start there (spec: etcd §1.7). For keys that is the compaction point, which may lie further
-//! back than the beginning of the rest: what its command did to keys stays with it.
+//! It walks `history` up to where it begins. At each record, everything older of the same key is
+//! superseded; since older records were met before, at most one such version is left. A tombstone
+//! below is removed itself; one exactly at the beginning stays, because a watch may start there
+//! (spec: etcd §1.7). For keys that is the compaction point, which may lie further back than the
+//! beginning of the rest: the events of keys of its command stay with it.
 
 use rocksdb::{ReadOptions, WriteBatch};
 
@@ -18,27 +19,27 @@ use super::record::{Cursor, FORMAT, FORMAT_FLOOR, HistoryHead, Version, decode_h
 use crate::StorageError;
 use headwater_types::{ChangeKind, LogIndex};
 
-/// What one step of reclamation did.
+/// Result of one step of reclamation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimProgress {
-    /// Where history begins, as far as it works; zero if it begins with the log.
+    /// The beginning of history up to which it works; zero if history begins with the log.
     pub target: LogIndex,
     /// Entries of history that it looked at.
     pub visited: usize,
     /// Versions that it removed.
     pub removed: usize,
-    /// Whether everything below is reclaimed.
+    /// Whether all records below are reclaimed.
     pub done: bool,
 }
 
-/// How far reclamation has come on this node.
+/// Progress of reclamation on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ReclaimState {
-    /// Where history began when the progress was made.
+    /// The beginning of history at the last step.
     target: LogIndex,
-    /// Where it began for keys.
+    /// The same for keys.
     keys: LogIndex,
-    /// Where to go on: log index and position.
+    /// The next record: log index and position.
     next: (LogIndex, u32),
 }
 
@@ -64,8 +65,9 @@ impl ReclaimState {
 }
 
 impl StateDb {
-    /// Reclaims some of what lies below the beginning of history: looks at about `limit` entries of history. Call it until
-    /// it is done, with a break in between. After a restart it goes on where it was.
+    /// Reclaims records below the beginning of history: visits about `limit` entries of history.
+    /// Call it until it is done, with a break in between. After a restart it continues at its last
+    /// position.
     ///
     /// # Errors
     ///
@@ -86,7 +88,7 @@ impl StateDb {
             return Ok(ReclaimProgress { target, visited: 0, removed: 0, done: true });
         }
         if state.target != target {
-            // What was kept because it lay exactly at an old beginning has to be looked at again.
+            // Records kept because they lay exactly at an old beginning must be visited again.
             let kept = if state.keys == keys_from { state.target } else { state.keys.min(state.target) };
             state.next = state.next.min((kept, 0));
             (state.target, state.keys) = (target, keys_from);
@@ -106,7 +108,7 @@ impl StateDb {
 struct Walk<'a> {
     db: &'a StateDb,
     target: LogIndex,
-    /// Where history begins for keys.
+    /// The beginning of the history of keys.
     keys_from: LogIndex,
     batch: &'a mut WriteBatch,
     visited: usize,
@@ -114,7 +116,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes through history from `from` to the target; returns where to go on, which is past the target at the end.
+    /// Visits history from `from` to the target; returns the next record, which is past the target
+    /// at the end.
     fn run(&mut self, from: (LogIndex, u32), limit: usize) -> Result<(LogIndex, u32), StorageError> {
         let families = self.db.families();
         let mut options = ReadOptions::default();
@@ -153,8 +156,8 @@ impl Walk<'_> {
             keys::push_version_prefix(&mut target_key, record.table, &record.kv.key);
             let prefix = target_key.len();
             keys::push_inverted(&mut target_key, index);
-            // A creation replaces nothing, and a tombstone before it was removed when it was met: no need to look, which
-            // keeps a key that comes and goes a million times cheap.
+            // A creation replaces nothing, and a tombstone before it was removed when it was met:
+            // no need to look, which keeps a key that is created and removed a million times cheap.
             if tombstone || record.kv.version > 1 {
                 versions.seek(&target_key);
                 if versions.key() == Some(&target_key[..]) {

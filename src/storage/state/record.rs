@@ -1,9 +1,12 @@
-//! Values of every column family of the state: small records with a leading format byte and numbers of variable length.
+//! Values of every column family of the state: small records with a leading format byte and numbers
+//! of variable length.
 //!
-//! Owns the encodings; no I/O. Fields are only ever added, by a new format byte. Invariant: what is written reads back
-//! equal, and an unknown format is an error, never a guess; the golden tests below pin the bytes.
+//! Owns the encodings; no I/O. Fields are only ever added, by a new format byte. Invariant: every
+//! record is read back equal, and an unknown format is an error, never a guess; the golden tests
+//! below pin the bytes.
 //!
-//! A history record ends with the value and carries the key, so that events, catch-up and ranges need no other family.
+//! A history record ends with the value and carries the key, so that events, catch-up and ranges
+//! need no other family.
 
 use bytes::Bytes;
 
@@ -18,12 +21,12 @@ pub(super) const FORMAT: u8 = 1;
 pub(super) const FORMAT_FLOOR: u8 = 2;
 const FLAG_DELETED: u8 = 1;
 
-/// One version of one key, without its value: what `versions` holds.
+/// One version of one key, without its value: a record of `versions`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// Log index of the command that made it.
     pub index: LogIndex,
-    /// Where its record is in that command's history.
+    /// Position of its record in the history of that command.
     pub position: u32,
     /// Whether it is a tombstone.
     pub deleted: bool,
@@ -33,7 +36,8 @@ pub struct Version {
     pub create_revision: Revision,
     /// Revision of this version.
     pub mod_revision: Revision,
-    /// Count of puts in the generation, 1 at creation; 0 for a tombstone. Reclamation relies on it in every table.
+    /// Count of puts in the generation, 1 at creation; 0 for a tombstone. Reclamation relies on it
+    /// in every table.
     pub version: i64,
     /// The lease that the key hangs on.
     pub lease: LeaseId,
@@ -55,10 +59,10 @@ pub struct HistoryHead {
 pub struct HistoryRecord {
     /// The table that it belongs to.
     pub table: Table,
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
-    /// The pair after a put. For a removal key and `mod_revision` alone; of a resource the value, too, with its version, so
-    /// that history tells what was removed without a look further back.
+    /// The pair after a put. For a removal key and `mod_revision` alone; of a resource the value,
+    /// too, with its version, so that events of removals need no older record.
     pub kv: KeyValue,
 }
 
@@ -71,7 +75,8 @@ pub struct CompactionPoint {
     pub index: LogIndex,
 }
 
-/// What is small and changes with commits, all of it replicated: equal on all members at an equal applied index.
+/// Small values that change with commits. All of them are replicated: equal on all members at an
+/// equal applied index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateHead {
     /// The last entry that was applied.
@@ -80,32 +85,34 @@ pub struct StateHead {
     pub revision: Revision,
     /// The compaction point, if there ever was one.
     pub compaction: Option<CompactionPoint>,
-    /// Where history begins if what is older was given up since the compaction point; zero otherwise. No command
-    /// between that point and here changed a key, so the point still holds for keys.
+    /// The beginning of history if older history was dropped since the compaction point; zero
+    /// otherwise. No command between that point and here changed a key, so the point still holds
+    /// for keys.
     pub history_floor: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
-    /// The first log index of the lineage, if it began with a backup of another one; zero otherwise. Whoever holds an index
-    /// below it holds one of the old lineage, which may have gone on elsewhere.
+    /// The first log index of the lineage, if it began with a backup of another one; zero
+    /// otherwise. An index below it belongs to the old lineage, which may continue in another
+    /// cluster.
     pub epoch_since: LogIndex,
     /// Number of live KV keys.
     pub live_keys: u64,
     /// Bytes of live keys and values, and of resources.
     pub live_bytes: u64,
-    /// How much live keys and values may take, once a leader has said so.
+    /// The quota of live keys and values, once a leader has set it.
     pub quota: Option<Quota>,
-    /// Which kinds of alarm are active.
+    /// The active alarms.
     pub alarms: AlarmSet,
-    /// Which types of resources are registered, in short.
+    /// Version of the registered types of resources.
     pub types: RegisteredTypes,
 }
 
-/// What changes whenever a type of resources is registered, changed or removed.
+/// Version of the registered types: changes with every registration, change or removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisteredTypes {
     /// Log index of the last change; zero if there never was one.
     pub changed: LogIndex,
-    /// How many are registered.
+    /// Count of registered types.
     pub count: u64,
 }
 
@@ -130,26 +137,27 @@ impl StateHead {
         self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
     }
 
-    /// The query index of an answer whose last change was at `index`: no lower than the index at which the store was restored.
-    /// All of a restored state is new to those who come with an index of before: they are answered at once, and wait again with
-    /// an index of this lineage.
+    /// The query index of an answer that last changed at `index`: no lower than the index at which
+    /// the store was restored. A restored state is new to clients with an older index: they are
+    /// answered at once, and then wait with an index of this lineage.
     pub fn floored(&self, index: LogIndex) -> LogIndex {
         index.max(LogIndex(self.epoch_since.get().saturating_sub(1)))
     }
 
-    /// Where history begins for everything but keys: every command from here on can still be told, and every state after
-    /// one of them read. Zero if it begins with the log.
+    /// The beginning of history, but for keys: events and states of every command from here on can
+    /// be read. Zero if it begins with the log.
     pub fn compacted_index(&self) -> LogIndex {
         self.key_floor().max(self.history_floor)
     }
 
-    /// Where history begins for keys: the command of the compaction point, zero if there never was one. What lies between
-    /// here and [`compacted_index`](Self::compacted_index) has changed no key.
+    /// The beginning of the history of keys: the command of the compaction point, zero if there
+    /// never was one. Commands between here and [`compacted_index`](Self::compacted_index) have
+    /// changed no key.
     pub fn key_floor(&self) -> LogIndex {
         self.compaction.map_or(LogIndex::ZERO, |point| point.index)
     }
 
-    /// Where history begins for a table.
+    /// The beginning of the history of a table.
     pub(super) fn floor_of(&self, table: Table) -> LogIndex {
         if table == Table::Kv { self.key_floor() } else { self.compacted_index() }
     }
@@ -163,7 +171,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a record from the front. `None` means that it is cut short or not what it should be.
+/// Reads a record from the front. `None` means that it is cut short or malformed.
 pub(super) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {

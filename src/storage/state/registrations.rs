@@ -1,6 +1,8 @@
-//! The registrations of types that writes of resources have asked for, so that not each of them reads one.
+//! The registrations of types that writes of resources have asked for, so that not each of them
+//! reads one.
 //!
-//! Owns for how long they count: until the head says that types have changed. Invariant: what it answers is what `meta` holds.
+//! Owns their validity: until the types of the head change. Invariant: an answer equals the record
+//! in `meta`.
 
 use std::collections::HashMap;
 
@@ -16,7 +18,7 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    /// A registration as of a head; what was remembered as of another one is forgotten.
+    /// A registration as of a head; registrations as of another head are dropped.
     pub(super) fn get(&mut self, name: &TypeName, as_of: RegisteredTypes) -> Option<&Registration> {
         if self.as_of != as_of {
             self.known.clear();
@@ -25,7 +27,7 @@ impl Registrations {
         self.known.get(name)
     }
 
-    /// Remembers a registration as of the head that [`get`](Self::get) was asked with last.
+    /// Adds a registration as of the head of the last [`get`](Self::get).
     pub(super) fn insert(&mut self, name: TypeName, registration: Registration) {
         self.known.insert(name, registration);
     }

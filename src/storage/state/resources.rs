@@ -1,7 +1,9 @@
-//! Resources in the state: their records, who owns them, and how many there are of a type and in a unit of tenancy.
+//! Resources in the state: their records, the index of owners, and counts by type and by unit of
+//! tenancy.
 //!
-//! Owns what is kept up with every write of a resource: the index of owners, the counts. Knows no rule about when something
-//! may be written. Invariant: index and counts say what the live records say, at every applied index.
+//! Owns the updates that come with every write of a resource: the index of owners, the counts.
+//! Knows no rule of a command. Invariant: at every applied index, index and counts agree with the
+//! live records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use headwater_types::resource::{
 };
 use headwater_types::{ChangeKind, KeyValue, LogIndex, ResourceEvent};
 
-/// What a transaction has counted and nobody else sees yet.
+/// Uncommitted changes of the counts.
 #[derive(Default)]
 pub(super) struct PendingResources {
     types: BTreeMap<TypeName, TypeRecord>,
@@ -32,7 +34,7 @@ pub(super) struct PendingResources {
 }
 
 impl PendingResources {
-    /// Puts it into the batch. What counts nothing has no entry.
+    /// Puts it into the batch. A count of zero has no entry.
     pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
         for (name, record) in &self.types {
             if *record == TypeRecord::default() {
@@ -63,7 +65,7 @@ impl HistoryRecord {
 }
 
 impl CommandHistory {
-    /// What the command did to resources, in order.
+    /// The events of resources of the command, in order.
     ///
     /// # Errors
     ///
@@ -89,19 +91,19 @@ impl CommandHistory {
     }
 }
 
-/// What the tombstone of `owner` holds.
+/// The data of the tombstone of `owner`.
 pub fn tombstone_data(owner: &ResourceId) -> Any {
     codec::tombstone_data(owner)
 }
 
-/// Whom a tombstone stands for; `None` if it does not say.
+/// The removed owner of a tombstone; `None` if its data does not name one.
 pub fn tombstone_owner(tombstone: &Resource) -> Option<ResourceId> {
     codec::read_tombstone(tombstone.data.as_ref()?).ok()
 }
 
 impl WriteTxn<'_> {
-    /// Writes a resource, and returns it with its version, which is the current command's. `previous` is what it replaces:
-    /// with its data, if it is of another version of the kind.
+    /// Writes a resource, and returns it with its version, which is the current command's.
+    /// `previous` is the replaced resource, with its data if it is of another version of the kind.
     ///
     /// # Errors
     ///
@@ -147,14 +149,15 @@ impl WriteTxn<'_> {
         Ok(resource)
     }
 
-    /// Tells that a resource is no longer of its type: to those who follow that, it is gone.
+    /// Adds an event for subscribers of the old type: for them, the resource is gone.
     fn leave_type(&mut self, last: Resource) {
         let place = self.next_place();
         self.record_history(place, Table::ResourceMoves, codec::encode_resource(&last));
-        self.overlay.tell(place, Table::ResourceMoves, ChangeKind::Delete, last);
+        self.overlay.add_event(place, Table::ResourceMoves, ChangeKind::Delete, last);
     }
 
-    /// Removes a resource. Its record says what it was last, so that whoever reads history needs to look no further.
+    /// Removes a resource. Its record holds its last content, so that a reader of history needs no
+    /// other record.
     ///
     /// # Errors
     ///
@@ -204,7 +207,7 @@ impl WriteTxn<'_> {
         read_type(&key, self.db.db.get_pinned_cf(self.families.meta, &key)?.as_deref())
     }
 
-    /// As [`pending_type`](Self::pending_type), but what is registered is remembered.
+    /// As [`pending_type`](Self::pending_type), but registrations are cached.
     pub(super) fn pending_registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
         if let Some(record) = self.resources.types.get(name) {
             return Ok(record.registered.clone());
@@ -266,7 +269,7 @@ fn owned_entry(owner: &ResourceId, key: &Bytes) -> Vec<u8> {
     entry
 }
 
-/// Reads what `meta` says of a type.
+/// Decodes the `meta` record of a type.
 pub(super) fn read_type(key: &[u8], bytes: Option<&[u8]>) -> Result<TypeRecord, StorageError> {
     let Some(bytes) = bytes else { return Ok(TypeRecord::default()) };
     TypeRecord::decode(bytes).ok_or_else(|| corrupt(META, key, "a type of resources that cannot be decoded"))

@@ -1,7 +1,7 @@
 //! A state taken from a backup becomes the first state of a new cluster.
 //!
-//! Owns what changes by that: membership, lineage, and what the old cluster's members had said. Keys, revisions and leases
-//! stay. Invariant: it works on files that nobody uses yet; a crash leaves something that has no `CURRENT`.
+//! Owns the changes: membership, lineage, quota and alarms. Keys, revisions and leases stay.
+//! Invariant: it works on unused files; a crash leaves a state without `CURRENT`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::store::{CURRENT, first_generation};
 use crate::StorageError;
 use headwater_types::{AlarmSet, LogIndex, Revision};
 
-/// What a checkpoint holds.
+/// Content of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointContents {
     /// Its head.
@@ -27,7 +27,7 @@ pub struct CheckpointContents {
     pub leases: u64,
 }
 
-/// Looks into a checkpoint without changing it.
+/// Reads a checkpoint without changing it.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
         let mut leases = 0;
         iter.seek_to_first();
         while let Some(key) = iter.key() {
-            // Deadlines of the store's own are no leases of anybody's.
+            // The store's own deadlines are no leases of clients.
             leases += u64::from(keys::parse_lease(key).is_some_and(|id| !id.is_deadline()));
             iter.next();
         }
@@ -59,26 +59,27 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
     Ok(contents)
 }
 
-/// How a restored state differs from the one that was backed up.
+/// Differences between a restored state and its backup.
 #[derive(Clone, Debug)]
 pub struct Rebirth {
     /// The membership of the new cluster, opaque here, as of `index`.
     pub membership: Bytes,
-    /// The log index that the state is of in the new cluster, above every index that the old one has given out: whoever comes
-    /// with one of those is known by it.
+    /// The log index that the state is of in the new cluster, above every index of the old one: an
+    /// old index is recognised by that.
     pub index: LogIndex,
-    /// Revisions that are left out, so that what clients have seen of the old cluster is never given out again.
+    /// Revisions that are skipped, so that no revision that clients have seen of the old cluster is
+    /// used again.
     pub bump_revision: i64,
-    /// Whether the history becomes unreadable: who asks for an old revision has to start over.
+    /// Whether the history becomes unreadable: clients with an old revision must start over.
     pub mark_compacted: bool,
 }
 
-/// Where a state to restore must be put, below the directory of the state.
+/// The folder for a state to restore, below the directory of the state.
 pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
     state_dir.join(first_generation())
 }
 
-/// Makes what lies in [`restore_target`] the current state. Blocks until all of it is on disk.
+/// Makes the state in [`restore_target`] the current one. Blocks until all of it is on disk.
 ///
 /// # Errors
 ///
@@ -95,7 +96,7 @@ pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth
     batch.delete_cf(meta, keys::META_ALARMS);
     db.db.write_opt(batch, &write_options())?;
     *db.head.write() = head;
-    // Whatever was durable before, this is not.
+    // The changes above are not durable yet.
     db.flush_now()?;
     drop(db);
     remove_logs(&path)?;
@@ -104,7 +105,7 @@ pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth
     Ok(head)
 }
 
-/// The head of the new cluster. Its leader gives it a lineage, and says what its quota is.
+/// The head of the new cluster. Its leader sets lineage and quota.
 fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> {
     let revision = old.revision.get().checked_add(rebirth.bump_revision).map(Revision);
     let revision = revision.ok_or("there are no revisions left above the one that it would be raised to")?;
@@ -117,7 +118,7 @@ fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> 
         false => old.compaction,
     };
     let (applied, epoch_since) = (Some((term, rebirth.index)), rebirth.index.next());
-    // Where the point marks everything, it lies above whatever was given up before.
+    // Where the point marks everything, it lies above the old beginning of history.
     Ok(StateHead {
         applied,
         revision,

@@ -1,7 +1,8 @@
-//! Goes through the live versions of an interval in key order, on disk and, in a transaction, what it has not committed.
+//! Iterates over the live versions of an interval in key order: those on disk and, in a
+//! transaction, its uncommitted ones.
 //!
-//! Owns the walk over `versions`. Invariant: each key comes at most once, with its newest version at or below the point
-//! asked for, and not at all if that version is a tombstone.
+//! Owns the walk over `versions`. Invariant: each key is yielded at most once, with its newest
+//! version at or below the point asked for, and not at all if that version is a tombstone.
 
 use std::cmp::Ordering;
 use std::collections::btree_map;
@@ -20,13 +21,13 @@ use super::record::Version;
 use crate::StorageError;
 use headwater_types::{KeyRange, LogIndex};
 
-/// Steps over versions of one key that are tried before the iterator is told to seek.
+/// Steps over versions of one key before the iterator seeks.
 const STEPS_BEFORE_SEEK: u32 = 8;
 
 /// A walk over live versions; see [`StateReader::scan`](super::StateReader::scan).
 pub struct VersionScan<'a> {
     stored: StoredScan<'a>,
-    /// What the transaction wrote, if this is a transaction's scan.
+    /// Uncommitted writes, in the scan of a transaction.
     pending: Option<Peekable<btree_map::Range<'a, Bytes, Versions>>>,
     stored_ready: bool,
     at: LogIndex,
@@ -45,7 +46,7 @@ impl<'a> VersionScan<'a> {
         Self { stored: StoredScan::new(db, options, table, range, at), pending, stored_ready: false, at }
     }
 
-    /// Yields keys whose newest version is a tombstone, too. For what is committed.
+    /// Yields keys with a tombstone as newest version, too. For committed data.
     ///
     /// # Panics
     ///
@@ -87,7 +88,7 @@ impl<'a> VersionScan<'a> {
             }
             let (key, versions) = pending.next().expect("invariant: peeked");
             match versions.iter().rev().find(|version| version.index <= self.at) {
-                // Only newer than the point asked for: what is on disk decides.
+                // All are newer than the requested point: the versions on disk decide.
                 None => continue,
                 Some(version) => {
                     if order == Ordering::Equal {
@@ -116,11 +117,11 @@ fn bounds(range: &KeyRange) -> (Bound<Bytes>, Bound<Bytes>) {
     }
 }
 
-/// The walk over what is on disk.
+/// The scan of the versions on disk.
 struct StoredScan<'a> {
     iter: DBRawIterator<'a>,
     at: LogIndex,
-    /// What the versions of the key that was decided last begin with.
+    /// Prefix of the versions of the last key.
     group: Vec<u8>,
     version: Version,
     /// The key of `group`, decoded; only if asked for.
@@ -128,7 +129,7 @@ struct StoredScan<'a> {
     plain_is_current: bool,
     started: bool,
     done: bool,
-    /// Whether tombstones count.
+    /// Whether tombstones are yielded.
     tombstones: bool,
 }
 
@@ -184,7 +185,7 @@ impl<'a> StoredScan<'a> {
         &self.plain
     }
 
-    /// Goes to the next live version; false at the end.
+    /// Advances to the next live version; false at the end.
     fn advance(&mut self) -> Result<bool, StorageError> {
         if self.done {
             return Ok(false);
@@ -240,9 +241,10 @@ impl<'a> StoredScan<'a> {
     }
 }
 
-/// First place after all versions of the key whose versions begin with `prefix`.
+/// The first key behind all versions that begin with `prefix`.
 fn after_group(mut prefix: Vec<u8>) -> Vec<u8> {
-    // The terminator's last byte is 01; nothing that begins with 02 there is a version key of another user key.
+    // The terminator's last byte is 01; nothing that begins with 02 there is a version key of
+    // another user key.
     if let Some(last) = prefix.last_mut() {
         *last += 1;
     }

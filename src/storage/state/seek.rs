@@ -1,7 +1,7 @@
-//! Finds one key's version at a point in time, with one iterator for many look-ups.
+//! Finds one key's version at a point in time, with one iterator for many searches.
 //!
-//! Owns the iterator that the prefix filter serves: for a key that is absent it touches no data block. Invariant: it reads
-//! the state as of the first look-up, or of the snapshot in the options.
+//! Owns the iterator that the prefix filter serves: for a key that is absent it touches no data
+//! block. Invariant: it reads the state as of the first search, or of the snapshot in the options.
 
 use rocksdb::{DBRawIterator, ReadOptions};
 

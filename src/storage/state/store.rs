@@ -1,7 +1,9 @@
-//! The directory of the state: generations, of which one is current, and the atomic step from one to the next.
+//! The directory of the state: generations, of which one is current, and the atomic step from one
+//! to the next.
 //!
-//! Owns `CURRENT` and the generations' directories. Knows nothing of what is in them. Invariant: `CURRENT` always names
-//! one complete generation; a crash at any step of an installation leaves either the old one or the new one.
+//! Owns `CURRENT` and the generations' directories. Does not know their content. Invariant:
+//! `CURRENT` always names one complete generation; a crash at any step of an installation leaves
+//! either the old one or the new one.
 //!
 //! ```text
 //! state/CURRENT        one line: the name of the current generation
@@ -43,19 +45,19 @@ pub struct StateStore {
     current: RwLock<Arc<StateDb>>,
     /// Number of the newest generation ever made; held while one is being made.
     newest: Mutex<u64>,
-    /// Who is told of reads that fail.
+    /// Listener to failed reads.
     on_failed_read: OnceLock<Listener>,
 }
 
-/// A snapshot that was verified and lies beside the current generation, ready to replace it. Dropped without
-/// [`StateStore::install_prepared`], it is removed.
+/// A snapshot that was verified and lies beside the current generation, ready to replace it.
+/// Dropped without [`StateStore::install_prepared`], it is removed.
 pub struct PreparedState {
     db: Option<Arc<StateDb>>,
     name: String,
 }
 
 impl PreparedState {
-    /// Where its files are.
+    /// The folder of its files.
     pub fn path(&self) -> PathBuf {
         self.db.as_ref().expect("invariant: taken only when it is consumed").path().to_owned()
     }
@@ -81,12 +83,12 @@ impl Drop for PreparedState {
 }
 
 impl StateStore {
-    /// Opens the state in `dir`, or makes an empty one if there is none. What an interrupted installation left is
-    /// removed.
+    /// Opens the state in `dir`, or makes an empty one if there is none. Remains of an interrupted
+    /// installation are removed.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or what is there is damaged.
+    /// If the disk failed, or the data is damaged.
     pub fn open(dir: &Path, options: &StateOptions) -> Result<Self, StorageError> {
         let tuning = Tuning::new(options.clone());
         let health = Arc::<Health>::default();
@@ -131,7 +133,8 @@ impl StateStore {
         Ok(Self { dir, tuning, health, current, newest, on_failed_read: OnceLock::new() })
     }
 
-    /// Makes an empty state beside its final name, so that what has that name is always complete.
+    /// Makes an empty state under a draft name, so that a generation with its final name is always
+    /// complete.
     fn make_first(dir: &Path, tuning: &Tuning, health: &Arc<Health>) -> Result<String, StorageError> {
         let draft = dir.join(DRAFT);
         files::remove_tree(&draft)?;
@@ -142,24 +145,25 @@ impl StateStore {
         Ok(name)
     }
 
-    /// The current generation. Whoever holds it reads on in it, even after an installation.
+    /// The current generation. Its holders may read it even after an installation.
     pub fn current(&self) -> Arc<StateDb> {
         Arc::clone(&self.current.read())
     }
 
-    /// Reads the newest state. Whatever reads outside of apply comes through here, or tells [`failed`](Self::failed) itself.
+    /// Reads the newest state. All reads outside of apply use this, or report errors to
+    /// [`failed`](Self::failed) themselves.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or what is there is damaged.
+    /// If the disk failed, or the data is damaged.
     pub fn read<T>(&self, work: impl FnOnce(&ReadView<'_>) -> Result<T, StorageError>) -> Result<T, StorageError> {
         let db = self.current();
         let read = db.view().and_then(|view| work(&view));
         read.map_err(|error| self.failed(error))
     }
 
-    /// A read has failed with this error, which is given back. Who applies commands hears of failures by itself; of those
-    /// who only read, nobody would.
+    /// Reports an error of a read to the listener, and returns it. Errors of apply stop the node
+    /// anyway; errors of reads would go unnoticed.
     pub fn failed(&self, error: StorageError) -> StorageError {
         let is_of_the_disk = matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. });
         if let Some(listener) = self.on_failed_read.get().filter(|_| is_of_the_disk) {
@@ -168,14 +172,14 @@ impl StateStore {
         error
     }
 
-    /// Has `listener` told, on any thread, of every read that fails because of the disk or what is on it: what cannot be
-    /// read cannot be served, and the node must stop. The first listener stays.
+    /// Calls `listener`, on any thread, for every read that fails because of the disk or its data:
+    /// the node cannot serve and must stop. The first listener stays.
     pub fn on_failed_read(&self, listener: impl Fn(&StorageError) + Send + Sync + 'static) {
         let _there_is_one = self.on_failed_read.set(Box::new(listener)).is_err();
     }
 
-    /// Tells whether files of this store may still be open: once nothing can be upgraded from it, every generation is
-    /// closed, whoever held it last.
+    /// Shows whether files of this store may still be open: once it cannot be upgraded, every
+    /// generation is closed.
     pub fn files(&self) -> Weak<dyn Any + Send + Sync> {
         // Every generation holds it and lets go of it after its database.
         let health: Arc<dyn Any + Send + Sync> = self.health.clone();
@@ -187,11 +191,12 @@ impl StateStore {
         self.current().durable_applied()
     }
 
-    /// Begins a write transaction on `db`, which must be what [`current`](Self::current) gave.
+    /// Begins a write transaction on `db`, which [`current`](Self::current) has returned.
     ///
     /// # Errors
     ///
-    /// As [`StateDb::begin`]; also if `db` was replaced meanwhile, because what is written to it would be lost.
+    /// As [`StateDb::begin`]; also if `db` was replaced meanwhile, because its writes would be
+    /// lost.
     pub fn begin<'db>(&self, db: &'db Arc<StateDb>) -> Result<WriteTxn<'db>, StorageError> {
         if !Arc::ptr_eq(&self.current.read(), db) {
             return Err(StorageError::WrongDirectory {
@@ -202,8 +207,8 @@ impl StateStore {
         db.begin()
     }
 
-    /// Takes over the checkpoint in `dir` (on the same file system), verifies it and opens it beside the current state.
-    /// The directory is consumed, whatever comes of it. Blocks.
+    /// Takes over the checkpoint in `dir` (on the same file system), verifies it and opens it
+    /// beside the current state. The directory is consumed, also on an error. Blocks.
     ///
     /// # Errors
     ///
@@ -235,7 +240,8 @@ impl StateStore {
         }
     }
 
-    /// Makes a prepared state the current one: one rename. The old one goes with its last reader.
+    /// Makes a prepared state the current one: one rename. The old one is removed after its last
+    /// reader.
     ///
     /// # Errors
     ///
@@ -243,7 +249,7 @@ impl StateStore {
     ///
     /// # Panics
     ///
-    /// If a write transaction is open: what it writes would be lost.
+    /// If a write transaction is open: its writes would be lost.
     pub fn install_prepared(&self, mut prepared: PreparedState) -> Result<(), StorageError> {
         self.health.check()?;
         let mut current = self.current.write();
@@ -317,7 +323,7 @@ fn generations(dir: &Path) -> Result<Vec<(u64, String)>, StorageError> {
     Ok(found)
 }
 
-/// Whether a RocksDB was ever completely made in `dir`.
+/// Whether `dir` holds a complete RocksDB.
 fn is_complete(dir: &Path) -> bool {
     dir.join("CURRENT").is_file()
 }

@@ -1,8 +1,9 @@
-//! The write transaction: a run of commands that becomes visible, and later durable, all at once or not at all.
+//! The write transaction: a run of commands that becomes visible, and later durable, all at once or
+//! not at all.
 //!
-//! Owns the batch, what the run has written so far, and the counters that follow from it. Knows no rules about when
-//! something may be written. Invariant: each command sees the ones before it; nobody else sees any of them before
-//! [`WriteTxn::commit`]; a key has at most one version per command.
+//! Owns the batch, the uncommitted writes of the run, and the counters that follow from them. Knows
+//! no rule of a command. Invariant: each command sees the ones before it; no reader sees any of
+//! them before [`WriteTxn::commit`]; a key has at most one version per command.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,16 +40,16 @@ use headwater_types::{
     Quota, ResourceEvent, ResourceId, Revision, StoreEpoch,
 };
 
-/// What a commit made visible.
+/// Result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The head after it.
     pub head: StateHead,
-    /// What each command changed, in order; commands that changed nothing are not there.
+    /// The events of each command, in order; commands without events are left out.
     pub events: Vec<CommitEvents>,
-    /// What became of each lease that was touched, by id.
+    /// The final change of each touched lease, by id.
     pub leases: Vec<LeaseChange>,
-    /// What its commands did, for metrics.
+    /// Counts of operations, for metrics.
     pub operations: OpCounts,
 }
 
@@ -64,11 +65,12 @@ struct Command {
     deadlines: u64,
 }
 
-/// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves nothing.
+/// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves
+/// nothing.
 pub struct WriteTxn<'db> {
     pub(super) db: &'db StateDb,
     pub(super) families: Families<'db>,
-    /// The head as of the last commit: what is newer is in the overlay.
+    /// The head of the last commit: newer data is in the overlay.
     pub(super) base: StateHead,
     pub(super) head: StateHead,
     batch: WriteBatch,
@@ -79,7 +81,7 @@ pub struct WriteTxn<'db> {
     pub(super) index: BTreeMap<Vec<u8>, bool>,
     pub(super) resources: PendingResources,
     pub(super) catalog: PendingCatalog,
-    /// What each command did to leases and members.
+    /// Events of leases and members, by command.
     pub(super) cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
@@ -117,11 +119,12 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Begins the command of the log entry at `index`; what is written from here on belongs to it.
+    /// Begins the command of the log entry at `index`; all following writes belong to it.
     ///
     /// # Panics
     ///
-    /// If the entry, or a later one, was applied before: the log is applied in order, each entry once.
+    /// If the entry, or a later one, was applied before: the log is applied in order, each entry
+    /// once.
     pub fn begin_command(&mut self, index: LogIndex, unix_ms: u64) {
         let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
         assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
@@ -144,7 +147,8 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Writes a version of a key. `previous` is the live version that it replaces; `kv` is the whole new pair.
+    /// Writes a version of a key. `previous` is the live version that it replaces; `kv` is the
+    /// whole new pair.
     pub fn put(&mut self, table: Table, kv: KeyValue, previous: Option<&Version>) {
         let value_len = u32::try_from(kv.value.len()).expect("invariant: requests are far smaller than 4 GiB");
         let (key_len, lease_before) = (kv.key.len() as u64, previous.map_or(LeaseId::NONE, |version| version.lease));
@@ -214,12 +218,12 @@ impl<'db> WriteTxn<'db> {
         self.batch.put_cf(self.families.history, keys::history(place.index, place.position), &self.scratch);
     }
 
-    /// What was done so far.
+    /// Counts of the operations so far.
     pub fn operations(&self) -> OpCounts {
         self.operations
     }
 
-    /// Counts what only the rules of a command know of.
+    /// Adds operations that only the rules of a command know.
     pub fn count(&mut self, count: impl FnOnce(&mut OpCounts)) {
         count(&mut self.operations);
     }
@@ -265,7 +269,8 @@ impl<'db> WriteTxn<'db> {
         self.head.compaction = Some(point);
     }
 
-    /// Gives up what history has below `floor`, which lies above the compaction point; keys have not changed in between.
+    /// Drops the history below `floor`, which lies above the compaction point; keys have not
+    /// changed in between.
     pub fn set_history_floor(&mut self, floor: LogIndex) {
         self.head.history_floor = floor;
     }
@@ -298,7 +303,7 @@ impl<'db> WriteTxn<'db> {
         self.lease_clock_ms = Some(clock_ms);
     }
 
-    /// How far the lease clock has come, milliseconds.
+    /// The lease clock, milliseconds.
     ///
     /// # Errors
     ///
@@ -310,7 +315,7 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Makes a quota the one that counts.
+    /// Sets the quota.
     pub fn set_quota(&mut self, quota: Quota) {
         self.head.quota = Some(quota);
     }
@@ -343,7 +348,8 @@ impl<'db> WriteTxn<'db> {
         self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// What follows `prefix` in the entries of `index` that begin with it: the first `limit` after `after`, in order.
+    /// The entries of `index` below `prefix`, without it: the first `limit` after `after`, in
+    /// order.
     fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         let start = entries_start(prefix, after);
         let pending: BTreeMap<&[u8], bool> = self
@@ -351,11 +357,11 @@ impl<'db> WriteTxn<'db> {
             .range(start.clone()..)
             .map_while(|(entry, &present)| Some((entry.strip_prefix(prefix)?, present)))
             .collect();
-        // What is pending may take away so many of those on disk.
+        // Pending removals may hide so many of the stored entries.
         let removed = pending.values().filter(|present| !**present).count();
         let stored_limit = limit.saturating_add(removed);
         let stored = stored_entries(self.db, ReadOptions::default(), prefix, after, stored_limit)?;
-        // Beyond the last one that was read there may be more on disk, which comes before what is pending there.
+        // Beyond the last stored entry read there may be more, which precede pending ones there.
         let horizon = if stored.len() == stored_limit { stored.last().cloned() } else { None };
         let mut found: BTreeMap<Bytes, bool> = stored.into_iter().map(|key| (key, true)).collect();
         let known = pending.into_iter().filter(|(key, _)| horizon.as_ref().is_none_or(|last| *key <= last.as_ref()));
@@ -376,12 +382,12 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// About how much memory it holds for what was written so far, bytes.
+    /// Approximate memory of the uncommitted writes, bytes.
     pub fn held_bytes(&self) -> usize {
         self.batch.size_in_bytes() + self.overlay.bytes + self.catalog.rows.bytes()
     }
 
-    /// Makes everything visible, in one atomic write.
+    /// Commits all changes in one atomic write, and makes them visible.
     ///
     /// # Errors
     ///
@@ -410,8 +416,8 @@ impl<'db> WriteTxn<'db> {
         Ok(Committed { head: self.head, events: events(changes, catalog.events, cluster), leases, operations })
     }
 
-    /// Puts into the batch what was held back: versions, in key order so that inserting them is cheap, and what is
-    /// written once per commit.
+    /// Puts the deferred records into the batch: versions, in key order because their insertion is
+    /// cheap then, and the records written once a commit.
     fn stage(&mut self) {
         let Self { batch, overlay, families, db, .. } = self;
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -475,7 +481,7 @@ impl Drop for WriteTxn<'_> {
     }
 }
 
-/// Where the entries of `index` begin that come after `prefix ‖ after`; those of the whole prefix if `after` is empty.
+/// The first `index` key after `prefix ‖ after`; the first key of the prefix if `after` is empty.
 fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
     let mut start = [prefix, after].concat();
     if !after.is_empty() {
@@ -484,7 +490,7 @@ fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
     start
 }
 
-/// What follows `prefix` in the entries of `index` on disk that begin with it: the first `limit` after `after`.
+/// The stored entries of `index` below `prefix`, without it: the first `limit` after `after`.
 pub(super) fn stored_entries(
     db: &StateDb,
     mut options: ReadOptions,
@@ -492,7 +498,7 @@ pub(super) fn stored_entries(
     after: &[u8],
     limit: usize,
 ) -> Result<Vec<Bytes>, StorageError> {
-    // Without an end the iterator would go through what is left of all that was removed behind the prefix.
+    // Without an end the iterator would visit the tombstones of removed entries behind the prefix.
     options.set_iterate_upper_bound(keys::prefix_end(prefix));
     let mut iter = db.db.raw_iterator_cf_opt(db.families().index, options);
     let mut found = Vec::new();
@@ -505,14 +511,14 @@ pub(super) fn stored_entries(
     Ok(found)
 }
 
-/// What a plain record means to subscribers: those of keys are events themselves, and who follows what lies beside a key learns of
-/// it by the key.
+/// The events of a plain record. Records of keys are events themselves; side records of keys have
+/// none, because the key has one.
 fn meaning_of(table: Table) -> Meaning {
     if table == Table::Kv { Meaning::Value } else { Meaning::Row }
 }
 
-/// Groups changes by command. What a command meant to subscribers of the catalog comes with the rows that it changed.
-/// What it did to the cluster may be all that it did.
+/// Groups changes by command. Catalog events come with the rows that a command changed. A command
+/// may have events of the cluster alone.
 fn events(
     changes: Vec<Change>,
     mut catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
@@ -579,7 +585,7 @@ impl StateReader for WriteTxn<'_> {
         if pending.next().is_some_and(|(entry, _)| entry.starts_with(prefix)) {
             return Ok(self.index_entries(prefix, &[], usize::MAX)?.into());
         }
-        // Nobody else commits: what is stored now is the newest.
+        // No other transaction commits: the stored version is the newest.
         let seen = self.base.applied_index();
         if let Some(list) = self.db.lists.get(prefix, seen) {
             return Ok(list);
@@ -604,7 +610,7 @@ impl StateReader for WriteTxn<'_> {
     }
 
     fn remember_row(&self, version: &Version, row: AnyRow) {
-        // What is not committed is remembered where it is written.
+        // Uncommitted versions are cached when they are written.
         if version.index <= self.base.applied_index() {
             self.db.rows.insert(version, row);
         }
@@ -639,7 +645,7 @@ impl StateReader for WriteTxn<'_> {
             }
         }
         let Some((version, resource)) = self.resource(&key)? else { return Ok(None) };
-        // Nobody else commits meanwhile, and what this transaction writes takes its place.
+        // No other transaction commits meanwhile, and a write of this one replaces the outline.
         let outline = Outline::of(&resource);
         let found = outlined(version, &outline);
         self.db.cache.insert(Table::Resource, &key, version, Some(outline));

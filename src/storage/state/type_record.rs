@@ -1,17 +1,18 @@
-//! What `meta` says of types of resources and units of tenancy: registrations and counts.
+//! The `meta` records of types of resources and units of tenancy: registrations and counts.
 //!
-//! Owns the encodings, as `record` does. Invariant: bytes on disk are public; the golden tests below pin them.
+//! Owns the encodings, as `record` does. Invariant: bytes on disk are public; the golden tests
+//! below pin them.
 
 use super::record::{Cursor, FORMAT, decode_lease_clock, encode_lease_clock, put_varint};
 use headwater_types::LogIndex;
 use headwater_types::resource::{Scope, Type};
 
-/// What is known of one type of resources.
+/// The record of one type of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeRecord {
     /// Its registration, if it is registered.
     pub registered: Option<Registration>,
-    /// How many resources have the type.
+    /// Count of resources of the type.
     pub count: u64,
 }
 
@@ -20,7 +21,7 @@ pub struct TypeRecord {
 pub struct Registration {
     /// The type.
     pub type_: Type,
-    /// Where its resources live.
+    /// The scope of its resources.
     pub scope: Scope,
     /// Version of the resource that registers it.
     pub version: LogIndex,

@@ -1,7 +1,7 @@
 //! One consistent view of committed state.
 //!
-//! Owns a RocksDB snapshot and the head that was read through it. Invariant: everything that a view answers is the state
-//! right after the entry that its head names.
+//! Owns a RocksDB snapshot and the head that was read through it. Invariant: everything that a view
+//! answers is the state right after the entry that its head names.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,17 +27,18 @@ use crate::StorageError;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName};
 use headwater_types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};
 
-/// A consistent view of committed state; see [`StateDb::view`]. It pins what it sees, so let go of it soon.
+/// A consistent view of committed state; see [`StateDb::view`]. It pins files and memory, so drop
+/// it soon.
 pub struct ReadView<'db> {
     pub(super) db: &'db StateDb,
-    // Before the snapshot that it reads through, so that it goes first.
+    // Declared before its snapshot, so that it is dropped first.
     seeker: RefCell<Seeker<'db>>,
     pub(super) snapshot: Snapshot<'db>,
     pub(super) families: Families<'db>,
     head: StateHead,
 }
 
-/// What one command did, as `history` holds it.
+/// The changes of one command, as `history` holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandHistory {
     /// Log index of the command.
@@ -96,7 +97,7 @@ impl<'db> ReadView<'db> {
         read_lease(&key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
     }
 
-    /// Goes through all leases.
+    /// Visits all leases.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl<'db> ReadView<'db> {
         Ok(())
     }
 
-    /// How far the lease clock has come, milliseconds.
+    /// The lease clock, milliseconds.
     ///
     /// # Errors
     ///
@@ -145,8 +146,9 @@ impl<'db> ReadView<'db> {
         stored_entries(self.db, self.options(), &keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// The command that made `revision`, which lies between the compaction point and the current revision; zero if none
-    /// did. Unlike [`index_of`](StateReader::index_of) it is exact for the current revision too.
+    /// The command that made `revision`, which lies between the compaction point and the current
+    /// revision; zero if none did. Unlike [`index_of`](StateReader::index_of) it is exact for the
+    /// current revision too.
     ///
     /// # Errors
     ///
@@ -164,10 +166,10 @@ impl<'db> ReadView<'db> {
         decode_index(&key, self.snapshot.get_pinned_cf(self.families.revisions, key)?.as_deref())
     }
 
-    /// Goes through what commands did, in order, from the command at `from` on, until `visit` answers false. Commands
-    /// that changed nothing are not there. The caller has checked that what it wants to know is still there from `from` on:
-    /// below [`compacted_index`](StateHead::compacted_index) it is shown the command of the compaction point at most, and
-    /// of that what it did to keys.
+    /// Visits the changes of commands, in order, from the command at `from` on, until `visit`
+    /// returns false. Commands without changes are left out. The caller has checked that history
+    /// reaches back to `from`: below [`compacted_index`](StateHead::compacted_index) it visits the
+    /// command of the compaction point at most, and of that only the changes of keys.
     ///
     /// # Errors
     ///
@@ -213,7 +215,8 @@ impl<'db> ReadView<'db> {
         Ok(())
     }
 
-    /// What the command of the compaction point did to keys, if it lies below what is left of the rest and not before `from`.
+    /// The changes of keys of the command of the compaction point, if it lies below the rest of
+    /// history and not before `from`.
     fn kept_for_keys(&self, from: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
         let index = self.head.key_floor();
         if index < from || index == self.head.compacted_index() {
@@ -309,7 +312,7 @@ impl StateReader for ReadView<'_> {
             return Ok(point.index);
         }
         if revision == self.head.revision {
-            // No key has changed since, so that this is now, and what is remembered of now may answer.
+            // No key has changed since, so the newest versions answer, from the cache too.
             return Ok(NEWEST);
         }
         if revision <= Revision::INITIAL {
@@ -352,7 +355,7 @@ pub(super) fn read_lease(key: &[u8], bytes: Option<&[u8]>) -> Result<Option<Leas
     decode_lease(bytes).map(Some).ok_or_else(|| corrupt(META, key, "a lease that cannot be decoded"))
 }
 
-/// Reads the lease clock, which stands at zero until it is first moved.
+/// Reads the lease clock: zero until it is first moved.
 pub(super) fn read_lease_clock(bytes: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = bytes else { return Ok(0) };
     decode_lease_clock(bytes).ok_or_else(|| corrupt(META, keys::META_LEASE_CLOCK, "cannot be decoded"))

@@ -1,10 +1,11 @@
-//! Bounded caches of what is read again and again: rows as they are used, and which checks an instance has.
+//! Bounded caches of the catalog: decoded rows, and the list of checks of an instance.
 //!
-//! Owns what is remembered. Rows are known by their place in history, where nothing ever changes, so that an entry is right for
-//! every view; those of a transaction are kept apart until it is committed, for it may still come to nothing. Invariant of
-//! lists: one that is remembered is the newest among all that is committed or about to be. The writer forgets a list *before*
-//! the commit that changes it becomes visible; a reader remembers one only if it is the newest while no commit is under way.
-//! So a reader may use a list exactly if that is not newer than the reader's view.
+//! Owns the choice of cached rows and lists. A row is cached by its position in history, which
+//! never changes, so an entry is right for every view. Rows of a transaction are kept apart until
+//! its commit. Invariant of lists: a cached list is the newest that is committed or about to be.
+//! The writer drops a list *before* the commit that changes it becomes visible; a reader adds one
+//! only if it is the newest while no commit is under way. So a reader may use a list exactly if it
+//! is not newer than the reader's view.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,17 +20,18 @@ use super::keys;
 use headwater_types::LogIndex;
 use headwater_types::limits::{CATALOG_LISTS_CACHED_BYTES_MAX, CATALOG_ROWS_CACHED_BYTES_MAX};
 
-/// Where a row is.
-type Place = (LogIndex, u32);
+/// Position of a row in history: command, and number in it.
+type Position = (LogIndex, u32);
 
 /// A decoded row of any table.
 pub(in crate::state) type AnyRow = Arc<dyn Any + Send + Sync>;
 
-fn place(version: &Version) -> Place {
+fn position(version: &Version) -> Position {
     (version.index, version.position)
 }
 
-/// Bytes that a decoded row takes besides its texts, about: the row itself with its empty maps, and its entry here.
+/// Bytes that a decoded row takes besides its texts, about: the row itself with its empty maps, and
+/// its entry here.
 const ROW_BYTES: u64 = 768;
 
 #[derive(Clone)]
@@ -48,15 +50,15 @@ impl Remembered {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Place, Remembered> for ByBytes {
-    fn weight(&self, _: &Place, remembered: &Remembered) -> u64 {
+impl Weighter<Position, Remembered> for ByBytes {
+    fn weight(&self, _: &Position, remembered: &Remembered) -> u64 {
         remembered.bytes()
     }
 }
 
 /// Decoded rows of one generation of the state.
 pub(in crate::state) struct RowCache {
-    rows: Cache<Place, Remembered, ByBytes>,
+    rows: Cache<Position, Remembered, ByBytes>,
 }
 
 impl Default for RowCache {
@@ -69,15 +71,15 @@ impl Default for RowCache {
 impl RowCache {
     /// The row that a version points to, if it is remembered.
     pub(in crate::state) fn get(&self, version: &Version) -> Option<AnyRow> {
-        Some(self.rows.get(&place(version))?.row)
+        Some(self.rows.get(&position(version))?.row)
     }
 
-    /// Remembers a row that is committed.
+    /// Adds a committed row.
     pub(in crate::state) fn insert(&self, version: &Version, row: AnyRow) {
-        self.rows.insert(place(version), Remembered { row, encoded_len: version.value_len });
+        self.rows.insert(position(version), Remembered { row, encoded_len: version.value_len });
     }
 
-    /// Remembers the rows of a transaction, which is committed now, in place of those that it replaced.
+    /// Adds the rows of a committed transaction, and drops those that it replaced.
     pub(in crate::state) fn take(&self, written: WrittenRows) {
         for place in &written.replaced {
             self.rows.remove(place);
@@ -91,16 +93,16 @@ impl RowCache {
 /// Decoded rows that a transaction has written.
 #[derive(Default)]
 pub(in crate::state) struct WrittenRows {
-    rows: BTreeMap<Place, Remembered>,
-    /// Where what they replaced is.
-    replaced: Vec<Place>,
+    rows: BTreeMap<Position, Remembered>,
+    /// Positions of the rows they replaced.
+    replaced: Vec<Position>,
     bytes: u64,
 }
 
 impl WrittenRows {
     /// A row that the transaction wrote.
     pub(in crate::state) fn get(&self, version: &Version) -> Option<AnyRow> {
-        Some(Arc::clone(&self.rows.get(&place(version))?.row))
+        Some(Arc::clone(&self.rows.get(&position(version))?.row))
     }
 
     /// About how much memory they take.
@@ -111,14 +113,14 @@ impl WrittenRows {
     pub(super) fn insert(&mut self, version: &Version, row: AnyRow) {
         let remembered = Remembered { row, encoded_len: version.value_len };
         self.bytes += remembered.bytes();
-        self.rows.insert(place(version), remembered);
+        self.rows.insert(position(version), remembered);
     }
 
-    /// A row went, or another one took its place.
+    /// Drops a row that was removed or replaced.
     pub(super) fn replace(&mut self, version: &Version) {
-        match self.rows.remove(&place(version)) {
+        match self.rows.remove(&position(version)) {
             Some(own) => self.bytes -= own.bytes(),
-            None => self.replaced.push(place(version)),
+            None => self.replaced.push(position(version)),
         }
     }
 }
@@ -129,7 +131,7 @@ const ENTRY_BYTES: u64 = 64;
 
 #[derive(Clone)]
 struct List {
-    /// Through which entry of the log it was read.
+    /// Log index up to which the reader saw the index.
     seen: LogIndex,
     entries: Arc<[Bytes]>,
 }
@@ -144,7 +146,7 @@ impl Weighter<Box<[u8]>, List> for ByEntries {
     }
 }
 
-/// Lists of checks of one generation of the state, by what their entries in the index begin with.
+/// Lists of checks of one generation of the state, by the prefix of their index entries.
 pub(in crate::state) struct ListCache {
     lists: Cache<Box<[u8]>, List, ByEntries>,
 }
@@ -157,17 +159,18 @@ impl Default for ListCache {
 }
 
 impl ListCache {
-    /// What follows `prefix` in the index, for a reader that sees everything up to `applied`.
+    /// The index entries below `prefix`, without it, for a reader that sees everything up to
+    /// `applied`.
     pub(in crate::state) fn get(&self, prefix: &[u8], applied: LogIndex) -> Option<Arc<[Bytes]>> {
         self.lists.get(prefix).filter(|list| list.seen <= applied).map(|list| list.entries)
     }
 
-    /// Remembers a list that is the newest.
+    /// Adds a list that is the newest.
     pub(in crate::state) fn insert(&self, prefix: &[u8], seen: LogIndex, entries: &Arc<[Bytes]>) {
         self.lists.insert(prefix.into(), List { seen, entries: Arc::clone(entries) });
     }
 
-    /// An entry of the index is about to come or to go.
+    /// Drops the list of an index entry that is about to be added or removed.
     pub(in crate::state) fn forget(&self, entry: &[u8]) {
         if let Some(prefix) = keys::list_of_check(entry) {
             self.lists.remove(prefix);

@@ -1,8 +1,9 @@
-//! What a command meant to subscribers, as history keeps it and as catch-up reads it again.
+//! Catalog events of a command, as history keeps them and as catch-up reads them.
 //!
-//! Owns the way back: an event on disk names the rows that it is about, and they are read as they were right after the
-//! command; a row that went with the command is in the event itself. So events take little space, and what is derived is equal
-//! to what was published. Invariant: from the compaction point on every row that an event names can be read.
+//! Owns the reconstruction: a stored event names its rows, which are read as they were right after
+//! the command; a row that the command removed is in the event itself. So events take little space,
+//! and the derived events equal the published ones. Invariant: from the compaction point on every
+//! row that an event names can be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,12 +28,12 @@ pub(super) fn encode(events: &[CatalogEvent]) -> Bytes {
 }
 
 impl ReadView<'_> {
-    /// What a command meant to subscribers of the catalog, in order. The command comes from [`history`](ReadView::history) of
-    /// this view, at or above the compaction point.
+    /// The catalog events of a command, in order. The command comes from
+    /// [`history`](ReadView::history) of this view, at or above the compaction point.
     ///
     /// # Errors
     ///
-    /// If the disk failed, or history is not what it must be.
+    /// If the disk failed, or history is damaged.
     pub fn catalog_events(&self, command: &CommandHistory) -> Result<Arc<[CatalogEvent]>, StorageError> {
         let mut found = Vec::new();
         for record in command.records.iter().filter(|record| record.table == Table::CatalogEvents) {

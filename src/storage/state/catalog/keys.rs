@@ -1,8 +1,8 @@
 //! Keys of the catalog's rows, of their secondary indexes and of the query indexes.
 //!
-//! Names of nodes and services are in lower case in every key; ids of instances and checks are as they were registered. A name
-//! that something follows is escaped and terminated as keys of `versions` are, so that none is the beginning of another.
-//! The golden tests below pin the bytes.
+//! Names of nodes and services are in lower case in every key; ids of instances and checks are as
+//! they were registered. A name before other fields is escaped and terminated like keys of
+//! `versions`, so that no name is a prefix of another. The golden tests below pin the bytes.
 
 use bytes::Bytes;
 
@@ -43,12 +43,12 @@ pub(super) fn split_on_node(key: &[u8]) -> Option<(Bytes, &str)> {
     Some((node.into(), std::str::from_utf8(id).ok()?))
 }
 
-/// Key of what is configured for a terminating gateway.
+/// Key of the configuration of a terminating gateway.
 pub(super) fn gateway(name: &str) -> Bytes {
     canonical(name).into()
 }
 
-/// Entries of all instances of a service; what follows is the key of the instance.
+/// Prefix of the instances of a service; the key of the instance follows.
 pub(super) fn instances(service: &str) -> Vec<u8> {
     named(INSTANCE, &canonical(service))
 }
@@ -56,12 +56,13 @@ pub(super) fn instances(service: &str) -> Vec<u8> {
 /// Entries of all instances of all services.
 pub(super) const ALL_INSTANCES: &[u8] = &[INSTANCE];
 
-/// Splits what follows [`ALL_INSTANCES`] into the canonical name of the service and the key of the instance.
+/// Splits an entry behind [`ALL_INSTANCES`] into the canonical name of the service and the key of
+/// the instance.
 pub(super) fn split_instance(entry: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unescape_terminated(entry)
 }
 
-/// Entries by the exact name of the service and a tag; what follows is the key of the instance.
+/// Prefix of the instances by exact name and tag; the key of the instance follows.
 pub(super) fn name_and_tag(service: &str, tag: Option<&str>) -> Vec<u8> {
     let mut out = exact_name(service);
     let tag = tag.map(|tag| format!("{TAG}{tag}")).unwrap_or_default();
@@ -77,7 +78,7 @@ pub(super) fn exact_name(service: &str) -> Vec<u8> {
 /// Entries of all names and tags.
 pub(super) const ALL_NAMES: &[u8] = &[NAME_TAG];
 
-/// Reads name and tag out of what follows [`ALL_NAMES`], with how many bytes they take.
+/// Reads name and tag of an entry behind [`ALL_NAMES`], and their length in bytes.
 pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>, usize)> {
     let (name, rest) = unescape_terminated(entry)?;
     let (tag, instance) = unescape_terminated(rest)?;
@@ -86,10 +87,11 @@ pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>
     Some((String::from_utf8(name).ok()?, tag, entry.len() - instance.len()))
 }
 
-/// What comes after every entry that begins with a name and a tag, for a look-up that goes on after it.
+/// The first key behind all entries of a name and a tag: the next look-up begins there.
 pub(super) fn after_group(group: &[u8]) -> Vec<u8> {
     let mut after = group.to_vec();
-    // The last byte is the end of the terminator: `00 02` is above `00 01` and below every continuation, `00 FF`.
+    // The last byte is the end of the terminator: `00 02` is above `00 01` and below every
+    // continuation, `00 FF`.
     *after.last_mut().expect("invariant: a group ends with a terminator") += 1;
     after
 }
@@ -99,7 +101,7 @@ pub(super) fn mesh(service: &str) -> Vec<u8> {
     named(MESH, &canonical(service))
 }
 
-/// Entries of all instances on a node; what follows is the id.
+/// Prefix of the instances on a node; the id follows.
 pub(super) fn services_of(node: &str) -> Vec<u8> {
     named(NODE_SERVICE, &canonical(node))
 }
@@ -109,14 +111,15 @@ pub(super) fn checks_on(node: &str) -> Vec<u8> {
     named(SERVICE_CHECK, &canonical(node))
 }
 
-/// Entries of the checks of an instance, or with an empty id of the node itself; what follows is the id of the check.
+/// Prefix of the checks of an instance, or with an empty id of the node itself; the id of the check
+/// follows.
 pub(super) fn checks_of(node: &str, service_id: &str) -> Vec<u8> {
     let mut out = checks_on(node);
     push_terminated(&mut out, service_id.as_bytes());
     out
 }
 
-/// What an entry of [`checks_of`] begins with; `None` for any other entry.
+/// The [`checks_of`] prefix of an entry; `None` for any other entry.
 pub(super) fn list_of_check(entry: &[u8]) -> Option<&[u8]> {
     let rest = entry.strip_prefix(&[SERVICE_CHECK])?;
     let (_, rest) = unescape_terminated(rest)?;
@@ -124,23 +127,24 @@ pub(super) fn list_of_check(entry: &[u8]) -> Option<&[u8]> {
     Some(&entry[..entry.len() - id.len()])
 }
 
-/// Reads the id of the check out of what follows [`checks_on`].
+/// Reads the id of the check of an entry behind [`checks_on`].
 pub(super) fn split_check(entry: &[u8]) -> Option<&str> {
     let (_, id) = unescape_terminated(entry)?;
     std::str::from_utf8(id).ok()
 }
 
-/// Entries of checks with a status; what follows is the key of the check.
+/// Prefix of the checks with a status; the key of the check follows.
 pub(super) fn status(status: CheckStatus) -> [u8; 2] {
     [STATUS, status as u8]
 }
 
-/// Entries of nodes with a UUID; what follows is the key of the node.
+/// Prefix of the nodes with a UUID; the key of the node follows.
 pub(super) fn node_id(id: &str) -> Vec<u8> {
     named(NODE_ID, id)
 }
 
-/// Entries of terminating gateways that stand for a service; what follows is the canonical name of the gateway.
+/// Prefix of the terminating gateways that stand for a service; the canonical name of the gateway
+/// follows.
 pub(super) fn links(service: &str) -> Vec<u8> {
     named(LINK, &canonical(service))
 }

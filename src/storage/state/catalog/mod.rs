@@ -1,7 +1,8 @@
-//! The catalog in the state: its rows, their secondary indexes, the query indexes, and what history keeps of its events.
+//! The catalog in the state: its rows, their secondary indexes, the query indexes, and its events
+//! in history.
 //!
-//! Owns what is kept up with every write of a row. Knows no rule about when something may be written. Invariant: the secondary
-//! indexes say what the live rows say, at every applied index.
+//! Owns the updates that come with every write of a row. Knows no rule of a command. Invariant: at
+//! every applied index, the secondary indexes agree with the live rows.
 
 mod cache;
 mod events;
@@ -28,12 +29,12 @@ pub use keys::{node as node_key, on_node as on_node_key};
 pub use reads::CatalogReader;
 pub use row::{CatalogRow, StoredRow, mesh_name};
 
-/// What a transaction has done to the catalog, besides its rows, and nobody else sees yet.
+/// Uncommitted changes of the catalog in a transaction, besides its rows.
 #[derive(Default)]
 pub(super) struct PendingCatalog {
     /// Query indexes; `None` is a removal.
     pub(super) marks: BTreeMap<Vec<u8>, Option<LogIndex>>,
-    /// What each command meant to subscribers.
+    /// The catalog events of each command.
     pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
     /// Its rows, decoded.
     pub(super) rows: WrittenRows,
@@ -66,8 +67,8 @@ pub(super) fn read_mark(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, St
 }
 
 impl WriteTxn<'_> {
-    /// Writes a row of the catalog; it is modified by the current command from then on, and created by it unless it replaces
-    /// `previous`.
+    /// Writes a row of the catalog; it is modified by the current command from then on, and created
+    /// by it unless it replaces `previous`.
     pub fn put_row<R: CatalogRow>(&mut self, mut row: R, previous: Option<&StoredRow<R>>) -> StoredRow<R> {
         let place = self.next_place();
         let (created, modified) = row.indexes();
@@ -95,7 +96,7 @@ impl WriteTxn<'_> {
         StoredRow { version, row }
     }
 
-    /// Removes a row of the catalog. Its record says what it was last.
+    /// Removes a row of the catalog. Its record holds its last content.
     pub fn delete_row<R: CatalogRow>(&mut self, last: &StoredRow<R>) {
         let key = last.row.key();
         self.head.live_bytes -= key.len() as u64 + u64::from(last.version.value_len);
@@ -117,9 +118,8 @@ impl WriteTxn<'_> {
         self.catalog.marks.insert(keys::mark(mark), index);
     }
 
-    /// Says what the current command means to subscribers of the catalog, besides what was said of it before: after its rows were
-    /// written. History keeps it.
-    pub fn tell_catalog_events(&mut self, events: Vec<CatalogEvent>) {
+    /// Adds catalog events to the current command, after its rows were written. History keeps them.
+    pub fn add_catalog_events(&mut self, events: Vec<CatalogEvent>) {
         if events.is_empty() {
             return;
         }

@@ -1,7 +1,9 @@
-//! Reads of the catalog, on secondary indexes: what a read costs is what it answers with, never the table.
+//! Reads of the catalog, on secondary indexes: the cost of a read is proportional to its answer,
+//! never to the table.
 //!
-//! Owns which rows an answer has and in which order, and its query index (spec: consul §2.6). Invariant: an answer and its
-//! index are of one state, and the index of an answer that is different from an earlier one is higher.
+//! Owns the rows of an answer, their order, and its query index (spec: consul §2.6). Invariant: an
+//! answer and its index are of one state, and the index of an answer that is different from an
+//! earlier one is higher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,18 +24,20 @@ use headwater_types::catalog::{
 };
 use headwater_types::{KeyRange, LogIndex};
 
-/// What can be read of the catalog in any state. Names are taken in any case; lists are sorted by node, then id.
+/// Reads of the catalog in any state. Names are taken in any case; lists are sorted by node, then
+/// id.
 ///
 /// # Errors
 ///
-/// Each method: if the disk failed, or what is stored cannot be decoded.
+/// Each method: if the disk failed, or a record cannot be decoded.
 pub trait CatalogReader: StateReader {
-    /// The log index of the last change of what `mark` is kept for; zero if there is none, or nothing of it is left.
+    /// The log index of the last change under `mark`; zero if there is none, or if nothing is left
+    /// there.
     fn catalog_mark(&self, mark: &CatalogMark) -> Result<LogIndex, StorageError> {
         self.mark(&keys::mark(mark))
     }
 
-    /// A row with what is known of its newest version.
+    /// A row with the position of its newest version.
     fn row<R: CatalogRow>(&self, key: &[u8]) -> Result<Option<StoredRow<R>>, StorageError> {
         let Some(version) = self.lookup(R::TABLE, key, NEWEST)? else { return Ok(None) };
         let row = self.rows_of(std::slice::from_ref(&version))?.remove(0);
@@ -50,7 +54,8 @@ pub trait CatalogReader: StateReader {
         self.rows_of(&versions)
     }
 
-    /// The rows that versions point to, in their order: those that are remembered, and the others from disk.
+    /// The rows that versions point to, in their order: those that are remembered, and the others
+    /// from disk.
     fn rows_of<R: CatalogRow>(&self, versions: &[Version]) -> Result<Vec<Arc<R>>, StorageError> {
         let remembered = |version: &Version| self.remembered_row(version)?.downcast().ok();
         let found: Vec<Option<Arc<R>>> = versions.iter().map(remembered).collect();
@@ -93,7 +98,7 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index: self.node_index(name)?, value })
     }
 
-    /// The query index of what is asked of a node, whether it is there or not.
+    /// The query index of a question about a node, which need not exist.
     fn node_index(&self, name: &str) -> Result<LogIndex, StorageError> {
         self.index_or_gone(&CatalogMark::Node(canonical(name)), &CatalogMark::NodeGone)
     }
@@ -103,12 +108,14 @@ pub trait CatalogReader: StateReader {
         self.index_or_gone(&CatalogMark::Service(canonical(service)), &CatalogMark::ServiceGone)
     }
 
-    /// The query index of a health query of a service in the mesh, whether it has instances there or not.
+    /// The query index of a health query of a service in the mesh, whether it has instances there
+    /// or not.
     fn connect_index(&self, service: &str) -> Result<LogIndex, StorageError> {
         self.index_or_gone(&CatalogMark::Connect(canonical(service)), &CatalogMark::ConnectGone)
     }
 
-    /// The index that is kept for something that is there, or else the last time that anything of its sort went.
+    /// The index kept under `mark` if the subject exists, else the index of the last removal of its
+    /// kind.
     fn index_or_gone(&self, mark: &CatalogMark, gone: &CatalogMark) -> Result<LogIndex, StorageError> {
         match self.catalog_mark(mark)? {
             LogIndex::ZERO => self.catalog_mark(gone),
@@ -147,7 +154,8 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index: self.node_index(node)?, value })
     }
 
-    /// Keys of the checks on a node: all of them, or those of one instance, or with an empty id those of the node itself.
+    /// Keys of the checks on a node: all of them, or those of one instance, or with an empty id
+    /// those of the node itself.
     fn check_keys(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Bytes>, StorageError> {
         let key = |entry: &Bytes, id: Option<&str>| {
             Ok(keys::on_node(node, id.ok_or_else(|| corrupt(INDEX, entry, "not a check on a node"))?))
@@ -194,7 +202,8 @@ pub trait CatalogReader: StateReader {
         self.index_keys(&keys::instances(service), &[], usize::MAX)
     }
 
-    /// Keys of the instances through which a service can be reached in the mesh without a gateway: native ones and sidecars.
+    /// Keys of the instances through which a service can be reached in the mesh without a gateway:
+    /// native ones and sidecars.
     fn mesh_keys(&self, service: &str) -> Result<Vec<Bytes>, StorageError> {
         self.index_keys(&keys::mesh(service), &[], usize::MAX)
     }
@@ -242,7 +251,8 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index: self.service_index(service)?, value })
     }
 
-    /// Instances through which a service can be reached in the mesh: native ones, sidecars, terminating gateways.
+    /// Instances through which a service can be reached in the mesh: native ones, sidecars,
+    /// terminating gateways.
     fn connect_instances(&self, service: &str) -> Result<Indexed<Vec<Arc<CheckServiceNode>>>, StorageError> {
         let mut found: BTreeSet<Bytes> = self.mesh_keys(service)?.into_iter().collect();
         for gateway in self.gateways_of(service)? {
@@ -259,7 +269,7 @@ pub trait CatalogReader: StateReader {
             let (_, key) = keys::split_instance(&entry).ok_or_else(|| corrupt(INDEX, &entry, "not an instance"))?;
             found.push(entry.slice_ref(key));
         }
-        // Whatever changes an instance changes one of these tables.
+        // Every change of an instance changes one of these tables.
         let mut index = LogIndex::ZERO;
         for table in [CatalogTable::Nodes, CatalogTable::Services, CatalogTable::Checks] {
             index = index.max(self.catalog_mark(&CatalogMark::Table(table))?);
@@ -267,8 +277,8 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index, value: self.with_node_and_checks(&found)? })
     }
 
-    /// Every instance through which any service can be reached in the mesh: native ones, sidecars, terminating gateways that stand
-    /// for a service. Looks at all instances.
+    /// Every instance through which any service can be reached in the mesh: native ones, sidecars,
+    /// terminating gateways that stand for a service. Reads all instances.
     fn all_connect_instances(&self) -> Result<Indexed<Vec<Arc<CheckServiceNode>>>, StorageError> {
         let gateways = self.gateways()?;
         let linked = gateways.value.iter().filter(|gateway| !gateway.services.is_empty());
@@ -322,7 +332,7 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index, value: names })
     }
 
-    /// What is configured for a terminating gateway.
+    /// The configuration of a terminating gateway.
     fn gateway(&self, name: &str) -> Result<Indexed<Option<Arc<TerminatingGateway>>>, StorageError> {
         let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Config))?;
         let value = self.row::<TerminatingGateway>(&keys::gateway(name))?.map(|stored| stored.row);

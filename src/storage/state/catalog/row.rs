@@ -1,6 +1,6 @@
-//! What the rows of the catalog have in common: a key, bytes, entries in secondary indexes.
+//! Rows of the catalog: each has a key, bytes, and entries in secondary indexes.
 //!
-//! Owns which entries a row has. Invariant: they follow from the row alone.
+//! Owns the index entries of a row. Invariant: they depend on the row alone.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use headwater_types::catalog::{Check, Node, Service, ServiceKind, TerminatingGat
 
 /// A row of the catalog.
 pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
-    /// Where it is stored.
+    /// The table of the row.
     const TABLE: Table;
 
     /// Its key.
@@ -34,13 +34,13 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// Its entries in secondary indexes.
     fn entries(&self) -> Vec<Vec<u8>>;
 
-    /// When it was created, and when it was modified last.
+    /// The log indexes of its creation and of its last change.
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
 
     /// As [`indexes`](Self::indexes).
     fn stamps(&self) -> (LogIndex, LogIndex);
 
-    /// Whether two rows say the same, whenever they were written.
+    /// Whether two rows are equal but for the times of writing.
     fn is_same(&self, other: &Self) -> bool {
         let mut copy = other.clone();
         let (created, modified) = copy.indexes();
@@ -49,12 +49,12 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// A row as it is stored, with what is known of its newest version.
+/// A stored row, with the position of its newest version.
 #[derive(Clone, Debug)]
 pub struct StoredRow<R> {
-    /// Where it is.
+    /// The position of its newest version.
     pub version: Version,
-    /// What it says.
+    /// The decoded row.
     pub row: Arc<R>,
 }
 
@@ -122,8 +122,9 @@ impl CatalogRow for Service {
     }
 }
 
-/// The service that can be reached in the mesh through this instance, if it follows from the instance alone (spec: consul
-/// §2.3): what a terminating gateway stands for is configured elsewhere.
+/// The service that can be reached in the mesh through this instance, if it follows from the
+/// instance alone (spec: consul §2.3): the services behind a terminating gateway are configured
+/// elsewhere.
 pub fn mesh_name(service: &Service) -> Option<&str> {
     match service.kind {
         ServiceKind::ConnectProxy => Some(&service.proxy.destination_service_name),

@@ -19,7 +19,7 @@ pub(super) fn small() -> StateOptions {
 /// One key written, or deleted if there is no value.
 pub(super) type Write<'a> = (&'a str, Option<&'a str>);
 
-/// Writes `writes` as the command at `index`, whose revision is the index plus one.
+/// Writes `writes` as the command at `index`. Its revision is the index plus one.
 pub(super) fn write(txn: &mut WriteTxn<'_>, index: u64, writes: &[Write<'_>]) {
     let revision = Revision(index as i64 + 1);
     txn.begin_command(LogIndex(index), 1000 + index);

@@ -42,7 +42,7 @@ fn a_dropped_transaction_leaves_nothing() {
     drop(txn);
     assert_eq!(pairs(&db, NEWEST), ["a=1"]);
     assert_eq!(db.view().unwrap().state_hash().unwrap(), hash);
-    // What comes next must not see it either, in whatever is remembered.
+    // The next transaction must not see it either, in any cache.
     let mut txn = db.begin().unwrap();
     write(&mut txn, 2, &[("a", Some("3"))]);
     assert_eq!(txn.lookup(Table::Kv, b"a", NEWEST).unwrap().unwrap().version, 2);
@@ -190,7 +190,8 @@ fn after_a_failed_flush_nothing_is_taken_any_more() {
     }
 }
 
-/// With memtables so small that they are flushed all the time, a crash at any moment leaves one prefix in all families.
+/// With memtables so small that they are flushed all the time, a crash at any moment leaves one
+/// prefix in all families.
 #[test]
 fn automatic_flushes_leave_prefixes() {
     let bed = Bed::new();

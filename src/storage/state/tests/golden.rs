@@ -1,4 +1,5 @@
-//! The bytes that a few commands leave in every family. They are public: a change here is a change of format.
+//! The bytes that a few commands leave in every family. They are public: a change here is a change
+//! of format.
 
 use bytes::Bytes;
 

@@ -1,4 +1,5 @@
-//! What storage promises, without any business rule: atomic commits, durability, generations, reclamation.
+//! Promises of the state, without any business rule: atomic commits, durability, generations,
+//! reclamation.
 
 mod bed;
 mod commit;

@@ -1,4 +1,4 @@
-//! What a transaction remembers of resources is what their records say.
+//! Outlines in a transaction agree with the records.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,8 @@ fn command<T>(bed: &Bed, index: u64, act: impl FnOnce(&mut WriteTxn<'_>) -> T) -
     done
 }
 
-/// What a transaction says of the resource with and without its data: once as it comes, once from what that has left.
+/// The resource as a transaction reads it with and without its data: first from the record, then
+/// from the cache.
 fn outlines(bed: &Bed) -> [Option<Resource>; 3] {
     let db = bed.store.current();
     let txn = bed.store.begin(&db).unwrap();

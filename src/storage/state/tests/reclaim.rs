@@ -192,7 +192,8 @@ fn it_runs_beside_the_writer() {
     assert_eq!(bed.pairs(LogIndex(300)).len(), 10);
 }
 
-/// Writes a node of the catalog, or removes it, and says so to subscribers, as the command at `index`.
+/// Writes a node of the catalog, or removes it, and says so to subscribers, as the command at
+/// `index`.
 fn commit_node(bed: &Bed, index: u64, address: Option<&str>) {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
@@ -207,7 +208,7 @@ fn commit_node(bed: &Bed, index: u64, address: Option<&str>) {
     }
     let body = CatalogBody::Table(CatalogTable::Nodes);
     let (topic, op) = (CatalogTopic::Table, CatalogOp::Register);
-    txn.tell_catalog_events(vec![CatalogEvent { topic, op, key: "".into(), body }]);
+    txn.add_catalog_events(vec![CatalogEvent { topic, op, key: "".into(), body }]);
     txn.end_command();
     txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
     txn.commit().unwrap();
@@ -223,7 +224,7 @@ fn rows_of_the_catalog_go_with_what_was_said_of_them() {
     bed.compact(5, 4);
     let db = bed.store.current();
     reclaim(&db, 1);
-    // Of what lies below the point, the row that was live there is left, and no event.
+    // Below the point, only the row that was live there is left, and no event.
     let history = |db: &StateDb| dump(db).into_iter().filter(|line| line.starts_with('h')).collect::<Vec<_>>();
     assert_eq!(history(&db), ["h 2.1", "h 3.0", "h 3.1", "h 4.0", "h 4.1", "h 4.2"]);
     commit_node(&bed, 6, None);
@@ -233,7 +234,7 @@ fn rows_of_the_catalog_go_with_what_was_said_of_them() {
     assert_eq!(history(&db), ["h 7.0", "h 7.1"], "nothing of the catalog is left");
 }
 
-/// What a watch of keys reads that starts at the compaction point: keys by command.
+/// The history that a watch of keys from the compaction point reads: keys by command.
 fn key_history(db: &StateDb) -> Vec<(u64, Vec<String>)> {
     let view = db.view().unwrap();
     let mut found = Vec::new();
