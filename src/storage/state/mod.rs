@@ -11,6 +11,7 @@ mod age;
 mod cache;
 mod catalog;
 mod cluster;
+mod commit_events;
 mod consul;
 #[cfg(any(test, feature = "testing"))]
 mod crash_copy;

@@ -15,13 +15,14 @@ use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
 use super::catalog::{AnyRow, PendingCatalog, read_mark};
+use super::commit_events::commit_events;
 use super::db::{AppliedState, Families, StateDb};
 use super::keys::{self, Table};
 use super::load;
 use super::op_counts::OpCounts;
 use super::options::write_options;
 use super::outline::Outline;
-use super::overlay::{Change, Meaning, Overlay};
+use super::overlay::{Meaning, Overlay};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
     CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_alarms, encode_history, encode_lease,
@@ -33,11 +34,10 @@ use super::seek::Seeker;
 use super::type_record::{Registration, TypeRecord};
 use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::StorageError;
-use headwater_types::catalog::CatalogEvent;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
-    Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, KvEvent, Lease, LeaseChange, LeaseId, LogIndex,
-    Quota, ResourceEvent, ResourceId, Revision, StoreEpoch,
+    Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, Lease, LeaseChange, LeaseId, LogIndex, Quota,
+    ResourceId, Revision, StoreEpoch,
 };
 
 /// Result of a commit.
@@ -413,7 +413,7 @@ impl<'db> WriteTxn<'db> {
         db.rows.take(catalog.rows);
         let cluster = std::mem::take(&mut self.cluster);
         let operations = self.operations;
-        Ok(Committed { head: self.head, events: events(changes, catalog.events, cluster), leases, operations })
+        Ok(Committed { head: self.head, events: commit_events(changes, catalog.events, cluster), leases, operations })
     }
 
     /// Puts the deferred records into the batch: versions, in key order because their insertion is
@@ -511,49 +511,9 @@ pub(super) fn stored_entries(
     Ok(found)
 }
 
-/// The events of a plain record. Records of keys are events themselves; side records of keys have
-/// none, because the key has one.
+/// The meaning of a plain record: keys are events themselves, other records have none of their own.
 fn meaning_of(table: Table) -> Meaning {
     if table == Table::Kv { Meaning::Value } else { Meaning::Row }
-}
-
-/// Groups changes by command. Catalog events come with the rows that a command changed. A command
-/// may have events of the cluster alone.
-fn events(
-    changes: Vec<Change>,
-    mut catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
-    mut cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
-) -> Vec<CommitEvents> {
-    let mut events = Vec::new();
-    let mut changes = changes.into_iter().peekable();
-    let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
-    while let Some(Change { index, kind, kv, meaning, .. }) = changes.next() {
-        match meaning {
-            Meaning::Resource(resource) => resources.push(ResourceEvent { kind, resource }),
-            Meaning::Value => keys.push(KvEvent { kind, kv }),
-            Meaning::Row => {}
-        }
-        if changes.peek().is_none_or(|next| next.index != index) {
-            let revision = keys.last().map(|event| event.kv.mod_revision);
-            let (kv, resources) = (keys.drain(..).collect(), resources.drain(..).collect());
-            let catalog = catalog.remove(&index).unwrap_or_default();
-            let cluster = cluster.remove(&index).unwrap_or_default().into();
-            events.push(CommitEvents { index, revision, kv, resources, catalog, cluster });
-        }
-    }
-    if !cluster.is_empty() {
-        let alone = |(index, cluster): (_, Vec<_>)| CommitEvents {
-            index,
-            revision: None,
-            kv: [].into(),
-            resources: [].into(),
-            catalog: [].into(),
-            cluster: cluster.into(),
-        };
-        events.extend(cluster.into_iter().map(alone));
-        events.sort_unstable_by_key(|commit| commit.index);
-    }
-    events
 }
 
 impl StateReader for WriteTxn<'_> {
