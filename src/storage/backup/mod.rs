@@ -6,7 +6,7 @@
 //! differs in one bit from the one written is refused.
 //!
 //! ```text
-//! "HWBACKUP"  length (4, BE)  what it holds  zeros up to a multiple of 512
+//! "HWBACKUP"  length (4, BE)  description    zeros up to a multiple of 512
 //! the files, one behind the other            zeros up to a multiple of 512
 //! SHA-256 of all that                        32
 //! ```
@@ -51,7 +51,7 @@ pub enum BackupError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The file was never a backup of ours.
+    /// The file is no backup made by this software.
     #[error("{} is not a backup that `headwater snapshot save` or `etcdctl snapshot save` made of Headwater", path.display())]
     Foreign {
         /// The file.

@@ -54,8 +54,8 @@ impl BackupSource {
         self.total_bytes
     }
 
-    /// Hands out the bytes in pieces of at most `piece_bytes`, the checksum in one of its own,
-    /// until `send` answers false. Blocks.
+    /// Passes the bytes to `send` in pieces of at most `piece_bytes`, the checksum in one of its
+    /// own, until `send` returns false. Blocks.
     ///
     /// # Errors
     ///

@@ -87,7 +87,7 @@ pub(super) fn decode_meta<T: RaftRecord>(key: &str, stored: &[u8]) -> Result<T, 
     raft::decode(body).map_err(|error| corrupt(place(), error.to_string()))
 }
 
-/// An error that names where the damage is.
+/// An error that names the damaged record.
 pub(super) fn corrupt(place: impl Into<String>, detail: impl Into<String>) -> StorageError {
     StorageError::Corrupt { place: place.into(), detail: detail.into() }
 }

@@ -65,7 +65,8 @@ impl Shared {
         done(Err(io::Error::other(refused)));
     }
 
-    /// Queues a change that is visible already. Wake the writer when the lock is gone.
+    /// Queues a change that is visible already. The caller wakes the writer after it released the
+    /// lock.
     pub(super) fn enqueue(state: &mut State, change: Change, done: Done) {
         let bounds = state.bounds;
         state.queue.push_back(Op { change, bounds, done });

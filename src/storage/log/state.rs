@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// Notes that a batch is on disk after which the log there ends before `end`.
+    /// Records that a batch is on disk; the stored log now ends before `end`.
     pub(super) fn written(&mut self, end: u64, tail_bytes_max: usize) {
         // A truncation that still waits in the queue has already replaced the entries that the
         // batch wrote beyond it.

@@ -91,7 +91,7 @@ impl Writer {
             bounds = op.bounds;
             taken.ops.extend(state.queue.pop_front());
         }
-        // The committed id rides along, but never ahead of the entry that it names.
+        // The committed id is written with the batch, but never before the entry that it names.
         let covered = |id: LogId| bounds.last.is_some_and(|last| id.index <= last.index);
         if state.committed_dirty && state.committed.is_none_or(covered) {
             state.committed_dirty = false;

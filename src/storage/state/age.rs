@@ -12,9 +12,8 @@ use crate::StorageError;
 use headwater_types::LogIndex;
 
 impl ReadView<'_> {
-    /// The last command in history that was proposed at `unix_ms` or before; `None` if all that
-    /// history has is younger. A binary search: some dozens of reads, independent of the length of
-    /// history.
+    /// The last command in history that was proposed at `unix_ms` or before; `None` if all history
+    /// is younger. A binary search: some dozens of reads, independent of the length of history.
     ///
     /// # Errors
     ///

@@ -249,7 +249,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Stores a session that was not there.
+    /// Stores a new session.
     pub fn put_session(&mut self, session: &Session) {
         let id = Bytes::copy_from_slice(session.id.as_bytes());
         self.put_record(Table::Session, id, codec::encode_session(session), None);
@@ -320,7 +320,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Ends the deadline about something, if one runs.
+    /// Ends the running deadline of a subject, if there is one.
     ///
     /// # Errors
     ///

@@ -104,7 +104,7 @@ pub struct StateDb {
     pub(super) registrations: Mutex<Registrations>,
     pub(super) rows: RowCache,
     pub(super) lists: ListCache,
-    /// `None` if there is too much to make one.
+    /// `None` if the state has too many keys for a filter.
     pub(super) filter: Option<KeyFilter>,
     /// The head of the last commit.
     pub(super) head: RwLock<StateHead>,
@@ -262,7 +262,7 @@ impl StateDb {
         self.flush()?;
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
-        // Without this the last level, where most of it is, stays as it is.
+        // Without this, the last level, which holds most data, would not be rewritten.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         for name in FAMILIES {
             self.db.compact_range_cf_opt(handle(&self.db, name), None::<&[u8]>, None::<&[u8]>, &options);

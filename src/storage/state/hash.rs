@@ -24,7 +24,7 @@ impl ReadView<'_> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or something is not where it must be.
+    /// If the disk failed, or a record is missing.
     pub fn state_hash(&self) -> Result<u64, StorageError> {
         let mut hash = Mixer::default();
         self.hash_data(&mut hash)?;
@@ -33,8 +33,8 @@ impl ReadView<'_> {
     }
 
     /// The hash of the data of clients: as [`state_hash`](Self::state_hash), without the applied
-    /// position, the membership, the lineage, the quota and how far leases have run. Members that
-    /// restart or elect a leader change those by themselves.
+    /// position, the membership, the lineage, the quota and the lease clock. A restart or an
+    /// election changes those without any client.
     ///
     /// # Errors
     ///

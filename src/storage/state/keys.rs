@@ -65,7 +65,7 @@ impl Table {
         Self::ResourceMoves,
     ];
 
-    /// Whether its records are of history alone.
+    /// Whether its records exist in history only.
     pub(super) fn is_only_history(self) -> bool {
         matches!(self, Self::CatalogEvents | Self::ClusterEvents | Self::ResourceMoves)
     }
@@ -202,7 +202,7 @@ pub fn unescape(prefix: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// [`unescape`] into a buffer of its own.
+/// [`unescape`] into a new buffer.
 pub(super) fn unescaped(prefix: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(prefix.len() - 1 - TERMINATOR.len());
     unescape(prefix, &mut out);

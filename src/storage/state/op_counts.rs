@@ -1,6 +1,6 @@
 //! Counts of operations in a write transaction, for metrics alone: no stored data depends on them.
 
-/// Operations on keys that a run of commands carried out. Nothing that is stored depends on them.
+/// Counts of operations on keys in a run of commands. No stored data depends on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
     /// Versions of keys written.

@@ -109,7 +109,7 @@ impl Tuning {
         table.set_cache_index_and_filter_blocks(true);
         table.set_cache_index_and_filter_blocks_with_high_priority(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-        // In small parts, of which the cache holds those that are used.
+        // Small partitions: the cache holds only those in use.
         table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         table.set_partition_filters(true);
         table.set_metadata_block_size(4 << 10);

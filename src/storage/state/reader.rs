@@ -16,7 +16,7 @@ use crate::StorageError;
 use headwater_types::resource::{Resource, ResourceId, Tenancy, TypeName, resource_key};
 use headwater_types::{KeyRange, LogIndex, Revision};
 
-/// Reads keys as of now when it is given as the point in time.
+/// The point in time of the newest versions.
 pub const NEWEST: LogIndex = LogIndex(u64::MAX);
 
 /// A state that can be read at any point between its compaction point and now.

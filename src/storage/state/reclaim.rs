@@ -156,8 +156,8 @@ impl Walk<'_> {
             keys::push_version_prefix(&mut target_key, record.table, &record.kv.key);
             let prefix = target_key.len();
             keys::push_inverted(&mut target_key, index);
-            // A creation replaces nothing, and a tombstone before it was removed when it was met:
-            // no need to look, which keeps a key that is created and removed a million times cheap.
+            // A creation replaces no version, and a tombstone before it is removed already. No
+            // search is needed, so a key that is created and removed a million times stays cheap.
             if tombstone || record.kv.version > 1 {
                 versions.seek(&target_key);
                 if versions.key() == Some(&target_key[..]) {

@@ -180,7 +180,7 @@ impl<'a> Cursor<'a> {
         (format == FORMAT).then_some(Self(rest))
     }
 
-    /// With whether the record ends with one more place where history begins.
+    /// Also returns whether a history floor ends the record.
     pub(super) fn open_with_floor(bytes: &'a [u8]) -> Option<(Self, bool)> {
         match bytes.split_first()? {
             (&FORMAT, rest) => Some((Self(rest), false)),

@@ -10,7 +10,7 @@ use super::record::RegisteredTypes;
 use super::type_record::Registration;
 use headwater_types::resource::TypeName;
 
-/// Bounded as the types are: only those that are registered are remembered.
+/// Bounded like the types: only registered ones are cached.
 #[derive(Default)]
 pub(super) struct Registrations {
     as_of: RegisteredTypes,

@@ -64,8 +64,8 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
 pub struct Rebirth {
     /// The membership of the new cluster, opaque here, as of `index`.
     pub membership: Bytes,
-    /// The log index that the state is of in the new cluster, above every index of the old one: an
-    /// old index is recognised by that.
+    /// The log index that the state is of in the new cluster, above every index of the old one:
+    /// that is how an index of the old cluster is recognised.
     pub index: LogIndex,
     /// Revisions that are skipped, so that no revision that clients have seen of the old cluster is
     /// used again.

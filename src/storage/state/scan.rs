@@ -243,8 +243,7 @@ impl<'a> StoredScan<'a> {
 
 /// The first key behind all versions that begin with `prefix`.
 fn after_group(mut prefix: Vec<u8>) -> Vec<u8> {
-    // The terminator's last byte is 01; nothing that begins with 02 there is a version key of
-    // another user key.
+    // The terminator's last byte is 01; no version key begins with the prefix with 02 there.
     if let Some(last) = prefix.last_mut() {
         *last += 1;
     }

@@ -343,8 +343,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     let (done, result) = waiter();
     log.append(records(1, 1..2), done);
     drop(gate);
-    // Whether the second append shared the batch or not: it ends, without a success that was never
-    // reported.
+    // The second append may have shared the batch. It ends in either case, and a reported result is
+    // an error.
     if let Ok(told) = result.recv() {
         assert!(told.is_err());
     }

@@ -91,7 +91,7 @@ fn an_outline_is_what_the_record_says_wherever_it_comes_from() {
         let [first, again, whole] = read;
         assert!(first.is_some() && first == again && again == whole, "{first:?} {again:?} {whole:?}");
     }
-    // A view, which remembers only where the newest version is, does not stand in the way.
+    // A view caches only the position of the newest version; an outline is still found afterwards.
     let db = bed.store.current();
     db.view().unwrap().lookup(Table::Resource, &resource_key(&id("", "v1")), NEWEST).unwrap();
     let [first, _, whole] = outlines(&bed);
