@@ -24,8 +24,8 @@ pub type OnFailure = Arc<dyn Fn(&str) + Send + Sync>;
 /// Options of the log.
 #[derive(Clone)]
 pub struct LogOptions {
-    /// The id that the data directory was created with ([`crate::stamp`]): a log of another store
-    /// is refused.
+    /// The id that the data directory was created with ([`crate::data_dir`]): a log of another
+    /// store is refused.
     pub store_id: u64,
     /// Whether a missing log may be created. True only until the data directory has been in use:
     /// after that a missing log means that votes and entries are gone.
