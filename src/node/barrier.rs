@@ -35,7 +35,7 @@ struct Shared {
 impl ReadBarrier {
     pub(super) fn start(consensus: Consensus, metrics: Arc<NodeMetrics>) -> Self {
         let shared = Arc::new(Shared::default());
-        let applied = consensus.applied();
+        let applied = consensus.progress().applied();
         tokio::spawn(serve(consensus, Arc::downgrade(&shared), metrics));
         Self { shared, applied }
     }
@@ -89,7 +89,7 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
                 break;
             }
             // Nobody could confirm it, and a majority that is back is heard of without being asked here.
-            if consensus.lacks_majority() {
+            if consensus.leadership().lacks_majority() {
                 metrics.read_indexes_failed.inc();
                 for reader in round.drain(..) {
                     drop(reader.send(Err(NodeError::NoLeader)));
@@ -119,7 +119,7 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
                     }
                 }
                 Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
-                    consensus.leader_may_have_changed(RETRY_PAUSE).await;
+                    consensus.leadership().wait_for_change(RETRY_PAUSE).await;
                 }
             }
         }

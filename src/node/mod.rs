@@ -232,23 +232,23 @@ impl Node {
 
     /// Who leads, as far as this node knows. Cheap: every response header needs it.
     pub fn leadership(&self) -> Leadership {
-        let leading = self.inner.consensus.leading();
+        let leading = self.inner.consensus.leadership().current();
         Leadership { leader: leading.leader, term: leading.term }
     }
 
     /// The leader, provided that it showed life lately.
     pub fn live_leader(&self) -> Option<NodeId> {
-        self.inner.consensus.live_leader()
+        self.inner.consensus.leadership().live_leader()
     }
 
     /// How long ago the leader was last heard of: zero on the leader, `None` if never yet.
     pub fn leader_contact(&self) -> Option<Duration> {
-        self.inner.consensus.leader_contact()
+        self.inner.consensus.leadership().last_contact()
     }
 
     /// The other members.
     pub fn peers(&self) -> Vec<NodeId> {
-        let members = self.inner.consensus.roster().members.into_iter().map(|member| member.id);
+        let members = self.inner.consensus.members().roster().members.into_iter().map(|member| member.id);
         members.filter(|id| *id != self.inner.identity.node_id).collect()
     }
 
@@ -259,7 +259,7 @@ impl Node {
 
     /// Follows the applied index; a value is seen only after its effects can be read.
     pub fn applied(&self) -> watch::Receiver<LogIndex> {
-        self.inner.consensus.applied()
+        self.inner.consensus.progress().applied()
     }
 
     fn applied_index(&self) -> LogIndex {
@@ -274,9 +274,9 @@ impl Node {
     pub fn status(&self) -> Result<Status, NodeError> {
         let db = self.inner.store.current();
         let head = db.head();
-        let points = self.inner.consensus.log_points();
+        let points = self.inner.consensus.progress().points();
         let me = self.inner.identity.node_id;
-        let is_learner = self.inner.consensus.roster().find(me).is_some_and(|member| !member.voter);
+        let is_learner = self.inner.consensus.members().roster().find(me).is_some_and(|member| !member.voter);
         Ok(Status {
             leadership: Leadership { leader: self.live_leader(), ..self.leadership() },
             committed: LogIndex(points.committed.get().max(head.applied_index().get())),
@@ -300,7 +300,7 @@ impl Node {
 
     /// For how long this node has applied nothing although more was committed; `None` if that is not long.
     pub fn stands_still(&self) -> Option<Duration> {
-        self.inner.consensus.stands_still()
+        self.inner.consensus.progress().stalled_for()
     }
 
     /// What this node counts.
@@ -310,7 +310,7 @@ impl Node {
             proposals_pending: stats.pending.load(Ordering::Relaxed) as u64,
             proposals_answered: stats.answered.load(Ordering::Relaxed),
             proposals_failed: stats.failed.load(Ordering::Relaxed),
-            leader_changes: self.inner.consensus.leader_changes(),
+            leader_changes: self.inner.consensus.leadership().changes(),
         }
     }
 
@@ -403,7 +403,7 @@ impl Node {
 
     /// Hands leadership to another member, if this one leads.
     pub async fn hand_over(&self) {
-        self.inner.consensus.step_aside(self.inner.hand_over_timeout).await;
+        self.inner.consensus.leadership().step_aside(self.inner.hand_over_timeout).await;
     }
 
     /// Ends consensus and flushes nothing: what a crash leaves behind.

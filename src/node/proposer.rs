@@ -173,7 +173,7 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
         return Vec::new();
     }
     // Whoever leads could not take it, and so it is not offered: what is not handed to anybody is certainly not done.
-    if consensus.lacks_majority() {
+    if consensus.leadership().lacks_majority() {
         for job in batch {
             job.answer(Err(NodeError::NoLeader));
         }
@@ -207,7 +207,7 @@ async fn offer_again(consensus: &Consensus, queue: &mpsc::WeakSender<Job>, refus
         return;
     }
     let refused: Vec<Job> = refused.into_iter().filter(|job| job.mark(SENT, QUEUED)).collect();
-    consensus.leader_may_have_changed(RETRY_PAUSE).await;
+    consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     let Some(queue) = queue.upgrade() else { return };
     for job in refused {
         if job.answer.is_closed() {

@@ -20,9 +20,9 @@ const COMPACTION_POLL: Duration = Duration::from_millis(100);
 
 /// Lets requests in once this node has re-applied what it had acknowledged before it was restarted.
 pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) {
-    match consensus.wait_for_recovery().await {
+    match consensus.progress().wait_for_recovery().await {
         Ok(()) => {
-            tracing::info!(applied = %*consensus.applied().borrow(), "recovered, serving");
+            tracing::info!(applied = %*consensus.progress().applied().borrow(), "recovered, serving");
             serving.send_replace(true);
         }
         // Whoever watches for the end of consensus reports it.

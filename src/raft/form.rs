@@ -7,16 +7,19 @@
 //! §3.2, 5 and 7).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use openraft::errors::{InitializeError, RaftError};
+use tokio::sync::watch;
 
-use super::consensus::{Consensus, ReadIndexError};
+use super::consensus::Consensus;
+use super::read_index::ReadIndexError;
 use super::types::MemberInfo;
 use headwater_proto::pb::peer as pb;
 use headwater_storage::StorageError;
-use headwater_types::NodeId;
+use headwater_storage::data_dir::Marker;
+use headwater_types::{LogIndex, NodeId};
 
 /// How long a member that was asked may take.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -34,10 +37,61 @@ pub(crate) enum Standing {
     Member = 2,
 }
 
+/// State of joining or forming the cluster.
+pub(super) struct Formation {
+    /// Members of a cluster that does not exist yet; ignored once it does.
+    initial_members: BTreeMap<NodeId, MemberInfo>,
+    standing: AtomicU8,
+    /// The local log held an entry of a leader when this process started.
+    had_a_leader: bool,
+    /// File that exists while this member, having lost its data, has not caught up.
+    rejoining: Marker,
+    /// Another member has called this one since the process started.
+    called: watch::Sender<bool>,
+    /// A leader to which this one is a member has called since the process started.
+    led: AtomicBool,
+}
+
+impl Formation {
+    pub(super) fn new(
+        initial_members: BTreeMap<NodeId, MemberInfo>,
+        standing: Standing,
+        had_a_leader: bool,
+        rejoining: Marker,
+    ) -> Self {
+        Self {
+            initial_members,
+            standing: AtomicU8::new(standing as u8),
+            had_a_leader,
+            rejoining,
+            called: watch::Sender::new(false),
+            led: AtomicBool::new(false),
+        }
+    }
+}
+
 impl Consensus {
-    /// How this member stands.
+    /// Records a call of another member.
+    pub(crate) fn mark_called(&self) {
+        self.inner().formation.called.send_if_modified(|called| !std::mem::replace(called, true));
+    }
+
+    /// Records that a leader wants this member to follow before it may.
+    pub(crate) fn mark_led(&self) {
+        self.inner().formation.led.store(true, Ordering::Release);
+    }
+
+    /// Whether a leader was ever elected, as far as this member knows. Forming writes the entry at
+    /// index 0; every leader writes one after it.
+    pub(crate) fn has_had_a_leader(&self) -> bool {
+        self.inner().formation.had_a_leader
+            || self.leadership().current().leader.is_some()
+            || self.progress().points().last > LogIndex::ZERO
+    }
+
+    /// This member's standing.
     pub(crate) fn standing(&self) -> Standing {
-        match self.inner().standing.load(Ordering::Acquire) {
+        match self.inner().formation.standing.load(Ordering::Acquire) {
             0 => Standing::Undecided,
             1 => Standing::Rejoining,
             _ => Standing::Member,
@@ -48,7 +102,7 @@ impl Consensus {
     /// members goes on behind it.
     pub fn form(&self) {
         match self.standing() {
-            Standing::Undecided if self.inner().initial_members.len() == 1 => {
+            Standing::Undecided if self.inner().formation.initial_members.len() == 1 => {
                 drop(tokio::spawn(self.clone().form_alone_or_rejoin()));
             }
             Standing::Undecided => drop(tokio::spawn(self.clone().form_or_rejoin())),
@@ -62,9 +116,9 @@ impl Consensus {
     /// their leader does not stop calling.
     async fn form_alone_or_rejoin(self) {
         let inner = self.inner();
-        let mut called = inner.called.subscribe();
+        let mut called = inner.formation.called.subscribe();
         let is_called = called.wait_for(|called| *called);
-        if tokio::time::timeout(inner.leader_silence_max, is_called).await.is_ok() {
+        if tokio::time::timeout(inner.leadership.silence_max, is_called).await.is_ok() {
             match self.note_rejoining() {
                 Ok(()) => {
                     tracing::info!("the cluster exists: this member has lost its data and is coming back");
@@ -75,14 +129,14 @@ impl Consensus {
             }
             return;
         }
-        inner.standing.store(Standing::Member as u8, Ordering::Release);
+        inner.formation.standing.store(Standing::Member as u8, Ordering::Release);
         self.initialize().await;
     }
 
     async fn form_or_rejoin(self) {
         let inner = self.inner();
-        let others: Vec<_> = inner.initial_members.iter().filter(|(id, _)| **id != inner.me).collect();
-        let quorum = inner.initial_members.len() / 2 + 1;
+        let others: Vec<_> = inner.formation.initial_members.iter().filter(|(id, _)| **id != inner.me).collect();
+        let quorum = inner.formation.initial_members.len() / 2 + 1;
         tracing::info!("no data: asking the other first members whether there is a cluster already");
         loop {
             let answers = futures::future::join_all(others.iter().map(|(id, info)| self.hello(**id, info))).await;
@@ -90,7 +144,7 @@ impl Consensus {
             if answers.iter().flatten().any(|answer| answer.removed) {
                 return self.note_removed();
             }
-            if has_formed(true) > 0 || inner.led.load(Ordering::Acquire) {
+            if has_formed(true) > 0 || inner.formation.led.load(Ordering::Acquire) {
                 match self.note_rejoining() {
                     Ok(()) => {
                         tracing::info!("the cluster exists: this member has lost its data and is coming back");
@@ -105,19 +159,19 @@ impl Consensus {
             }
             tokio::time::sleep(ASK_PAUSE).await;
         }
-        inner.standing.store(Standing::Member as u8, Ordering::Release);
+        inner.formation.standing.store(Standing::Member as u8, Ordering::Release);
         self.initialize().await;
     }
 
     async fn initialize(self) {
         let inner = self.inner();
-        if !inner.initial_members.contains_key(&inner.me) {
+        if !inner.formation.initial_members.contains_key(&inner.me) {
             return;
         }
         let members: BTreeMap<u64, MemberInfo> =
-            inner.initial_members.iter().map(|(id, info)| (id.get(), info.clone())).collect();
+            inner.formation.initial_members.iter().map(|(id, info)| (id.get(), info.clone())).collect();
         match self.raft().initialize(members).await {
-            Ok(()) => tracing::info!(members = inner.initial_members.len(), "formed a new cluster"),
+            Ok(()) => tracing::info!(members = inner.formation.initial_members.len(), "formed a new cluster"),
             // There is data already, or another member was faster and its first entry has arrived.
             Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
             Err(error) => tracing::error!(%error, "could not form the cluster"),
@@ -147,9 +201,9 @@ impl Consensus {
     /// back. The file makes that outlive a crash, and is on disk before the leader's first entry is let in.
     fn note_rejoining(&self) -> Result<(), StorageError> {
         let inner = self.inner();
-        inner.rejoining.set()?;
+        inner.formation.rejoining.set()?;
         self.raft().runtime_config().elect(false);
-        inner.standing.store(Standing::Rejoining as u8, Ordering::Release);
+        inner.formation.standing.store(Standing::Rejoining as u8, Ordering::Release);
         Ok(())
     }
 
@@ -161,16 +215,16 @@ impl Consensus {
                 // What it knows of the leader is what it knew when it ended.
                 Err(_) if self.has_ended() || self.is_removed() => return,
                 Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
-                    self.leader_may_have_changed(ASK_PAUSE).await;
+                    self.leadership().wait_for_change(ASK_PAUSE).await;
                 }
             }
         };
-        if self.applied().wait_for(|applied| *applied >= index).await.is_err() {
+        if self.progress().applied().wait_for(|applied| *applied >= index).await.is_err() {
             return;
         }
-        match self.inner().rejoining.clear() {
+        match self.inner().formation.rejoining.clear() {
             Ok(()) => {
-                self.inner().standing.store(Standing::Member as u8, Ordering::Release);
+                self.inner().formation.standing.store(Standing::Member as u8, Ordering::Release);
                 self.raft().runtime_config().elect(true);
                 tracing::info!(%index, "caught up: this member votes again");
             }

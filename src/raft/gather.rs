@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::consensus::WriteError;
+use super::propose::WriteError;
 use headwater_types::Applied;
 use headwater_types::limits::APPEND_BYTES_MAX;
 

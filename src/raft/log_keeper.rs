@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::consensus::{Consensus, LogPoints};
+use super::consensus::Consensus;
 use super::gaps::{Gap, Gaps};
+use super::progress::LogPoints;
 use super::roster::MemberProgress;
 use super::start::PURGE_BATCH;
 use headwater_types::{LogIndex, NodeId};
@@ -52,7 +53,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
     let mut closing: Option<Gap> = None;
     while !consensus.has_ended() {
         tokio::time::sleep(POLL).await;
-        let points = consensus.log_points();
+        let points = consensus.progress().points();
         let total = applied_bytes.load(Ordering::Relaxed);
         if total - at_snapshot >= limits.snapshot_every_bytes {
             at_snapshot = total;
@@ -66,7 +67,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         // openraft asks itself what to remove only when it has made a snapshot: not after a restart.
         let mut wanted = by_bytes.max(surplus_entries(points.snapshot, limits.keep_entries));
         let me = consensus.node_id();
-        if consensus.leading().leader != Some(me) {
+        if consensus.leadership().current().leader != Some(me) {
             closing = None;
         }
         let ended = |follower| consensus.metrics().peer(me, follower).sessions_ended();
@@ -102,7 +103,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
 /// How the other members stand, if this one leads. Whoever is being sent a snapshot counts as away: its log does not move.
 fn followers(consensus: &Consensus) -> BTreeMap<NodeId, MemberProgress> {
     let me = consensus.node_id();
-    let mut members = consensus.progress();
+    let mut members = consensus.members().progress();
     members.remove(&me);
     for (id, progress) in &mut members {
         progress.is_live &= !consensus.metrics().peer(me, *id).is_sending();

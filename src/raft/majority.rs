@@ -1,11 +1,10 @@
-//! Whether a majority is there: what a leader knows of it from its heartbeats, what it tells its followers, and who answers
-//! when it asks.
+//! Detection of a lost majority, on the leader from its heartbeats and on followers from the leader's
+//! report, and a poll of the members that answer.
 //!
-//! Invariants: that there is no majority is said only after a leader has heard of none for as long as a silent leader is
-//! trusted; who is said to answer has answered after the question.
+//! Invariants: a majority counts as lost only after the leader had no answer of one for as long as a
+//! silent leader is trusted. A member counts as answering only by an answer sent after the question.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -14,93 +13,86 @@ use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
 
 use super::consensus::Consensus;
-use super::roster::Roster;
+use super::leadership::Leadership;
+use super::roster::{Members, Roster};
 use headwater_types::NodeId;
 
-/// How often a member is asked whether it is there: the connection to it may be an old one that has broken.
+/// Most hello calls to one member, count: the first may fail on an old, broken connection.
 const ASKED_MAX: u32 = 2;
-/// How long to wait before asking a second time.
+/// Pause before the second hello call.
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 
-impl Consensus {
-    /// Whether it is known that nobody can lead here now: this member leads and hears of no majority, or follows a leader that
-    /// says so of itself. While nobody leads, an election may be under way, and nothing is known.
-    pub fn lacks_majority(&self) -> bool {
-        match self.leading().leader {
-            Some(leader) if leader == self.node_id() => self.is_blocked(),
-            Some(_) => self.inner().contact.is_blocked(),
+impl Leadership<'_> {
+    /// Whether the majority is known to be lost: this member leads and has no answer of one, or its
+    /// leader reported that. False without a leader, because an election may be under way.
+    pub fn lacks_majority(self) -> bool {
+        match self.current().leader {
+            Some(leader) if leader == self.consensus.node_id() => self.is_blocked(),
+            Some(_) => self.state().contact.is_blocked(),
             None => false,
         }
     }
 
     /// This member leads, and no majority has answered it for as long as a silent leader is trusted.
-    fn is_blocked(&self) -> bool {
+    fn is_blocked(self) -> bool {
         // Known a moment later than by the metrics, and not before it is noted since when this member leads.
-        if self.leading().leader != Some(self.node_id()) {
+        if self.current().leader != Some(self.consensus.node_id()) {
             return false;
         }
-        let metrics = self.raft().metrics();
+        let metrics = self.consensus.raft().metrics();
         let metrics = metrics.borrow_watched();
-        if metrics.current_leader != Some(self.node_id().get()) {
+        if metrics.current_leader != Some(self.consensus.node_id().get()) {
             return false;
         }
-        // Nobody else is asked where there is nobody else: that time then stands still.
-        if metrics.membership_config.membership().voter_ids().all(|id| id == self.node_id().get()) {
+        // A single voter sends no heartbeats, so its time of the last quorum does not advance.
+        if metrics.membership_config.membership().voter_ids().all(|id| id == self.consensus.node_id().get()) {
             return false;
         }
-        let silence_max = self.inner().leader_silence_max;
+        let silence_max = self.state().silence_max;
         match metrics.last_quorum_acked {
             Some(at) => at.elapsed() > silence_max,
-            // Nobody has answered it since it was elected.
-            None => self.inner().leading_since.lock().elapsed() > silence_max,
+            // No answer since its election.
+            None => self.state().since.lock().elapsed() > silence_max,
         }
     }
+}
 
-    /// Tells the followers whether this member, if it leads, has a majority; runs as long as consensus does.
-    pub(super) async fn watch_majority(self, heartbeat: Duration) {
-        let mut before = false;
-        loop {
-            tokio::select! {
-                // A clock, not a race: that nobody answers is no event.
-                () = tokio::time::sleep(heartbeat) => {}
-                _ = self.ended() => return,
-            }
-            let now = self.is_blocked();
-            self.inner().peers.set_blocked(now);
-            if std::mem::replace(&mut before, now) != now {
-                if now {
-                    tracing::warn!(
-                        "this member leads, and a majority of the members does not answer: it serves nothing"
-                    );
-                } else {
-                    tracing::info!("a majority of the members answers, or another one leads");
-                }
+/// Reports to the followers whether this member, as leader, has a majority; runs until consensus
+/// ends.
+pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
+    let mut before = false;
+    loop {
+        tokio::select! {
+            // Polled: silence is no event.
+            () = tokio::time::sleep(heartbeat) => {}
+            _ = consensus.ended() => return,
+        }
+        let now = consensus.leadership().is_blocked();
+        consensus.inner().peers.set_blocked(now);
+        if std::mem::replace(&mut before, now) != now {
+            if now {
+                tracing::warn!("this member leads, and a majority of the members does not answer: it serves nothing");
+            } else {
+                tracing::info!("a majority of the members answers, or another one leads");
             }
         }
     }
+}
 
-    /// Notes that this member is about to end, so that no change of the membership counts on it.
-    pub fn note_stopping(&self) {
-        self.inner().stopping.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.inner().stopping.load(Ordering::Acquire)
-    }
-
-    /// Which of `asked` answer now, with this one: whoever says that it is there, and takes this member, which must lead, for
-    /// the leader. Waits for the silent ones as long as a silent leader is trusted, unless those who have answered are
-    /// `enough`.
-    pub async fn who_answers(
-        &self,
+impl Members<'_> {
+    /// The members of `asked`, this one included, that answer now and acknowledge this member, which
+    /// must lead, as the leader. Returns early once the answers are `enough`; waits for silent
+    /// members as long as a silent leader is trusted.
+    pub async fn answering(
+        self,
         roster: &Roster,
         asked: &BTreeSet<NodeId>,
         enough: impl Fn(&BTreeSet<NodeId>) -> bool,
     ) -> BTreeSet<NodeId> {
         let began = Instant::now();
-        // Sooner than the clock would. If it fails, nobody will be heard of.
-        drop(self.raft().trigger().heartbeat().await);
-        let me = self.node_id();
+        // Sooner than the timer. If it fails, no answer will come.
+        drop(self.consensus.raft().trigger().heartbeat().await);
+        let me = self.consensus.node_id();
         let others = roster.members.iter().filter(|member| member.id != me && asked.contains(&member.id));
         let mut asking: FuturesUnordered<_> = others
             .map(|member| async move {
@@ -109,15 +101,15 @@ impl Consensus {
                         if asked > 0 {
                             tokio::time::sleep(ASK_PAUSE).await;
                         }
-                        if let Some(answer) = self.hello(member.id, &member.info).await {
+                        if let Some(answer) = self.consensus.hello(member.id, &member.info).await {
                             return !answer.stopping;
                         }
                     }
                     false
                 };
-                // Whoever is not there is not waited for.
+                // A member without an answer to the hello is not waited for.
                 let answers = async { is_there.await && self.has_acknowledged_since(member.id, began).await };
-                let answers = tokio::time::timeout(self.inner().leader_silence_max, answers).await;
+                let answers = tokio::time::timeout(self.consensus.inner().leadership.silence_max, answers).await;
                 (member.id, answers.unwrap_or(false))
             })
             .collect();
@@ -133,8 +125,8 @@ impl Consensus {
     }
 
     /// Waits until `member` has acknowledged this member as the leader by an answer to something sent after `began`.
-    async fn has_acknowledged_since(&self, member: NodeId, began: Instant) -> bool {
-        let wait = self.raft().wait(None);
+    async fn has_acknowledged_since(self, member: NodeId, began: Instant) -> bool {
+        let wait = self.consensus.raft().wait(None);
         let heard = wait.metrics(
             |now| {
                 let acked = now.heartbeat.as_ref().and_then(|acked| acked.get(&member.get()).copied().flatten());

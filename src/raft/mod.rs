@@ -5,38 +5,46 @@
 
 mod consensus;
 mod convert;
-mod desk;
 mod form;
 mod gaps;
 mod gather;
+mod leadership;
 mod log_keeper;
 mod log_store;
 mod majority;
-mod member_desk;
+mod member_changes;
 mod membership;
 mod metrics;
 mod network;
 mod off_thread;
+mod progress;
+mod propose;
 mod propose_lane;
+mod queries;
+mod read_index;
 mod removal;
 mod restore;
 mod roster;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod snapshot;
+mod stalled;
 mod start;
 mod state_machine;
-mod stuck;
 mod transfer;
 mod types;
 
-pub use consensus::{Consensus, Leading, LogPoints, ReadIndexError, WriteError};
-pub use desk::{AskError, Desk};
-pub use member_desk::{ChangeError, ChangeFrom, MemberDesk, ask_to_join};
+pub use consensus::Consensus;
+pub use leadership::{Leadership, Leading};
+pub use member_changes::{ChangeError, ChangeFrom, MembershipService, ask_to_join};
 pub use metrics::RaftMetrics;
 pub use off_thread::off_thread;
+pub use progress::{LogPoints, Progress};
+pub use propose::WriteError;
+pub use queries::{Queries, QueryError, QueryService};
+pub use read_index::ReadIndexError;
 pub use restore::{first_membership, make_log};
-pub use roster::{MemberProgress, MemberRecord, MembershipStep, Roster, StepError, members_of};
+pub use roster::{MemberProgress, MemberRecord, Members, MembershipStep, Roster, StepError, members_of};
 pub use snapshot::SnapshotFiles;
 pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use transfer::NotTakenOver;
@@ -45,9 +53,9 @@ pub use types::MemberInfo;
 /// What the simulation (`tests/sim`) puts a member together from.
 #[doc(hidden)]
 pub mod parts {
+    pub use super::stalled::StalledApply;
     pub use super::start::{ConsensusOptions, config as raft_config};
     pub use super::state_machine::{StateMachine, Told};
-    pub use super::stuck::StuckApply;
     pub use super::types::{
         Command, Entry, EntryPayload, LogId, MemberInfo, Membership, Raft, Runtime, Snapshot, SnapshotMeta,
         StoredMembership, TypeConfig, Vote, log_id, term_of,

@@ -10,13 +10,12 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::consensus::WriteError;
 use super::gather::{Batch, Gatherer, InFlight, Queue, Results, Shares};
 use super::network::{PeerClient, Peers};
+use super::propose::{WriteError, result_from_pb};
 use super::types::MemberInfo;
-use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
-use headwater_types::{Applied, NodeId};
+use headwater_types::NodeId;
 
 /// Messages that may wait for the connection; more than are under way while the leader answers.
 const MESSAGES_QUEUED: usize = 16;
@@ -173,20 +172,6 @@ impl Wait {
         }
         let silence = now - *self.since.get_or_insert(now);
         (silence >= self.limit).then_some(silence)
-    }
-}
-
-fn result_from_pb(result: pb::ProposeResult) -> Result<Applied, WriteError> {
-    use pb::propose_result::Result as R;
-    match result.result {
-        Some(R::Applied(record)) => {
-            codec::decode_applied(record).map_err(|error| WriteError::Stopped(error.to_string()))
-        }
-        Some(R::NotLeader(id)) => Err(WriteError::NotLeader((id != 0).then_some(NodeId(id)))),
-        Some(R::Discarded(_)) => Err(WriteError::Discarded),
-        Some(R::Stopped(why)) => Err(WriteError::Stopped(why)),
-        Some(R::Unreadable(why)) => Err(WriteError::Unreadable(why)),
-        None => Err(WriteError::ConnectionLost),
     }
 }
 

@@ -1,47 +1,75 @@
-//! How a member learns that it is none any more.
+//! Detection of this member's own removal from the cluster.
 //!
-//! The leader stops speaking to a member as soon as it is removed, so the member usually never sees the log entry that says
-//! so. It asks the others when it hears of no leader, or when it sees its removal begin. Ids are never used again, so a
-//! member whose id was given and is not in a committed membership has been removed for good. Invariant: a removed member
-//! notes it durably before it says so.
+//! The leader stops replicating to a removed member at once, so the member usually never receives the
+//! entry of its removal. It asks the other members when it has no leader, or when it sees its removal
+//! begin. Ids are never reused: an id that was assigned and is absent from a committed membership has
+//! been removed for good. Invariant: the removal is durable on this member before it is reported.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::consensus::Consensus;
+use tokio::sync::watch;
 
-/// How often a member looks whether it has reason to ask.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+use super::consensus::Consensus;
+use headwater_storage::data_dir::Marker;
+
+/// State of this member's end.
+pub(super) struct Removal {
+    /// File that marks this member as removed.
+    note: Marker,
+    removed: watch::Sender<bool>,
+    /// The process is about to end.
+    stopping: AtomicBool,
+}
+
+impl Removal {
+    pub(super) fn new(note: Marker) -> Self {
+        Self { note, removed: watch::Sender::new(false), stopping: AtomicBool::new(false) }
+    }
+}
+
+/// Interval between checks of the reasons to ask.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Consensus {
     /// Whether this member was removed from its cluster.
     pub fn is_removed(&self) -> bool {
-        *self.inner().removed.borrow()
+        *self.inner().removal.removed.borrow()
     }
 
     /// Resolves once this member was removed from its cluster.
     pub async fn removed(&self) {
-        let mut removed = self.inner().removed.subscribe();
-        // This handle keeps the sender, so there is an end only by the value.
+        let mut removed = self.inner().removal.removed.subscribe();
+        // This handle keeps the sender alive: only the value ends the wait.
         let _ended = removed.wait_for(|removed| *removed).await.is_err();
     }
 
-    /// Notes that this member was removed, and takes part in nothing from now on.
+    /// Records the removal durably; this member takes part in nothing from now on.
     pub(super) fn note_removed(&self) {
         let inner = self.inner();
-        if let Err(error) = inner.removed_note.set() {
-            // Asked again after a restart, so nothing is lost but time.
+        if let Err(error) = inner.removal.note.set() {
+            // After a restart the others are asked again.
             tracing::error!(%error, "could not note that this member was removed");
         }
         self.raft().runtime_config().elect(false);
         tracing::warn!(member = %inner.me, "this member was removed from the cluster: it serves no more requests");
-        inner.removed.send_replace(true);
+        inner.removal.removed.send_replace(true);
     }
 
-    /// Finds out when this member is removed; runs as long as consensus does.
+    /// Records that this process is about to end, so that no change of the membership counts on it.
+    pub fn note_stopping(&self) {
+        self.inner().removal.stopping.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.inner().removal.stopping.load(Ordering::Acquire)
+    }
+
+    /// Checks for this member's removal until consensus ends.
     pub(super) async fn watch_for_removal(self) {
         while !self.has_ended() && !self.is_removed() {
-            // Looked at now and then: that a leader is silent is no event.
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            // Polled: the silence of a leader is no event.
+            tokio::time::sleep(CHECK_INTERVAL).await;
             if self.has_reason_to_ask() && self.others_know_it_as_removed().await {
                 self.note_removed();
             }
@@ -50,16 +78,16 @@ impl Consensus {
 
     fn has_reason_to_ask(&self) -> bool {
         let me = self.inner().me;
-        let roster = self.roster();
+        let roster = self.members().roster();
         if roster.members.is_empty() {
             return false;
         }
-        self.live_leader().is_none() || roster.find(me).is_none_or(|member| member.leaving)
+        self.leadership().live_leader().is_none() || roster.find(me).is_none_or(|member| member.leaving)
     }
 
     async fn others_know_it_as_removed(&self) -> bool {
         let me = self.inner().me;
-        let others = self.roster().members.into_iter().filter(|member| member.id != me);
+        let others = self.members().roster().members.into_iter().filter(|member| member.id != me);
         let answers = others.map(|member| async move { self.hello(member.id, &member.info).await });
         let answers = futures::future::join_all(answers).await;
         answers.into_iter().flatten().any(|answer| answer.removed)

@@ -188,37 +188,43 @@ impl AppliedMembers {
     }
 }
 
-impl Consensus {
+/// Handle to the members of the cluster.
+#[derive(Clone, Copy)]
+pub struct Members<'a> {
+    pub(super) consensus: &'a Consensus,
+}
+
+impl Members<'_> {
     /// The members by the latest membership that this member knows, committed or not.
-    pub fn roster(&self) -> Roster {
-        Roster::of(&self.raft().server_metrics().borrow_watched().membership_config)
+    pub fn roster(self) -> Roster {
+        Roster::of(&self.consensus.raft().server_metrics().borrow_watched().membership_config)
     }
 
     /// The members as of what this member has applied: what a reader is shown.
-    pub fn applied_roster(&self) -> Roster {
-        Roster::of(&self.inner().members.stored())
+    pub fn applied_roster(self) -> Roster {
+        Roster::of(&self.consensus.inner().members.stored())
     }
 
     /// How each member stands; empty unless this member leads.
-    pub fn progress(&self) -> BTreeMap<NodeId, MemberProgress> {
-        let metrics = self.raft().metrics();
+    pub fn progress(self) -> BTreeMap<NodeId, MemberProgress> {
+        let metrics = self.consensus.raft().metrics();
         let metrics = metrics.borrow_watched();
         let (Some(matched), Some(acked)) = (&metrics.replication, &metrics.heartbeat) else { return BTreeMap::new() };
-        let patience = self.inner().leader_silence_max;
+        let silence_max = self.consensus.inner().leadership.silence_max;
         let progress = |(id, matched): (&u64, &Option<LogId>)| {
-            let is_live = acked.get(id).copied().flatten().is_some_and(|at| at.elapsed() <= patience);
+            let is_live = acked.get(id).copied().flatten().is_some_and(|at| at.elapsed() <= silence_max);
             (NodeId(*id), MemberProgress { matched: matched.as_ref().map(|id| LogIndex(id.index)), is_live })
         };
         let mut all: BTreeMap<_, _> = matched.iter().map(progress).collect();
         let own = MemberProgress { matched: metrics.last_log_index.map(LogIndex), is_live: true };
-        all.insert(self.node_id(), own);
+        all.insert(self.consensus.node_id(), own);
         all
     }
 
-    /// Waits until this member leads and has lately heard of another one; false if it has not within `patience`.
-    pub async fn has_heard_of(&self, member: NodeId, patience: Duration) -> bool {
-        let silence_max = self.inner().leader_silence_max;
-        let wait = self.raft().wait(Some(patience));
+    /// Waits until this member leads and has had a recent answer of `member`; false after `limit`.
+    pub async fn wait_for_contact(self, member: NodeId, limit: Duration) -> bool {
+        let silence_max = self.consensus.inner().leadership.silence_max;
+        let wait = self.consensus.raft().wait(Some(limit));
         let heard = wait.metrics(
             |now| {
                 let acked = now.heartbeat.as_ref().and_then(|acked| acked.get(&member.get()).copied().flatten());
@@ -230,18 +236,18 @@ impl Consensus {
     }
 
     /// Whether `member` itself answers at a peer address.
-    pub async fn answers_at(&self, member: NodeId, peer_url: &str) -> bool {
-        self.inner().peers.answers_at(member, peer_url).await
+    pub async fn answers_at(self, member: NodeId, peer_url: &str) -> bool {
+        self.consensus.inner().peers.answers_at(member, peer_url).await
     }
 
     /// The highest id that any member has ever had, by what this member has applied. An id above it was never used.
-    pub fn highest_member_id(&self) -> NodeId {
-        self.inner().members.highest()
+    pub fn highest_id(self) -> NodeId {
+        self.consensus.inner().members.highest()
     }
 
     /// Whether `id` was a member's and is nobody's any more, by what is applied here.
-    pub(super) fn knows_as_removed(&self, id: NodeId) -> bool {
-        self.inner().members.has_lost(id)
+    pub(super) fn has_removed(self, id: NodeId) -> bool {
+        self.consensus.inner().members.has_lost(id)
     }
 
     /// Takes one step from `roster`, and waits until it is applied here. This member must lead. Returns the index of the
@@ -250,7 +256,7 @@ impl Consensus {
     /// # Errors
     ///
     /// [`StepError`]; after `NotLeader` and `Outdated` nothing has changed.
-    pub async fn take_step(&self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, StepError> {
+    pub async fn take_step(self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, StepError> {
         let one = |id: NodeId| BTreeSet::from([id.get()]);
         let change = match step {
             MembershipStep::AddLearner(id, info) => ChangeMembers::AddNodes(BTreeMap::from([(id.get(), info)])),
@@ -263,14 +269,14 @@ impl Consensus {
             MembershipStep::Settle => ChangeMembers::AddVoterIds(BTreeSet::new()),
         };
         let seen = Precondition::LastMembershipLogId { last_membership_log_id: roster.at };
-        let error = match self.raft().change_membership_if(change, false, [seen]).await {
+        let error = match self.consensus.raft().change_membership_if(change, false, [seen]).await {
             Ok(written) => return Ok(LogIndex(written.log_id.index)),
             Err(RaftError::Fatal(fatal)) => return Err(StepError::Interrupted(fatal.to_string())),
             Err(RaftError::APIError(error)) => error,
         };
         // Of two entries, the first may have been written although the second was refused. Asked of the core itself: what it
         // reports to others comes later.
-        let now = self.raft().with_raft_state(|state| *state.membership_state.effective().log_id()).await;
+        let now = self.consensus.raft().with_raft_state(|state| *state.membership_state.effective().log_id()).await;
         if !matches!(now, Ok(at) if at == roster.at) {
             return Err(StepError::Interrupted(error.to_string()));
         }

@@ -2,23 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::consensus::{Consensus, Inner, LeaderContact, feed};
-use super::form::Standing;
+use super::consensus::{Consensus, IncomingSnapshots, Inner, Services};
+use super::form::{Formation, Standing};
 use super::gather::Queue;
+use super::leadership::{self, LeadershipState};
 use super::log_keeper::{self, Limits};
 use super::log_store::LogStore;
+use super::majority;
 use super::network::{Lineage, PeerService, Peers, stranger};
+use super::progress::ProgressState;
+use super::propose::{ProposeQueues, feed};
 use super::propose_lane::ProposeLanes;
+use super::removal::Removal;
+use super::stalled;
 use super::state_machine::{StateMachine, Told};
-use super::stuck;
 use super::types::{MemberInfo, Raft};
 use headwater_proto::pb::peer::peer_server::PeerServer;
 use headwater_storage::data_dir::Marker;
@@ -144,40 +148,29 @@ pub async fn start(
         cluster: cluster_id,
         me: node_id,
         raft,
-        peers,
-        lanes: ProposeLanes::default(),
-        local,
-        applied,
-        store: Arc::downgrade(&store),
-        incoming_dir: options.incoming_dir.clone(),
-        snapshot_slot: tokio::sync::Mutex::new(()),
-        leader_silence_max: options.timing.election_max * 2,
-        catch_up_max: options.catch_up_max,
-        contact: LeaderContact::new(),
-        leader: AtomicU64::new(0),
-        term: AtomicU64::new(0),
-        leader_changes: AtomicU64::new(0),
-        leading: watch::Sender::default(),
-        leading_since: Mutex::new(std::time::Instant::now()),
-        desk: OnceLock::new(),
-        initial_members: options.initial_members.clone(),
-        standing: AtomicU8::new(standing as u8),
-        had_a_leader: last_at_start.is_some_and(|last| last > 0),
-        last_at_start,
-        rejoining: options.rejoining,
-        member_desk: OnceLock::new(),
-        members,
         metrics,
-        removed_note: options.removed,
-        removed: watch::Sender::new(false),
-        called: watch::Sender::new(false),
-        led: AtomicBool::new(false),
-        stopping: AtomicBool::new(false),
-        standstill: Mutex::new(None),
+        peers,
+        proposals: ProposeQueues { local, lanes: ProposeLanes::default(), catch_up_max: options.catch_up_max },
+        leadership: LeadershipState::new(options.timing.election_max * 2),
+        progress: ProgressState { applied, last_at_start, stalled_since: Mutex::new(None) },
+        members,
+        formation: Formation::new(
+            options.initial_members.clone(),
+            standing,
+            last_at_start.is_some_and(|last| last > 0),
+            options.rejoining,
+        ),
+        removal: Removal::new(options.removed),
+        snapshots: IncomingSnapshots {
+            dir: options.incoming_dir.clone(),
+            slot: tokio::sync::Mutex::new(()),
+            store: Arc::downgrade(&store),
+        },
+        services: Services::default(),
     }));
-    tokio::spawn(consensus.clone().follow_leadership());
+    tokio::spawn(leadership::follow(consensus.clone()));
     tokio::spawn(consensus.clone().watch_for_removal());
-    tokio::spawn(consensus.clone().watch_majority(options.timing.heartbeat));
+    tokio::spawn(majority::watch(consensus.clone(), options.timing.heartbeat));
     let limits = Limits {
         snapshot_every_bytes: options.snapshot_every_bytes,
         keep_bytes: options.keep_bytes,
@@ -185,7 +178,7 @@ pub async fn start(
         gap_max: options.timing.gap_max(),
     };
     tokio::spawn(log_keeper::run(consensus.clone(), applied_bytes, limits));
-    tokio::spawn(stuck::nudge(consensus.clone(), options.timing.heartbeat));
+    tokio::spawn(stalled::watch(consensus.clone(), options.timing.heartbeat));
     Ok(consensus)
 }
 

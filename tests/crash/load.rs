@@ -241,7 +241,7 @@ async fn lag(cluster: &mut Cluster) {
     cluster.crash(away).await;
     wait_until("what the member needs is purged", async || {
         let leader = cluster.leader().await;
-        cluster.node(leader).consensus().log_points().purged > at
+        cluster.node(leader).consensus().progress().points().purged > at
     })
     .await;
     restart(cluster, away).await;

@@ -126,7 +126,7 @@ async fn without_the_strict_check_a_voter_is_announced_beside_one_that_is_down_a
     let down = NodeId(cluster.id(follower));
     cluster.crash(follower).await;
     wait_until("its silence is noticed", async || {
-        let progress = cluster.node(leader).consensus().progress();
+        let progress = cluster.node(leader).consensus().members().progress();
         progress.get(&down).is_some_and(|progress| !progress.is_live)
     })
     .await;

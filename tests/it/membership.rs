@@ -171,7 +171,13 @@ async fn what_etcd_refuses_is_refused_with_its_words_on_every_member() {
     let leader = cluster.leader().await;
     let unhealthy = (Code::Unavailable, "etcdserver: unhealthy cluster".to_owned());
     wait_until("the leader misses the member", async || {
-        cluster.node(leader).consensus().progress().get(&NodeId(down_id)).is_some_and(|progress| !progress.is_live)
+        cluster
+            .node(leader)
+            .consensus()
+            .members()
+            .progress()
+            .get(&NodeId(down_id))
+            .is_some_and(|progress| !progress.is_live)
     })
     .await;
     assert_eq!(refusal(add(&cluster, leader, "http://127.0.0.1:9", false).await), unhealthy);
@@ -434,7 +440,7 @@ async fn leadership_is_not_offered_to_a_member_that_does_not_answer() {
     let follower = cluster.follower().await;
     let (dead, before) = (cluster.id(follower), term(&cluster, leader));
     cluster.crash(follower).await;
-    let progress = || cluster.node(leader).consensus().progress();
+    let progress = || cluster.node(leader).consensus().members().progress();
     wait_until("its silence is noticed", async || progress().iter().any(|(id, p)| id.get() == dead && !p.is_live))
         .await;
     assert_eq!(
@@ -534,13 +540,13 @@ async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
     }
     let consensus = cluster.node(leader).consensus().clone();
     // Without the question.
-    let roster = consensus.roster();
+    let roster = consensus.members().roster();
     let changing = tokio::spawn({
         let consensus = consensus.clone();
-        async move { consensus.take_step(&roster, MembershipStep::Drop(NodeId(third))).await }
+        async move { consensus.members().take_step(&roster, MembershipStep::Drop(NodeId(third))).await }
     });
-    wait_until("the leader hears of no majority of both", async || consensus.lacks_majority()).await;
-    assert!(consensus.roster().is_joint);
+    wait_until("the leader hears of no majority of both", async || consensus.leadership().lacks_majority()).await;
+    assert!(consensus.members().roster().is_joint);
     let began = Instant::now();
     let refused = (Code::Unavailable, "etcdserver: no leader".to_owned());
     assert_eq!(refusal(cluster.kv(leader).put(put("k", "v")).await), refused);
@@ -552,7 +558,7 @@ async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
     within("the removed member notices", cluster.node(others[2]).removed()).await;
     cluster.stop(others[2]).await;
     cluster.wait_healthy().await;
-    wait_until("no change is half done", async || !cluster.node(leader).consensus().roster().is_joint).await;
+    wait_until("no change is half done", async || !cluster.node(leader).consensus().members().roster().is_joint).await;
     for member in cluster.running().collect::<Vec<_>>() {
         within("a write", cluster.kv(member).put(put("k", "v"))).await.unwrap();
         assert_eq!(list(&cluster, member).await.len(), 4);

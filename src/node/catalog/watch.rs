@@ -133,7 +133,7 @@ impl Node {
         encode: Encode,
     ) -> Result<CatalogListing, NodeError> {
         // Moves on after the changes are out, so that they can all be read here.
-        let applied = *self.inner.consensus.applied().borrow();
+        let applied = *self.inner.consensus.progress().applied().borrow();
         let build = async || {
             let (subject, encode, share) = (subject.clone(), Arc::clone(&encode), self.inner.states.share());
             let work = move |view: &ReadView<'_>| Ok(Ok(entries_of(&state_of(view, &subject)?, &encode, share)));

@@ -162,7 +162,7 @@ async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: 
         attempts += 1;
         match node.propose(ctx, Command::Txn(txn.clone())).await {
             Err(NodeError::Indeterminate(_)) if Instant::now() < ctx.deadline => {
-                node.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
+                node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
             }
             result => break result?,
         }
@@ -233,7 +233,7 @@ async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>)
                 Ok(_) | Err(NodeError::Refused(Refusal::LeaseNotFound)) => return,
                 Err(error) => tracing::debug!(%error, "a contender that was given up has not left its queue yet"),
             }
-            node.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
+            node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
         }
     };
     tokio::select! {

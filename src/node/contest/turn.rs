@@ -82,7 +82,7 @@ impl Node {
     }
 
     pub(super) async fn pause(&self) {
-        self.inner.consensus.leader_may_have_changed(RETRY_PAUSE).await;
+        self.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
     /// Waits until one of the keys may have been removed after `revision`, as far as this member knows.

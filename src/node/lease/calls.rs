@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::keeper::LeaseKeeper;
 use headwater_proto::codec;
-use headwater_raft::{Consensus, Desk};
+use headwater_raft::{Consensus, QueryService};
 use headwater_types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
 use headwater_types::{LeaseAnswer, LeaseQuestion, NodeId};
 
@@ -76,7 +76,7 @@ async fn serve(consensus: Consensus, mut waiting: mpsc::Receiver<Call>) {
 
 async fn carry(consensus: &Consensus, leader: NodeId, calls: Vec<Call>) {
     let questions = calls.iter().map(|call| codec::encode_lease_question(call.question)).collect();
-    let answers = match tokio::time::timeout(CALL_TIMEOUT, consensus.ask(leader, questions)).await {
+    let answers = match tokio::time::timeout(CALL_TIMEOUT, consensus.queries().send(leader, questions)).await {
         Ok(Ok(answers)) => answers,
         Ok(Err(error)) => return tracing::debug!(%error, "questions about leases stay open"),
         Err(_) => return tracing::debug!(%leader, "questions about leases stay open: no answer in time"),
@@ -93,7 +93,7 @@ async fn carry(consensus: &Consensus, leader: NodeId, calls: Vec<Call>) {
 /// Where other members ask this one.
 pub(super) struct LeaseDesk(pub(super) Arc<LeaseKeeper>);
 
-impl Desk for LeaseDesk {
+impl QueryService for LeaseDesk {
     fn answer(&self, questions: Vec<Bytes>) -> BoxFuture<'static, Vec<Bytes>> {
         let keeper = Arc::clone(&self.0);
         async move {

@@ -94,7 +94,7 @@ impl Leases {
         proposer: Proposer,
         store: Arc<StateStore>,
     ) -> Self {
-        consensus.open_desk(Arc::new(LeaseDesk(Arc::clone(&keeper))));
+        consensus.queries().serve(Arc::new(LeaseDesk(Arc::clone(&keeper))));
         let leases = Self {
             keeper: Arc::clone(&keeper),
             calls: LeaseCalls::start(consensus.clone()),
@@ -102,7 +102,7 @@ impl Leases {
         };
         let quorum = Arc::new(ClusterQuorum { consensus: consensus.clone(), proposer, store });
         tokio::spawn(async move {
-            let (me, leading) = (consensus.node_id(), consensus.follow_leading());
+            let (me, leading) = (consensus.node_id(), consensus.leadership().follow());
             tokio::select! {
                 () = keeper::run(keeper, quorum, me, leading) => {}
                 _ = consensus.ended() => {}
@@ -228,7 +228,7 @@ impl Node {
         let (leases, consensus) = (&self.inner.leases, &self.inner.consensus);
         let me = self.inner.identity.node_id;
         let asking = async {
-            let mut leading = consensus.follow_leading();
+            let mut leading = consensus.leadership().follow();
             loop {
                 let leader = leading.borrow_and_update().leader;
                 let answer = tokio::select! {
@@ -242,8 +242,10 @@ impl Node {
                     }
                     LeaseAnswer::Unknown => return Ok(None),
                     LeaseAnswer::Busy => return Err(NodeError::TooManyRequests),
-                    LeaseAnswer::NotLeader if consensus.lacks_majority() => return Err(NodeError::NoLeader),
-                    LeaseAnswer::NotLeader => consensus.leader_may_have_changed(RETRY_PAUSE).await,
+                    LeaseAnswer::NotLeader if consensus.leadership().lacks_majority() => {
+                        return Err(NodeError::NoLeader);
+                    }
+                    LeaseAnswer::NotLeader => consensus.leadership().wait_for_change(RETRY_PAUSE).await,
                 }
             }
         };

@@ -49,7 +49,7 @@ pub(super) struct ClusterQuorum {
 
 impl ClusterQuorum {
     async fn confirm_with_index(&self) -> Result<(Term, LogIndex), ReadIndexError> {
-        match tokio::time::timeout(CONFIRM_TIMEOUT, self.consensus.confirm_leading()).await {
+        match tokio::time::timeout(CONFIRM_TIMEOUT, self.consensus.leadership().confirm()).await {
             Ok(confirmed) => confirmed,
             Err(_) => Err(ReadIndexError::NoQuorum),
         }
@@ -71,7 +71,7 @@ impl Quorum for ClusterQuorum {
                     continue;
                 }
             };
-            self.consensus.applied().wait_for(|applied| *applied >= index).await.ok()?;
+            self.consensus.progress().applied().wait_for(|applied| *applied >= index).await.ok()?;
             let store = Arc::clone(&self.store);
             match tokio::task::spawn_blocking(move || load(&store)).await {
                 Ok(Ok(loaded)) => return Some(loaded),

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::rules::{Situation, is_unstarted};
 use headwater_raft::{
-    ChangeError, ChangeFrom, Consensus, MemberDesk, MemberInfo, MemberProgress, MemberRecord, MembershipStep,
+    ChangeError, ChangeFrom, Consensus, MemberInfo, MemberProgress, MemberRecord, MembershipService, MembershipStep,
     ReadIndexError, Roster, StepError,
 };
 use headwater_types::limits::LEARNER_LAG_MS_MAX;
@@ -80,7 +80,7 @@ impl HalfDone {
             return;
         }
         self.is_told = true;
-        let progress = consensus.progress();
+        let progress = consensus.members().progress();
         let is_silent = |member: &&MemberRecord| !progress.get(&member.id).is_some_and(|progress| progress.is_live);
         let silent: Vec<u64> = roster.voters().filter(is_silent).map(|member| member.id.get()).collect();
         let leaving: Vec<u64> = roster.voters().filter(|member| member.leaving).map(|member| member.id.get()).collect();
@@ -103,21 +103,21 @@ impl MemberKeeper {
     /// Makes a change on whichever member leads.
     pub(super) async fn anywhere(&self, change: MemberChange, deadline: Instant) -> Changed {
         loop {
-            let result = match self.consensus.leading().leader {
+            let result = match self.consensus.leadership().current().leader {
                 Some(leader) if leader != self.consensus.node_id() => {
                     let limit = deadline.saturating_duration_since(Instant::now());
-                    self.consensus.ask_for_change(leader, change.clone(), limit).await
+                    self.consensus.members().request_change(leader, change.clone(), limit).await
                 }
                 Some(_) => self.here(change.clone(), deadline).await,
                 None => Err(ChangeError::NotLeader),
             };
             if result != Err(ChangeError::NotLeader)
-                || self.consensus.lacks_majority()
+                || self.consensus.leadership().lacks_majority()
                 || Instant::now() + LEADER_PAUSE >= deadline
             {
                 return result;
             }
-            self.consensus.leader_may_have_changed(LEADER_PAUSE).await;
+            self.consensus.leadership().wait_for_change(LEADER_PAUSE).await;
         }
     }
 
@@ -158,12 +158,12 @@ impl MemberKeeper {
     /// Confirms that this member leads, and waits until it has applied what earlier leaders did: then it knows every id that
     /// was ever given.
     async fn confirm(&self) -> Result<(), ChangeError> {
-        let index = match self.consensus.confirm_leading().await {
+        let index = match self.consensus.leadership().confirm().await {
             Ok((_, index)) => index,
             Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => return Err(ChangeError::NotLeader),
             Err(ReadIndexError::Stopped(_)) => return Err(ChangeError::NotLeader),
         };
-        let mut applied = self.consensus.applied();
+        let mut applied = self.consensus.progress().applied();
         applied.wait_for(|applied| *applied >= index).await.map(drop).map_err(|_| ChangeError::NotLeader)
     }
 
@@ -191,7 +191,7 @@ impl MemberKeeper {
             MemberChange::Update { id, peer_url } => {
                 situation.may_move(*id, peer_url)?;
                 let is_there = match roster.find(*id) {
-                    Some(member) => self.consensus.answers_at(*id, &member.info.peer_url).await,
+                    Some(member) => self.consensus.members().answers_at(*id, &member.info.peer_url).await,
                     None => false,
                 };
                 self.rewrite(&roster, *id, |info| info.move_to(peer_url, is_there)).await
@@ -210,7 +210,7 @@ impl MemberKeeper {
     /// missed only later, and a change that needs it would hold up everything. That a majority of today's voters answers is
     /// confirmed before.
     async fn asked(&self, roster: &Roster, change: &MemberChange) -> BTreeMap<NodeId, MemberProgress> {
-        let mut progress = self.consensus.progress();
+        let mut progress = self.consensus.members().progress();
         let recent = self.recent();
         let with_answers = |answered: &BTreeSet<NodeId>, progress: &mut BTreeMap<NodeId, MemberProgress>| {
             for (id, progress) in progress {
@@ -233,7 +233,7 @@ impl MemberKeeper {
             }
         };
         let asked = whom_to_ask(roster, change);
-        let answered = self.consensus.who_answers(roster, &asked, is_enough).await;
+        let answered = self.consensus.members().answering(roster, &asked, is_enough).await;
         with_answers(&answered, &mut progress);
         progress
     }
@@ -241,24 +241,24 @@ impl MemberKeeper {
     /// What a member has if it has caught up.
     fn recent(&self) -> LogIndex {
         let past = self.past.lock().recent(Instant::now());
-        past.unwrap_or_else(|| self.consensus.log_points().last)
+        past.unwrap_or_else(|| self.consensus.progress().points().last)
     }
 
     /// The roster, once no change is half done.
     async fn settled(&self) -> Result<Roster, ChangeError> {
-        let roster = self.consensus.roster();
+        let roster = self.consensus.members().roster();
         if !roster.is_joint {
             return Ok(roster);
         }
         let index = self.take(&roster, MembershipStep::Settle).await?;
         tracing::info!(%index, "brought a half-done change of voters to its end");
-        Ok(self.consensus.roster())
+        Ok(self.consensus.members().roster())
     }
 
     async fn add(&self, roster: &Roster, info: MemberInfo) -> Changed {
         // Above every id that was ever given, and nobody else gives one: this member leads and has applied all that is
         // committed, and the step fails if the membership has changed since.
-        let id = NodeId(self.consensus.highest_member_id().get() + 1);
+        let id = NodeId(self.consensus.members().highest_id().get() + 1);
         let peer = info.peer_url.clone();
         let index = self.take(roster, MembershipStep::AddLearner(id, info)).await?;
         tracing::info!(member = %id, peer, %index, "a new member");
@@ -300,7 +300,7 @@ impl MemberKeeper {
                 situation.may_replace(member.id)?;
                 tracing::info!(member = %member.id, "its node comes back without data, under a new id");
                 self.remove(roster, member.id).await?;
-                let roster = self.consensus.roster();
+                let roster = self.consensus.members().roster();
                 self.add(&roster, info).await
             }
         }
@@ -309,7 +309,7 @@ impl MemberKeeper {
     async fn remove(&self, roster: &Roster, id: NodeId) -> Changed {
         if id == self.consensus.node_id() {
             // The next leader removes it; it is asked by whoever asked here.
-            self.consensus.step_aside(self.hand_over_timeout).await;
+            self.consensus.leadership().step_aside(self.hand_over_timeout).await;
             return Err(ChangeError::NotLeader);
         }
         let index = self.take(roster, MembershipStep::Drop(id)).await?;
@@ -329,7 +329,7 @@ impl MemberKeeper {
     }
 
     async fn take(&self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, ChangeError> {
-        self.consensus.take_step(roster, step).await.map_err(|error| match error {
+        self.consensus.members().take_step(roster, step).await.map_err(|error| match error {
             // Looked at anew by whoever leads.
             StepError::NotLeader | StepError::Outdated => ChangeError::NotLeader,
             StepError::Interrupted(why) => ChangeError::Interrupted(why),
@@ -345,13 +345,13 @@ impl MemberKeeper {
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
                 _ = self.consensus.ended() => return,
             }
-            if self.consensus.leading().leader != Some(self.consensus.node_id()) {
+            if self.consensus.leadership().current().leader != Some(self.consensus.node_id()) {
                 *self.past.lock() = Past::default();
                 half_done = HalfDone::default();
                 continue;
             }
-            self.past.lock().note(Instant::now(), self.consensus.log_points().last);
-            let roster = self.consensus.roster();
+            self.past.lock().note(Instant::now(), self.consensus.progress().points().last);
+            let roster = self.consensus.members().roster();
             if !roster.is_joint {
                 half_done = HalfDone::default();
             }
@@ -378,7 +378,7 @@ impl MemberKeeper {
         let waiting = roster.members.iter().filter(|member| !member.voter && member.info.awaits_vote);
         let mut waiting = waiting.peekable();
         waiting.peek()?;
-        let progress = self.consensus.progress();
+        let progress = self.consensus.members().progress();
         let situation = Situation { roster, progress: &progress, recent: self.recent() };
         waiting.find(|member| situation.may_promote(member.id).is_ok())
     }
@@ -406,7 +406,7 @@ fn whom_to_ask(roster: &Roster, change: &MemberChange) -> BTreeSet<NodeId> {
     }
 }
 
-impl MemberDesk for MemberKeeper {
+impl MembershipService for MemberKeeper {
     fn change(&self, from: ChangeFrom, change: MemberChange, limit: Duration) -> BoxFuture<'static, Changed> {
         let keeper = self.clone();
         async move {

@@ -64,7 +64,7 @@ impl Members {
     /// Opens this member's desk, and does what the leader does by itself whenever this member leads.
     pub(super) fn start(consensus: &Consensus, hand_over_timeout: Duration, strict: bool, own: OwnMember) -> Self {
         let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, strict);
-        consensus.open_member_desk(Arc::new(keeper.clone()));
+        consensus.members().serve(Arc::new(keeper.clone()));
         tokio::spawn(keeper.clone().run());
         tokio::spawn(watcher::run(consensus.clone(), keeper.clone(), own));
         Self { keeper }
@@ -88,7 +88,7 @@ impl Node {
 
     fn members_now(&self) -> Read<Vec<Member>> {
         let head = self.inner.store.current().head();
-        let members = self.inner.consensus.applied_roster().members.into_iter().map(Member::from).collect();
+        let members = self.inner.consensus.members().applied_roster().members.into_iter().map(Member::from).collect();
         Read { index: head.applied_index(), revision: head.revision, value: members }
     }
 
@@ -155,11 +155,11 @@ impl Node {
     pub async fn move_leader(&self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         let consensus = &self.inner.consensus;
-        let leader = consensus.leading().leader;
+        let leader = consensus.leadership().current().leader;
         if leader != Some(consensus.node_id()) {
             return Err(NodeError::NotLeader);
         }
-        if !consensus.roster().find(target).is_some_and(|member| member.voter && !member.leaving) {
+        if !consensus.members().roster().find(target).is_some_and(|member| member.voter && !member.leaving) {
             return Err(NodeError::BadTransferee);
         }
         if leader == Some(target) {
@@ -167,12 +167,12 @@ impl Node {
         }
         // A leader that has begun to hand over takes no more writes, so it does not begin before the other one answers.
         let patience = ctx.deadline.saturating_duration_since(Instant::now()).min(TRANSFEREE_PATIENCE);
-        if !consensus.has_heard_of(target, patience).await {
+        if !consensus.members().wait_for_contact(target, patience).await {
             return Err(NodeError::TransferTimeout);
         }
         let limit = ctx.deadline.saturating_duration_since(Instant::now());
-        consensus.hand_leadership_to(target, limit).await.map_err(|_| NodeError::TransferTimeout)?;
-        match consensus.leading().leader {
+        consensus.leadership().transfer_to(target, limit).await.map_err(|_| NodeError::TransferTimeout)?;
+        match consensus.leadership().current().leader {
             Some(leader) if leader != target && leader != consensus.node_id() => Err(NodeError::TransferTimeout),
             _ => Ok(()),
         }

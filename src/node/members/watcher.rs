@@ -54,7 +54,7 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
             _ = consensus.ended() => return,
             () = consensus.removed() => return,
         }
-        let roster = consensus.roster();
+        let roster = consensus.members().roster();
         let member = roster.find(consensus.node_id());
         let now = Role::of(member);
         if role != Some(now) {
@@ -62,13 +62,13 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
             role = Some(now);
         }
         let is_told = |info: &MemberInfo| info.name == own.name && info.client_url == own.client_url;
-        if consensus.leading().leader.is_some() && member.is_some_and(|member| !is_told(&member.info)) {
+        if consensus.leadership().current().leader.is_some() && member.is_some_and(|member| !is_told(&member.info)) {
             describe(&consensus, &keeper, &own).await;
         }
         if matches!(now, Role::Outside | Role::CatchingUp)
             && told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL)
         {
-            let points = consensus.log_points();
+            let points = consensus.progress().points();
             tracing::info!(applied = %points.applied, committed = %points.committed, "catching up");
             told = Some(Instant::now());
         }

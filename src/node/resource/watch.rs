@@ -119,7 +119,7 @@ impl Node {
     /// Waits until the lineage is known. What a client is told before that it could not safely go on after elsewhere: a
     /// member that lags would take its index for another lineage's.
     pub(crate) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
-        let mut applied = self.inner.consensus.applied();
+        let mut applied = self.inner.consensus.progress().applied();
         let known = applied.wait_for(|_| self.epoch().is_some());
         match tokio::time::timeout_at(ctx.deadline.into(), known).await {
             Ok(Ok(_)) => Ok(()),
@@ -158,7 +158,7 @@ impl Node {
         encode: fn(Resource) -> Bytes,
     ) -> Result<ResourceWatch, ResourceError> {
         // Moves on after the changes are out, so that they can all be read here.
-        let applied = *self.inner.consensus.applied().borrow();
+        let applied = *self.inner.consensus.progress().applied().borrow();
         let snapshot = self
             .inner
             .resources

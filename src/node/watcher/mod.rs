@@ -213,7 +213,7 @@ impl Node {
     /// Everything up to here is published, and has passed the read barrier if that was passed before.
     fn reached(&self) -> EntityPosition {
         // Moves on after the changes are out, so that they can all be read.
-        let index = *self.inner.consensus.applied().borrow();
+        let index = *self.inner.consensus.progress().applied().borrow();
         EntityPosition { epoch: self.epoch().unwrap_or(StoreEpoch(0)), index }
     }
 

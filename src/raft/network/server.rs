@@ -11,11 +11,13 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{check_route, snapshot_receiver};
-use crate::consensus::{Consensus, ReadIndexError, WriteError};
+use crate::consensus::Consensus;
 use crate::convert;
 use crate::form::Standing;
-use crate::member_desk::{self, ChangeFrom};
+use crate::member_changes::{self, ChangeFrom};
 use crate::metrics::PeerMetrics;
+use crate::propose::{WriteError, result_to_pb};
+use crate::read_index::ReadIndexError;
 use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 use headwater_proto::pb::peer::peer_server::Peer;
@@ -172,7 +174,7 @@ impl Peer for PeerService {
     async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
         let from = self.check(&request)?;
         let formed = self.consensus.has_had_a_leader();
-        let removed = self.consensus.knows_as_removed(from);
+        let removed = self.consensus.members().has_removed(from);
         let stopping = self.consensus.is_stopping();
         Ok(Response::new(pb::HelloResponse { formed, removed, stopping, asked_by: from.get() }))
     }
@@ -184,18 +186,18 @@ impl Peer for PeerService {
         let from = self.check(&request)?;
         let from = if from.get() == 0 { ChangeFrom::Outsider } else { ChangeFrom::Member };
         let request = request.into_inner();
-        let Some(change) = member_desk::change_from_pb(request.change) else {
+        let Some(change) = member_changes::change_from_pb(request.change) else {
             return Err(Status::invalid_argument(
                 "this member does not know that change; it may be of an older version",
             ));
         };
-        let Some(desk) = self.consensus.member_desk() else {
+        let Some(service) = self.consensus.members().service() else {
             return Err(Status::failed_precondition("this member is starting"));
         };
         // In a task of its own: a caller that goes away must not leave a change half made.
-        let changing = tokio::spawn(desk.change(from, change, Duration::from_millis(request.timeout_ms)));
+        let changing = tokio::spawn(service.change(from, change, Duration::from_millis(request.timeout_ms)));
         let answer = changing.await.map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Response::new(member_desk::answer_to_pb(answer)))
+        Ok(Response::new(member_changes::answer_to_pb(answer)))
     }
 
     async fn transfer_leader(
@@ -244,10 +246,10 @@ impl Peer for PeerService {
 
     async fn ask(&self, request: Request<pb::AskRequest>) -> Result<Response<pb::AskResponse>, Status> {
         self.check(&request)?;
-        let Some(desk) = self.consensus.desk() else {
+        let Some(service) = self.consensus.queries().service() else {
             return Err(Status::unavailable("this member is starting"));
         };
-        let answers = desk.answer(request.into_inner().questions).await;
+        let answers = service.answer(request.into_inner().questions).await;
         Ok(Response::new(pb::AskResponse { answers }))
     }
 
@@ -286,7 +288,7 @@ async fn propose_readable(
 
 /// Why a command cannot be proposed; `None` if every member of this version can apply it.
 fn unreadable(command: &Bytes) -> Option<WriteError> {
-    // A blank entry, which a follower asks for whose apply is stuck (`stuck`).
+    // A blank entry, which a follower asks for whose apply is stuck (`stalled`).
     if command.is_empty() {
         return None;
     }
@@ -297,16 +299,3 @@ fn unreadable(command: &Bytes) -> Option<WriteError> {
 
 /// Batches of one follower that may be under way at once.
 const PROPOSE_BATCHES_MAX: usize = 64;
-
-fn result_to_pb(result: Result<headwater_types::Applied, WriteError>) -> pb::ProposeResult {
-    use pb::propose_result::Result as R;
-    let result = match result {
-        Ok(applied) => R::Applied(codec::encode_applied(&applied)),
-        Err(WriteError::NotLeader(leader)) => R::NotLeader(leader.map_or(0, |id| id.get())),
-        Err(WriteError::Discarded) => R::Discarded(true),
-        Err(WriteError::ConnectionLost) => R::Stopped("connection lost".to_owned()),
-        Err(WriteError::Stopped(why)) => R::Stopped(why),
-        Err(WriteError::Unreadable(why)) => R::Unreadable(why),
-    };
-    pb::ProposeResult { result: Some(result) }
-}

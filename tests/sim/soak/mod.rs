@@ -23,7 +23,7 @@ use self::leaders::Leaders;
 use self::node::{Host, Install, Node, contents};
 use super::world::spawn;
 use super::{again, in_simulation, life_ms, ms, replayable, us, variable};
-use headwater_raft::parts::StuckApply;
+use headwater_raft::parts::StalledApply;
 use headwater_types::LogIndex;
 
 /// How long a life is, simulated milliseconds.
@@ -182,7 +182,7 @@ impl Life {
 
     /// Everything gets there. Whether the node has applied all of it by itself.
     async fn heal(&mut self) -> bool {
-        let (mut stuck, mut has_all) = (StuckApply::default(), false);
+        let (mut stalled, mut has_all) = (StalledApply::default(), false);
         for heartbeat in 1..=HEARTBEATS_MAX {
             self.revive().await;
             let points = self.node.points();
@@ -200,7 +200,7 @@ impl Life {
             self.sent.note(&answer);
             tokio::time::sleep(ms(50)).await;
             let (applied, committed) = (LogIndex(points.applied), LogIndex(points.committed));
-            if heartbeat % 10 == 0 && stuck.look(applied, committed, LogIndex(self.node.next() - 1)) {
+            if heartbeat % 10 == 0 && stalled.check(applied, committed, LogIndex(self.node.next() - 1)) {
                 return false;
             }
         }
@@ -313,7 +313,7 @@ fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_bl
         assert_eq!(life.leaders.committed(), 100);
         let healed_alone = life.heal().await;
         println!("{:?}", life.node.points());
-        assert!(!healed_alone, "openraft goes on by itself now: `raft::stuck` may go");
+        assert!(!healed_alone, "openraft goes on by itself now: `raft::stalled` may go");
         life.leaders.write_blank();
         life.leaders.commit(101);
         assert!(life.heal().await, "a blank entry does not help");

@@ -1,7 +1,7 @@
-//! Changes of the membership on their way between members, and from a node that joins.
+//! Membership changes on the wire: from member to leader, and from a joining node to a member.
 //!
-//! What a change means, and whether it may be made, is not known here. Invariant: an answer says whether anything may have
-//! changed.
+//! Owns [`MembershipService`] and the conversions; the rules of a change are above this layer.
+//! Invariant: an answer says whether anything may have changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tonic::Status;
 
-use super::consensus::Consensus;
 use super::network::{Lineage, PeerClient, Route};
+use super::roster::Members;
 use headwater_proto::pb::peer as pb;
 use headwater_types::{ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
-/// Who asks for a change.
+/// The sender of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeFrom {
-    /// Another member, which takes this one for the leader.
+    /// Another member, to which this one is the leader.
     Member,
-    /// A node that is to become a member, and knows nobody else.
+    /// A node that is to become a member, and knows no other address.
     Outsider,
 }
 
-/// What became of a change.
+/// The reason for a change without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// Nothing changed: the member asked does not lead, or nobody confirmed that it does.
+    /// Nothing changed: the receiver does not lead, or no quorum confirmed that it does.
     #[error("no leader")]
     NotLeader,
-    /// Nothing changed: it may not be.
+    /// Nothing changed: a rule forbids it.
     #[error(transparent)]
     Refused(#[from] MemberRefusal),
     /// It may have been made, now or later.
@@ -37,8 +37,8 @@ pub enum ChangeError {
     Interrupted(String),
 }
 
-/// Makes changes that other members and joining nodes ask for.
-pub trait MemberDesk: Send + Sync + 'static {
+/// Serves membership changes that other members and joining nodes request.
+pub trait MembershipService: Send + Sync + 'static {
     /// Makes a change within `limit`.
     fn change(
         &self,
@@ -48,38 +48,39 @@ pub trait MemberDesk: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<MemberChanged, ChangeError>>;
 }
 
-impl Consensus {
-    /// Opens this member's desk for changes of the membership; the first one counts.
-    pub fn open_member_desk(&self, desk: Arc<dyn MemberDesk>) {
-        self.inner().member_desk.get_or_init(|| desk);
+impl<'a> Members<'a> {
+    /// Registers this member's service for membership changes; only the first call counts.
+    pub fn serve(self, service: Arc<dyn MembershipService>) {
+        self.consensus.inner().services.membership.get_or_init(|| service);
     }
 
-    pub(super) fn member_desk(&self) -> Option<&Arc<dyn MemberDesk>> {
-        self.inner().member_desk.get()
+    /// The registered service; `None` while the member starts.
+    pub(super) fn service(self) -> Option<&'a Arc<dyn MembershipService>> {
+        self.consensus.inner().services.membership.get()
     }
 
-    /// Asks another member, which should lead, for a change.
+    /// Sends a change to another member, which should lead.
     ///
     /// # Errors
     ///
     /// [`ChangeError`] says whether anything may have changed.
-    pub async fn ask_for_change(
-        &self,
+    pub async fn request_change(
+        self,
         leader: NodeId,
         change: MemberChange,
         limit: Duration,
     ) -> Result<MemberChanged, ChangeError> {
-        let info = self.member_info(leader).ok_or(ChangeError::NotLeader)?;
-        let client = self.inner().peers.shared(leader.get(), &info);
+        let info = self.consensus.member_info(leader).ok_or(ChangeError::NotLeader)?;
+        let client = self.consensus.inner().peers.shared(leader.get(), &info);
         send(&client, change, limit).await
     }
 }
 
-/// Asks a member on behalf of a node that is none yet.
+/// Sends the request of a node that is not yet a member.
 ///
 /// # Errors
 ///
-/// As [`Consensus::ask_for_change`].
+/// As [`Members::request_change`].
 pub async fn ask_to_join(
     cluster: ClusterId,
     member: NodeId,
@@ -114,7 +115,8 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
     }
 }
 
-/// The call never reached a desk: nobody could be connected to, or the receiver is another member or just starting.
+/// The call never reached a service: the connection was refused, or the receiver is
+/// another member or still starting.
 fn certainly_not_done(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
@@ -159,7 +161,7 @@ pub(super) fn change_from_pb(change: Option<pb::change_members_request::Change>)
     })
 }
 
-/// What became of a change, for the wire.
+/// The result of a change, for the wire.
 pub(super) fn answer_to_pb(answer: Result<MemberChanged, ChangeError>) -> pb::ChangeMembersResponse {
     use pb::change_members_response::Result as R;
     let result = match answer {

@@ -1,0 +1,100 @@
+//! Progress of this member's log: applied and committed indexes, recovery, and stalls.
+
+use std::time::{Duration, Instant};
+
+use openraft::async_runtime::watch::WatchReceiver;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::consensus::Consensus;
+use super::stalled::STALL_MIN;
+use super::types::LogId;
+use headwater_types::LogIndex;
+
+/// Positions in this member's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPoints {
+    /// Last entry of the local log.
+    pub last: LogIndex,
+    /// Highest index known to be committed.
+    pub committed: LogIndex,
+    /// Highest index applied.
+    pub applied: LogIndex,
+    /// Highest index that the last snapshot contains.
+    pub snapshot: LogIndex,
+    /// Highest index removed from the log.
+    pub purged: LogIndex,
+}
+
+/// State behind [`Progress`].
+pub(super) struct ProgressState {
+    pub(super) applied: watch::Receiver<LogIndex>,
+    /// Last entry of the local log when this process started.
+    pub(super) last_at_start: Option<u64>,
+    /// Start of the current stall: entries are committed and none is applied.
+    pub(super) stalled_since: Mutex<Option<Instant>>,
+}
+
+/// Handle to the progress of this member's log.
+#[derive(Clone, Copy)]
+pub struct Progress<'a> {
+    pub(super) consensus: &'a Consensus,
+}
+
+impl<'a> Progress<'a> {
+    fn state(self) -> &'a ProgressState {
+        &self.consensus.inner().progress
+    }
+
+    /// Subscribes to the applied index; a value is sent only after its effects can be read.
+    pub fn applied(self) -> watch::Receiver<LogIndex> {
+        self.state().applied.clone()
+    }
+
+    /// The positions in the log.
+    pub fn points(self) -> LogPoints {
+        let metrics = self.consensus.raft().metrics();
+        let metrics = metrics.borrow_watched();
+        let index = |id: &Option<LogId>| LogIndex(id.as_ref().map_or(0, |id| id.index));
+        LogPoints {
+            last: LogIndex(metrics.last_log_index.unwrap_or(0)),
+            committed: LogIndex(index(&metrics.cluster_committed).get().max(index(&metrics.local_committed).get())),
+            applied: index(&metrics.last_applied),
+            snapshot: index(&metrics.snapshot),
+            purged: index(&metrics.purged),
+        }
+    }
+
+    /// Duration of the current stall; `None` without one, or while it is short.
+    pub fn stalled_for(self) -> Option<Duration> {
+        let lasts = self.state().stalled_since.lock().as_ref().map(Instant::elapsed);
+        lasts.filter(|lasts| *lasts >= STALL_MIN)
+    }
+
+    pub(super) fn set_stalled_since(self, since: Option<Instant>) {
+        *self.state().stalled_since.lock() = since;
+    }
+
+    /// Waits until this member has applied again all that it had acknowledged before its restart.
+    ///
+    /// # Errors
+    ///
+    /// Consensus ended before that.
+    pub async fn wait_for_recovery(self) -> Result<(), String> {
+        // openraft's own wait is for a commit that covers the log as of the call, which under load
+        // may never be seen. The entries acknowledged before the restart are those in the log at
+        // the start. A shorter log now means that a leader has replaced its end.
+        let at_start = self.state().last_at_start;
+        let wait = self.consensus.raft().wait(None);
+        let covered = wait.metrics(
+            move |now| {
+                let committed = now.cluster_committed.as_ref().map(|id| id.index);
+                committed.is_some() && (committed >= at_start || committed >= now.last_log_index)
+            },
+            "a commit of the cluster covers the log as it was at the start",
+        );
+        let target = covered.await.map_err(|error| error.to_string())?.cluster_committed.map_or(0, |id| id.index);
+        let mut applied = self.applied();
+        applied.wait_for(|applied| applied.get() >= target).await.map(drop).map_err(|error| error.to_string())
+    }
+}
