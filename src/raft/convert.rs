@@ -1,4 +1,5 @@
-//! Conversions between openraft's types and the messages of the peer port. No decision is made here.
+//! Conversions between openraft's types and the messages of the peer port. No decision is made
+//! here.
 
 use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest, VoteResponse};
@@ -7,7 +8,7 @@ use super::types::{Command, Entry, EntryPayload, LogId, TypeConfig, Vote, log_id
 use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 
-/// A message of the peer port that cannot be what a member of this cluster sent.
+/// A message of the peer port that no member of this cluster can have sent.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed peer message: {0}")]
 pub(crate) struct Malformed(pub(crate) String);

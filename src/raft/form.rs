@@ -1,10 +1,11 @@
-//! How a cluster comes into being, and how a member that lost its data comes back.
+//! Formation of a cluster, and the return of a member that lost its data.
 //!
-//! Every first member may form the cluster, because all write the same first entry. A member without data first asks the
-//! others: if the cluster has ever had a leader, this one has lost its disk, and forming again would be a second cluster
-//! under the same name. The others may all have been replaced meanwhile: then a leader that calls it is the answer. Until
-//! such a member has caught up it grants no vote: it no longer knows what it promised or acknowledged (spec: reliability
-//! §3.2, 5 and 7).
+//! Every first member may form the cluster, because all write the same first entry. A member
+//! without data first asks the others: if the cluster has ever had a leader, this member has lost
+//! its disk, and forming again would make a second cluster under the same name. If all others have
+//! been replaced, a call of a leader is the answer. Until such a member has caught up it grants no
+//! vote: its promises and acknowledgements are lost with its disk (spec: reliability §3.2, 5 and
+//! 7).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -21,17 +22,18 @@ use headwater_storage::StorageError;
 use headwater_storage::data_dir::Marker;
 use headwater_types::{LogIndex, NodeId};
 
-/// How long a member that was asked may take.
+/// Deadline of a hello call.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait before asking again.
+/// Pause before the next round of hello calls.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How a member stands towards its cluster.
+/// A member's part in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It has no data and does not know yet why: it takes part in nothing but answering who it is.
+    /// It has no data for a reason not yet known: it answers hello calls and nothing else.
     Undecided = 0,
-    /// It lost its data: it takes entries, but neither votes nor stands for election until it has caught up.
+    /// It lost its data: it takes entries, but neither votes nor stands for election until it has
+    /// caught up.
     Rejoining = 1,
     /// It takes part in everything.
     Member = 2,
@@ -98,8 +100,8 @@ impl Consensus {
         }
     }
 
-    /// Decides how this member stands, and forms the cluster if there is none yet. Returns at once; asking the other
-    /// members goes on behind it.
+    /// Decides how this member stands, and forms the cluster if there is none yet. Returns at once;
+    /// asking the other members goes on behind it.
     pub fn form(&self) {
         match self.standing() {
             Standing::Undecided if self.inner().formation.initial_members.len() == 1 => {
@@ -112,8 +114,8 @@ impl Consensus {
         }
     }
 
-    /// A first member that was alone has nobody to ask. But others may have joined it before it lost its data, and then
-    /// their leader does not stop calling.
+    /// A first member that was alone has nobody to ask. But others may have joined it before it
+    /// lost its data, and then their leader does not stop calling.
     async fn form_alone_or_rejoin(self) {
         let inner = self.inner();
         let mut called = inner.formation.called.subscribe();
@@ -178,7 +180,7 @@ impl Consensus {
         }
     }
 
-    /// Asks another member what it knows of the cluster and of this member.
+    /// Asks another member for its view of the cluster and of this member.
     pub(super) async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<pb::HelloResponse> {
         let client = self.inner().peers.shared(id.get(), info);
         let mut grpc = client.grpc().ok()?;
@@ -197,8 +199,9 @@ impl Consensus {
         }
     }
 
-    /// Keeps this member from voting and standing for election until it has applied what was committed when it came
-    /// back. The file makes that outlive a crash, and is on disk before the leader's first entry is let in.
+    /// Keeps this member from voting and standing for election until it has applied all entries
+    /// that were committed at its return. The file makes that outlive a crash, and is on disk
+    /// before the leader's first entry is accepted.
     fn note_rejoining(&self) -> Result<(), StorageError> {
         let inner = self.inner();
         inner.formation.rejoining.set()?;
@@ -212,7 +215,7 @@ impl Consensus {
             match self.read_index().await {
                 Ok(index) => break index,
                 Err(ReadIndexError::Stopped(_)) => return,
-                // What it knows of the leader is what it knew when it ended.
+                // After the end, the known leader is outdated.
                 Err(_) if self.has_ended() || self.is_removed() => return,
                 Err(ReadIndexError::NotLeader(_) | ReadIndexError::NoQuorum) => {
                     self.leadership().wait_for_change(ASK_PAUSE).await;

@@ -1,8 +1,9 @@
-//! Notices, on a leader, followers that answer heartbeats and whose logs do not come nearer.
+//! Detection, on a leader, of followers that answer heartbeats without progress of their logs.
 //!
-//! Sessions that owe answers, or whose messages are damaged, end by themselves. A gap that stays open although several have ended
-//! has a cause that sending the same entries again does not remove, so the follower is sent a snapshot instead: the entries that
-//! it lacks are removed here, once a snapshot holds them. A follower that is merely slow keeps its session. Knows no clock.
+//! Sessions that owe answers, or whose messages are damaged, end by themselves. A gap that stays
+//! open although several have ended has a cause that sending the same entries again does not
+//! remove, so the follower is sent a snapshot instead: the entries that it lacks are removed here,
+//! once a snapshot holds them. A follower that is merely slow keeps its session. Knows no clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -42,8 +43,9 @@ impl Gaps {
         Self { open_max, standing: BTreeMap::new() }
     }
 
-    /// A gap that has been open for too long, once every so often. `committed` is what every follower should have; `ended` counts
-    /// the sessions with a follower that have ended because of damage or of an answer that did not come.
+    /// A gap that has been open for too long, once every so often. `committed` is what every
+    /// follower should have; `ended` counts the sessions with a follower that have ended because of
+    /// damage or of an answer that did not come.
     pub(super) fn look(
         &mut self,
         followers: &BTreeMap<NodeId, MemberProgress>,

@@ -1,10 +1,11 @@
-//! Gathers proposals into batches before they are handed on: to openraft where this member leads, to the leader where it
-//! does not.
+//! Gathers proposals into batches before they are handed on: to openraft where this member leads,
+//! to the leader where it does not.
 //!
-//! A batch costs one log write and one fsync on every member and a few messages, whatever its size, so size is what
-//! saves work. Clients that wait for their answers come back one after the other; whoever starts with the first of them
-//! makes many small batches. So a batch waits, for a moment, for most of those who were there lately. Invariant: the
-//! results of a job come back in the order of its commands, exactly one each.
+//! A batch of any size costs one log write and one fsync on every member and a few messages: larger
+//! batches cost less per command. Clients that wait for their answers return one after the other,
+//! so a batch that starts with the first of them stays small. A batch therefore waits for
+//! [`SHARE_PERCENT`] of the recent clients, at most [`LINGER`]. Invariant: the results of a job
+//! come back in the order of its commands, exactly one each.
 
 use std::time::Duration;
 
@@ -25,15 +26,17 @@ const BATCH_COMMANDS_MAX: usize = 1024;
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Commands that must be waiting before a further batch starts while one is under way.
 const COMMANDS_MIN_WHILE_BUSY: usize = 128;
-/// How many of those who were there lately a batch waits for, percent. Measured with 64 clients: without it a batch held
-/// 20 commands and a put cost 97 us of processor time on three members; with it 51 and 58 us, and latency fell, too.
+/// Share of the recent clients that a batch waits for, percent. Measured with 64 clients: without
+/// it a batch held 20 commands and a put cost 97 us of processor time on three members; with it 51
+/// and 58 us, and latency fell, too.
 const SHARE_PERCENT: usize = 75;
-/// Fewer than so many are not waited for: a batch of few commands saves little, and their latency is what counts.
+/// Least number of recent clients to wait for, count: for fewer, latency matters more than batch
+/// size.
 const CROWD_MIN: usize = 16;
 /// How long a batch waits for them at most.
 const LINGER: Duration = Duration::from_millis(2);
-/// A crowd that has been away for so long is not expected back: clients that wait for their answers return within a
-/// millisecond or two, and whoever writes seldom must not wait for those who wrote before.
+/// Time after which recent clients are not expected back: clients that wait for their answers
+/// return within 2 ms, and a rare writer must not wait for earlier ones.
 const AWAY: Duration = Duration::from_millis(5);
 /// How long a batch waits for those under way at most.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -56,7 +59,7 @@ impl Shares {
         for (count, answer) in self.0 {
             let mut share: Results = results.by_ref().take(count).collect();
             share.resize(count, Err(missing.clone()));
-            // Whoever asked may have gone; the commands' fate does not depend on it.
+            // The caller may have gone; the outcome of the commands does not depend on it.
             drop(answer.send(share));
         }
     }
@@ -90,7 +93,8 @@ impl Queue {
         self.jobs.is_closed()
     }
 
-    /// Puts a job into the queue and waits for its results. `lost` is what its commands get if the queue ends.
+    /// Puts a job into the queue and waits for its results. Its commands get `lost` if the queue
+    /// ends.
     pub(super) async fn run(&self, commands: Vec<Bytes>, lost: WriteError) -> Results {
         let count = commands.len();
         let (answer, answered) = oneshot::channel();
@@ -166,7 +170,7 @@ impl Gatherer {
     pub(super) async fn next(&mut self) -> Option<Batch> {
         let mut filling = Filling::default();
         filling.add(self.waiting.recv().await?);
-        // Whatever was woken together with the first one gets its chance to join.
+        // Tasks woken together with the first one get their chance to join.
         tokio::task::yield_now().await;
         self.drain(&mut filling);
         let now = Instant::now();
@@ -185,7 +189,7 @@ impl Gatherer {
             tokio::select! {
                 ended = self.ended.recv() => {
                     self.note_ended(&ended?);
-                    // Those who got an answer may ask for more at once.
+                    // Clients that got an answer may propose again at once.
                     tokio::task::yield_now().await;
                     self.drain(&mut filling);
                 }
@@ -194,8 +198,8 @@ impl Gatherer {
                     // Most of them have gone; the next batch need not find out again.
                     self.recent_peak /= 2;
                 }
-                // What is under way may never end (a leader without a quorum). Waiting longer would not help, and what is
-                // taken on is bounded by what may be pending.
+                // Without a quorum, batches under way never end. Waiting longer does not help, and
+                // the number of pending jobs is bounded.
                 () = tokio::time::sleep_until(patience) => break,
                 more = self.waiting.recv(), if !filling.is_full() => match more {
                     Some(job) => {
@@ -218,7 +222,7 @@ impl Gatherer {
         })
     }
 
-    /// Whether most of those who were there lately are there now.
+    /// Whether most of the recent clients wait in this batch.
     fn is_crowd(&self, count: usize) -> bool {
         self.recent_peak < CROWD_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
     }

@@ -1,11 +1,12 @@
 //! Keeps the log short: openraft counts entries, this counts their bytes.
 //!
-//! Every so often it makes a snapshot when enough was applied since the last one, and removes entries behind the newest
-//! snapshot that are more than is worth keeping for a follower that comes back. openraft itself never removes an entry
-//! that no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a restart needs. Nor does
-//! it remove one that it may still send to a follower: one that answers is waited for, however slow it is; one that takes
-//! entries and answers nothing is sent no more of them after a while, and gets a snapshot instead. So does one whose log comes
-//! no nearer although it lives (`gaps`).
+//! Every so often it makes a snapshot when enough was applied since the last one, and removes
+//! entries behind the newest snapshot that are more than is worth keeping for a follower that comes
+//! back. openraft itself never removes an entry that no snapshot holds, and a snapshot is durable
+//! when it is announced: nothing is purged that a restart needs. Nor does it remove one that it may
+//! still send to a follower: one that answers is waited for, however slow it is; one that takes
+//! entries and answers nothing gets a snapshot instead after a while. So does a live one without
+//! progress of its log (`gaps`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use super::roster::MemberProgress;
 use super::start::PURGE_BATCH;
 use headwater_types::{LogIndex, NodeId};
 
-/// How often the bytes are looked at: following every apply would cost each write.
+/// Interval of the byte count: following every apply would slow each write.
 const POLL: Duration = Duration::from_millis(500);
-/// Looks at a log that should be shorter and does not move, after which whoever holds it is looked for: ten seconds.
+/// Polls without a purge that is due, after which the sessions that hold the log end, count: ten
+/// seconds.
 const HELD_LOOKS: u32 = 20;
 
 /// How much the log may hold.
@@ -29,7 +31,7 @@ const HELD_LOOKS: u32 = 20;
 pub(super) struct Limits {
     /// Command bytes applied since the last snapshot after which the next is made.
     pub(super) snapshot_every_bytes: u64,
-    /// Command bytes kept behind what is applied.
+    /// Command bytes kept behind the applied index.
     pub(super) keep_bytes: u64,
     /// Entries kept behind a snapshot; openraft removes the others.
     pub(super) keep_entries: u64,
@@ -37,7 +39,7 @@ pub(super) struct Limits {
     pub(super) gap_max: Duration,
 }
 
-/// How many samples lie within what is kept, count: memory must not grow with time where little is written.
+/// Samples within the kept bytes, count: memory must not grow with time on an idle cluster.
 const SAMPLES_MAX: u64 = 1024;
 
 /// Where the log was at some time: index, and command bytes applied until then.
@@ -64,7 +66,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         note(&mut samples, (points.applied, total), limits.keep_bytes);
         let by_bytes =
             surplus(&mut samples, total, limits.keep_bytes).map_or(LogIndex::ZERO, |upto| upto.min(points.snapshot));
-        // openraft asks itself what to remove only when it has made a snapshot: not after a restart.
+        // openraft purges only after it has made a snapshot: not after a restart.
         let mut wanted = by_bytes.max(surplus_entries(points.snapshot, limits.keep_entries));
         let me = consensus.node_id();
         if consensus.leadership().current().leader != Some(me) {
@@ -79,7 +81,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
                 return;
             }
         }
-        // Once a snapshot holds what it lacks, nothing else can be sent to it.
+        // Once a snapshot holds its missing entries, only that snapshot can be sent.
         let closed = closing.take_if(|gap| points.snapshot > gap.matched);
         if let Some(gap) = closed {
             wanted = wanted.max(gap.matched.next());
@@ -90,7 +92,8 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
                 return;
             }
         }
-        // Looked at every time. One word at a time: a second one would take the place of the first before it is read.
+        // Looked at every time. One word at a time: a second one would take the place of the first
+        // before it is read.
         let is_held = held.look(&points, wanted);
         match closed {
             Some(gap) => consensus.end_session(gap.follower),
@@ -100,7 +103,8 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
     }
 }
 
-/// How the other members stand, if this one leads. Whoever is being sent a snapshot counts as away: its log does not move.
+/// Progress of the other members, if this one leads. A receiver of a snapshot counts as not live:
+/// its log does not move.
 fn followers(consensus: &Consensus) -> BTreeMap<NodeId, MemberProgress> {
     let me = consensus.node_id();
     let mut members = consensus.members().progress();
@@ -119,7 +123,8 @@ fn note(samples: &mut VecDeque<Sample>, (applied, total): Sample, keep: u64) {
     }
 }
 
-/// The newest index that has at least `keep` bytes behind it; forgets the samples up to it, but for that one.
+/// The newest index that has at least `keep` bytes behind it; forgets the samples up to it, but for
+/// that one.
 fn surplus(samples: &mut VecDeque<Sample>, total: u64, keep: u64) -> Option<LogIndex> {
     let old = samples.partition_point(|(_, bytes)| total - bytes >= keep);
     samples.drain(..old.saturating_sub(1));
@@ -139,7 +144,8 @@ struct HeldLog {
 }
 
 impl HeldLog {
-    /// Whether the log has not moved for as long as it should have been purged up to `wanted`; says so every so often.
+    /// Whether the log has not moved for as long as it should have been purged up to `wanted`; says
+    /// so every so often.
     fn look(&mut self, points: &LogPoints, wanted: LogIndex) -> bool {
         if points.purged >= wanted || points.purged != self.purged {
             *self = Self { purged: points.purged, looks: 0 };
@@ -175,7 +181,7 @@ mod tests {
             surplus(&mut samples, second * 100, keep);
         }
         assert!((SAMPLES_MAX / 2..=SAMPLES_MAX + 1).contains(&(samples.len() as u64)), "{}", samples.len());
-        // What applies nothing is not news.
+        // Without applied bytes there is no new sample.
         let last = samples.back().copied().unwrap();
         note(&mut samples, (last.0, last.1 + keep), keep);
         assert_eq!(samples.back(), Some(&last));

@@ -1,7 +1,7 @@
 //! openraft's log storage on our own log database.
 //!
-//! Adapts types and waits; what is durable when is decided in `storage::log`. Invariant: a callback of `append` fires
-//! only after the entries are on disk.
+//! Adapts types and waits; `storage::log` decides about durability. Invariant: a callback of
+//! `append` fires only after the entries are on disk.
 
 use std::fmt::Debug;
 use std::io;
@@ -89,7 +89,7 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
 /// Runs an operation that completes by callback.
 async fn completed(submit: impl FnOnce(Box<dyn FnOnce(Result<(), io::Error>) + Send>)) -> Result<(), io::Error> {
     let (done, wait) = oneshot::channel();
-    // Whoever waits may have given up; the change happens all the same.
+    // The waiter may have been cancelled; the change happens all the same.
     submit(Box::new(move |result| drop(done.send(result))));
     wait.await.map_err(|_| io::Error::other("the log writer is gone"))?
 }
@@ -182,8 +182,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let last = last_log_id.as_ref().map(|id| id.index);
         completed(|done| self.log.truncate_after(last.map(LogIndex), done)).await?;
         headwater_fail_points::fail_point!(LogTruncated);
-        // Only now: appends complete in order, so none of those that are cut off can report after this. Whatever is
-        // appended there later reports again.
+        // Only now: appends complete in order, so none of those that are cut off can report after
+        // this. Later appends there report again.
         self.durable.send_modify(|index| *index = (*index).min(last.unwrap_or(0)));
         Ok(())
     }
@@ -191,7 +191,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
         headwater_fail_points::fail_point!(LogPurge);
         self.durable.send_modify(|index| *index = (*index).max(upto.index));
-        // Later changes are never durable without it, and nothing else depends on it: no reason to wait for the disk.
+        // Later changes are never durable without it, and nothing else depends on it: no reason to
+        // wait for the disk.
         self.log.purge(id_to_record(&upto), |_| {});
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! Detection of a lost majority, on the leader from its heartbeats and on followers from the leader's
-//! report, and a poll of the members that answer.
+//! Detection of a lost majority, on the leader from its heartbeats and on followers from the
+//! leader's report, and a poll of the members that answer.
 //!
-//! Invariants: a majority counts as lost only after the leader had no answer of one for as long as a
-//! silent leader is trusted. A member counts as answering only by an answer sent after the question.
+//! Invariants: a majority counts as lost only after the leader had no answer of one for as long as
+//! a silent leader is trusted. A member counts as answering only by an answer sent after the
+//! question.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -33,9 +34,11 @@ impl Leadership<'_> {
         }
     }
 
-    /// This member leads, and no majority has answered it for as long as a silent leader is trusted.
+    /// This member leads, and no majority has answered it for as long as a silent leader is
+    /// trusted.
     fn is_blocked(self) -> bool {
-        // Known a moment later than by the metrics, and not before it is noted since when this member leads.
+        // Known a moment later than by the metrics, and not before it is noted since when this
+        // member leads.
         if self.current().leader != Some(self.consensus.node_id()) {
             return false;
         }
@@ -80,9 +83,9 @@ pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
 }
 
 impl Members<'_> {
-    /// The members of `asked`, this one included, that answer now and acknowledge this member, which
-    /// must lead, as the leader. Returns early once the answers are `enough`; waits for silent
-    /// members as long as a silent leader is trusted.
+    /// The members of `asked`, this one included, that answer now and acknowledge this member,
+    /// which must lead, as the leader. Returns early once the answers are `enough`; waits for
+    /// silent members as long as a silent leader is trusted.
     pub async fn answering(
         self,
         roster: &Roster,
@@ -124,7 +127,8 @@ impl Members<'_> {
         answered
     }
 
-    /// Waits until `member` has acknowledged this member as the leader by an answer to something sent after `began`.
+    /// Waits until `member` has acknowledged this member as the leader by an answer to something
+    /// sent after `began`.
     async fn has_acknowledged_since(self, member: NodeId, began: Instant) -> bool {
         let wait = self.consensus.raft().wait(None);
         let heard = wait.metrics(

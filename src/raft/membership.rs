@@ -16,15 +16,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Membership, CodecError> {
     from_record(record::decode(bytes)?)
 }
 
-/// What the state machine stores: [`encode_stored`]'s record, and behind it the highest id that any member has ever had.
+/// The record of the state machine: that of [`encode_stored`], then the highest member id so far.
 pub(crate) fn encode_applied(stored: &StoredMembership, highest: NodeId) -> Bytes {
     let mut out = encode_stored(stored).to_vec();
     record::encode_into(&record::MemberIds { highest }, &mut out);
     out.into()
 }
 
-/// Reads [`encode_applied`]'s record, or one from before members could be removed, when all ids that were ever given were
-/// those of the members.
+/// Reads [`encode_applied`]'s record, or one from before members could be removed, when all ids
+/// that were ever given were those of the members.
 pub(crate) fn decode_applied(bytes: &[u8]) -> Result<(StoredMembership, NodeId), CodecError> {
     let (stored, read) = decode_stored_prefix(bytes)?;
     let highest = match &bytes[read..] {

@@ -1,7 +1,7 @@
-//! What consensus and the state machine of one member count, under etcd's names (docs/metrics.md).
+//! Metrics of one member's consensus and state machine, under etcd's names (docs/metrics.md).
 //!
-//! The handles are made once: what counts on the way of an entry touches atomics and looks up no labels. They count whether or
-//! not they are registered.
+//! The handles are made once, so that the path of an entry touches only atomics and looks up no
+//! labels. They count even if they are not registered.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,7 @@ struct TransferFamilies {
     seconds: HistogramVec,
 }
 
-/// What is counted about another member.
+/// Metrics about another member.
 pub(crate) struct PeerMetrics {
     pub(crate) sent_bytes: IntCounter,
     pub(crate) received_bytes: IntCounter,
@@ -333,7 +333,7 @@ impl RaftMetrics {
         self.peers.all().into_iter().try_for_each(|family| registry.register(family))
     }
 
-    /// Puts, deletions, ranges and transactions, for those who show them under older names as well.
+    /// Puts, deletions, ranges and transactions, which are also exported under older names.
     pub fn operations(&self) -> [&IntCounter; 4] {
         [&self.puts, &self.deletes, &self.ranges, &self.txns]
     }
@@ -350,7 +350,7 @@ impl RaftMetrics {
         histograms[usize::from(success)].observe(took.as_secs_f64());
     }
 
-    /// Notes a commit of the state, and what was in it.
+    /// Counts a commit of the state and its operations.
     pub(super) fn committed(&self, took: Duration, done: &OpCounts) {
         self.commit_seconds.observe(took.as_secs_f64());
         let OpCounts { puts, put_bytes, deletes, ranges, txns, refused: _ } = *done;
@@ -396,7 +396,7 @@ impl RaftMetrics {
         }
     }
 
-    /// What is counted about another member.
+    /// Metrics about another member.
     pub(crate) fn peer(&self, me: NodeId, member: NodeId) -> Arc<PeerMetrics> {
         let mut known = self.known.lock();
         if known.len() >= PEERS_SHOWN_MAX && !known.contains_key(&member) {
@@ -428,7 +428,8 @@ impl PeerMetrics {
         self.sending.under_way.get() > 0
     }
 
-    /// How many connections to the member were given up because of damage or of an answer that did not come.
+    /// How many connections to the member were given up because of damage or of an answer that did
+    /// not come.
     pub(crate) fn sessions_ended(&self) -> u64 {
         self.damaged.get() + self.overdue.get()
     }

@@ -1,7 +1,9 @@
-//! Consensus: the log store and state machine as openraft wants them, snapshot transfer, and the peer network.
+//! Consensus: the log store and state machine as openraft wants them, snapshot transfer, and the
+//! peer network.
 //!
-//! Owns the `openraft` crate; no other module names it. Commands are opaque bytes here: there is no `if` on a command in
-//! this module. Errors: storage failures end consensus ([`Consensus::ended`]), and with it the process.
+//! Owns the `openraft` crate; no other module names it. Commands are opaque bytes here: there is no
+//! `if` on a command in this module. Errors: storage failures end consensus ([`Consensus::ended`]),
+//! and with it the process.
 
 mod consensus;
 mod convert;
@@ -50,7 +52,7 @@ pub use start::{ConsensusOptions, StartError, Timing, peer_routes, start};
 pub use transfer::NotTakenOver;
 pub use types::MemberInfo;
 
-/// What the simulation (`tests/sim`) puts a member together from.
+/// The parts of which the simulation (`tests/sim`) builds a member.
 #[doc(hidden)]
 pub mod parts {
     pub use super::stalled::StalledApply;

@@ -2,7 +2,8 @@
 
 use tokio::task::JoinError;
 
-/// Does `work` on a thread that may block. In the simulation, which has one thread, it is done at once.
+/// Does `work` on a thread that may block. In the simulation, which has one thread, it is done at
+/// once.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Proposals on their way from a follower to the leader: one long-lived stream a leader, batches answered in order.
+//! Proposals on their way from a follower to the leader: one long-lived stream a leader, batches
+//! answered in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,8 +92,8 @@ async fn stream(
     let mut next = Some(first);
     while let Some(batch) = next {
         let request = pb::ProposeRequest { commands: batch.commands };
-        // In this order: a batch that is on its way must be among the pending ones. If the reader has ended, the batch
-        // comes back and was not sent.
+        // In this order: a batch that is on its way must be among the pending ones. If the reader
+        // has ended, the batch comes back and was not sent.
         if let Err(unsent) = pending_tx.send((batch.shares, batch.in_flight)) {
             unsent.0.0.settle(Vec::new(), &WriteError::NotLeader(None));
             break;
@@ -114,7 +115,8 @@ async fn settle_in_order(
     mut answers: Streaming<pb::ProposeResponse>,
     mut pending: mpsc::UnboundedReceiver<(Shares, InFlight)>,
 ) {
-    // A leader answers when a majority has the entries, or when it leads no more, which it notices within two elections.
+    // A leader answers when a majority has the entries, or when it leads no more, which it notices
+    // within two elections.
     let mut wait = Wait::new(client.answer_max() * 2);
     let mut looks = tokio::time::interval(LOOK);
     loop {

@@ -1,9 +1,10 @@
 //! Detection of this member's own removal from the cluster.
 //!
-//! The leader stops replicating to a removed member at once, so the member usually never receives the
-//! entry of its removal. It asks the other members when it has no leader, or when it sees its removal
-//! begin. Ids are never reused: an id that was assigned and is absent from a committed membership has
-//! been removed for good. Invariant: the removal is durable on this member before it is reported.
+//! The leader stops replicating to a removed member at once, so the member usually never receives
+//! the entry of its removal. It asks the other members when it has no leader, or when it sees its
+//! removal begin. Ids are never reused: an id that was assigned and is absent from a committed
+//! membership has been removed for good. Invariant: the removal is durable on this member before it
+//! is reported.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! What consensus finds when it first starts on a state that was restored from a backup.
+//! The first log and membership of a state that was restored from a backup.
 //!
-//! Every member of the new cluster begins with the same state as of the same last entry, an empty log behind it, and itself
-//! as its vote in that entry's term: so the first election is for a later term, as openraft demands of a log.
+//! Every member of the new cluster begins with the same state as of the same last entry, an empty
+//! log behind it, and itself as its vote in that entry's term: so the first election is for a later
+//! term, as openraft demands of a log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,8 @@ use headwater_storage::StorageError;
 use headwater_storage::log::{LogDb, LogOptions};
 use headwater_types::{LogIndex, NodeId, Term};
 
-/// The membership of a cluster that begins with these voters behind the entry at `index`, as the state machine stores it.
+/// The membership of a cluster that begins with these voters behind the entry at `index`, as the
+/// state machine stores it.
 pub fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index: LogIndex) -> Bytes {
     let ids = voters.keys().map(|id| id.get()).collect();
     let nodes: BTreeMap<u64, MemberInfo> = voters.iter().map(|(id, info)| (id.get(), info.clone())).collect();

@@ -1,7 +1,7 @@
-//! Who belongs to the cluster, how the members stand, and the single steps by which that changes.
+//! The members of the cluster, their replication, and the single steps of a membership change.
 //!
-//! Whether a change may be made is decided above. Invariant: a step applies to the membership that its caller has looked at,
-//! or not at all; an error says whether it may have been taken.
+//! Whether a change may be made is decided above. Invariant: a step applies to the membership that
+//! its caller has looked at, or not at all; an error says whether it may have been taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub struct MemberRecord {
 impl From<MemberRecord> for ClusterMember {
     fn from(record: MemberRecord) -> Self {
         let MemberRecord { id, info, voter, .. } = record;
-        // One that was announced as a voter is no learner, though it votes only once it has started and caught up.
+        // One that was announced as a voter is no learner, though it votes only once it has started
+        // and caught up.
         let is_announced_voter = info.awaits_vote && info.name.is_empty();
         Self {
             id,
@@ -52,7 +53,7 @@ impl From<MemberRecord> for ClusterMember {
 ///
 /// # Errors
 ///
-/// If the disk failed, or what is stored cannot be decoded.
+/// The disk failed, or the stored membership cannot be decoded.
 pub fn members_of(view: &ReadView<'_>) -> Result<Vec<ClusterMember>, StorageError> {
     let Some(record) = view.membership()? else { return Ok(Vec::new()) };
     let (stored, _) = membership::decode_applied(&record)
@@ -60,7 +61,7 @@ pub fn members_of(view: &ReadView<'_>) -> Result<Vec<ClusterMember>, StorageErro
     Ok(Roster::of(&stored).members.into_iter().map(ClusterMember::from).collect())
 }
 
-/// What a membership means to who knows the one before.
+/// The events between two memberships.
 pub(super) fn member_events(before: &StoredMembership, after: &StoredMembership) -> Vec<ClusterEvent> {
     let before: BTreeMap<NodeId, ClusterMember> =
         Roster::of(before).members.into_iter().map(|record| (record.id, record.into())).collect();
@@ -129,7 +130,7 @@ pub struct MemberProgress {
 pub enum MembershipStep {
     /// A new member, without a vote.
     AddLearner(NodeId, MemberInfo),
-    /// What is known of a member changes.
+    /// The description of a member changes.
     SetInfo(NodeId, MemberInfo),
     /// A learner gets a vote.
     MakeVoter(NodeId),
@@ -153,12 +154,12 @@ pub enum StepError {
     Interrupted(String),
 }
 
-/// What is applied here of the membership: written by the state machine, read by whoever asks.
+/// The membership applied on this member, written by the state machine alone.
 #[derive(Debug, Default)]
 pub(crate) struct AppliedMembers {
     /// The membership, and the highest id that any member had had by then.
     committed: Mutex<(Arc<StoredMembership>, NodeId)>,
-    /// The highest id in what is being applied.
+    /// The highest id among the entries being applied.
     highest: AtomicU64,
 }
 
@@ -167,7 +168,7 @@ impl AppliedMembers {
         self.committed.lock().0.clone()
     }
 
-    /// Takes over what is applied; called after its commit and before anybody hears of the index.
+    /// Takes the applied membership; called after its commit and before the index is published.
     pub(crate) fn set(&self, stored: StoredMembership, highest: NodeId) {
         *self.committed.lock() = (Arc::new(stored), highest);
     }
@@ -200,7 +201,7 @@ impl Members<'_> {
         Roster::of(&self.consensus.raft().server_metrics().borrow_watched().membership_config)
     }
 
-    /// The members as of what this member has applied: what a reader is shown.
+    /// The members by the applied membership, which readers see.
     pub fn applied_roster(self) -> Roster {
         Roster::of(&self.consensus.inner().members.stored())
     }
@@ -240,18 +241,18 @@ impl Members<'_> {
         self.consensus.inner().peers.answers_at(member, peer_url).await
     }
 
-    /// The highest id that any member has ever had, by what this member has applied. An id above it was never used.
+    /// The highest id that any applied membership has had. An id above it was never used.
     pub fn highest_id(self) -> NodeId {
         self.consensus.inner().members.highest()
     }
 
-    /// Whether `id` was a member's and is nobody's any more, by what is applied here.
+    /// Whether `id` belonged to a member and has been removed, by the applied membership.
     pub(super) fn has_removed(self, id: NodeId) -> bool {
         self.consensus.inner().members.has_lost(id)
     }
 
-    /// Takes one step from `roster`, and waits until it is applied here. This member must lead. Returns the index of the
-    /// entry that finished it.
+    /// Takes one step from `roster`, and waits until it is applied here. This member must lead.
+    /// Returns the index of the entry that finished it.
     ///
     /// # Errors
     ///
@@ -274,8 +275,8 @@ impl Members<'_> {
             Err(RaftError::Fatal(fatal)) => return Err(StepError::Interrupted(fatal.to_string())),
             Err(RaftError::APIError(error)) => error,
         };
-        // Of two entries, the first may have been written although the second was refused. Asked of the core itself: what it
-        // reports to others comes later.
+        // Of two entries, the first may have been written although the second was refused. Read
+        // from openraft's core itself, because its metrics lag.
         let now = self.consensus.raft().with_raft_state(|state| *state.membership_state.effective().log_id()).await;
         if !matches!(now, Ok(at) if at == roster.at) {
             return Err(StepError::Interrupted(error.to_string()));

@@ -1,7 +1,8 @@
-//! The runtime of openraft with the feature `simulation`: tokio's, with random numbers that a seed decides in a simulation.
+//! The runtime of openraft with the feature `simulation`: tokio's, with random numbers that a seed
+//! decides in a simulation.
 //!
-//! Whole clusters run in other tests with the same feature, on many threads and with tasks that openraft did not start; they
-//! have random numbers of the machine.
+//! Whole clusters run in other tests with the same feature, on many threads and with tasks that
+//! openraft did not start; they have random numbers of the machine.
 
 use std::cell::Cell;
 use std::io;
@@ -17,8 +18,8 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a simulation: then work that blocks is done at once, so that its end comes at one place in the
-/// history.
+/// Whether this thread runs a simulation: then work that blocks is done at once, so that its end
+/// comes at one place in the history.
 pub fn is_running() -> bool {
     RUNNING.get()
 }

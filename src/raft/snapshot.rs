@@ -1,4 +1,5 @@
-//! Snapshots as openraft hands them around: a directory of files, removed when nobody needs it any more.
+//! Snapshots as openraft hands them around: a directory of files, removed when nobody needs it any
+//! more.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use parking_lot::Mutex;
 use headwater_proto::pb::peer::SnapshotFile;
 use headwater_storage::{PreparedState, StateStore, StorageError};
 
-/// A snapshot on disk: a checkpoint that this node made, or a complete and verified copy that it received.
+/// A snapshot on disk: a checkpoint that this node made, or a complete and verified copy that it
+/// received.
 #[derive(Clone, Debug)]
 pub struct SnapshotFiles {
     dir: Arc<OwnedDir>,
@@ -18,22 +20,23 @@ pub struct SnapshotFiles {
 #[derive(Debug)]
 struct OwnedDir {
     path: PathBuf,
-    /// The state that was opened from it and lies beside the current one. It has the directory then.
+    /// The state that was opened from it and lies beside the current one. It has the directory
+    /// then.
     ready: Mutex<Option<PreparedState>>,
     is_state: bool,
-    /// What is in it, once somebody asked: to know that means to read everything.
+    /// Its files with checksums, computed on the first use by reading all of them.
     files: OnceLock<Vec<SnapshotFile>>,
 }
 
 impl SnapshotFiles {
-    /// Takes over `path`: the directory is removed with the last handle, if it is still there by then (an installed
-    /// snapshot has been moved away).
+    /// Takes over `path`: the directory is removed with the last handle, if it is still there by
+    /// then (an installed snapshot has been moved away).
     pub fn adopt(path: PathBuf) -> Self {
         Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(None), is_state: false, files: OnceLock::new() }) }
     }
 
-    /// Takes over a state that lies ready, so that installing it is one rename. It is removed with the last handle, unless
-    /// it was installed.
+    /// Takes over a state that lies ready, so that installing it is one rename. It is removed with
+    /// the last handle, unless it was installed.
     pub fn ready(state: PreparedState) -> Self {
         let path = state.path();
         let ready = Mutex::new(Some(state));
@@ -45,7 +48,7 @@ impl SnapshotFiles {
         &self.dir.path
     }
 
-    /// What is in it, as `list` finds it the first time.
+    /// Its files; `list` is called once.
     pub(crate) fn files(
         &self,
         list: impl FnOnce(&Path) -> io::Result<Vec<SnapshotFile>>,
@@ -82,7 +85,8 @@ impl Drop for OwnedDir {
             Some(state) => drop(state),
             None => remove(&path),
         };
-        // Files that nobody else holds are freed here, which takes its time: not on a thread that serves requests.
+        // Files that nobody else holds are freed here, which takes its time: not on a thread that
+        // serves requests.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(away)),
             Err(_) => away(),
@@ -108,7 +112,7 @@ mod tests {
         names.map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
-    // What was opened while consensus waited for its installation let openraft panic when leaders changed meanwhile.
+    // A state opened during its installation let openraft panic when leaders changed meanwhile.
     #[test]
     fn what_lies_ready_is_installed_by_a_rename_or_removed() {
         let dir = tempfile::tempdir().unwrap();

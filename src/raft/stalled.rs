@@ -28,8 +28,8 @@ impl StalledApply {
     }
 }
 
-/// Shortest stall that is reported. Under heavy load entries arrive in batches, but some are applied
-/// meanwhile.
+/// Shortest stall that is reported. Under heavy load entries arrive in batches, but some are
+/// applied meanwhile.
 pub(super) const STALL_MIN: Duration = Duration::from_secs(10);
 
 /// Start of the stall: nothing is applied although more is committed.

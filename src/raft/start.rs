@@ -55,13 +55,14 @@ impl Timing {
         (self.election_max * 5).clamp(*ANSWER_MAX.start(), *ANSWER_MAX.end())
     }
 
-    /// How long the log of a follower that lives may come no nearer: several sessions must have been tried.
+    /// How long the log of a follower that lives may come no nearer: several sessions must have
+    /// been tried.
     fn gap_max(self) -> Duration {
         self.answer_max() * 5
     }
 }
 
-/// What consensus needs to know to start.
+/// Options of consensus.
 #[derive(Clone, Debug)]
 pub struct ConsensusOptions {
     /// The cluster.
@@ -78,7 +79,8 @@ pub struct ConsensusOptions {
     pub snapshot_every_entries: u64,
     /// Command bytes applied since the last snapshot after which the next is made.
     pub snapshot_every_bytes: u64,
-    /// Entries kept in the log behind a snapshot, so that a short outage needs no snapshot transfer, count.
+    /// Entries kept in the log behind a snapshot, so that a short outage needs no snapshot
+    /// transfer, count.
     pub keep_entries: u64,
     /// Command bytes kept in the log behind a snapshot, however few entries they are.
     pub keep_bytes: u64,
@@ -90,7 +92,8 @@ pub struct ConsensusOptions {
     pub rejoining: Marker,
     /// A file that is made when this member has been removed from its cluster.
     pub removed: Marker,
-    /// What this member was restored from and how, as a number that members restored alike have in common; 0 if it was not.
+    /// Hash of the backup and options of this member's restore, equal on members restored alike; 0
+    /// without a restore.
     pub origin: u64,
 }
 
@@ -108,7 +111,8 @@ pub enum StartError {
     Raft(String),
 }
 
-/// Starts consensus on this member. A cluster that does not exist yet is formed by [`Consensus::form`].
+/// Starts consensus on this member. A cluster that does not exist yet is formed by
+/// [`Consensus::form`].
 pub async fn start(
     options: ConsensusOptions,
     log: LogDb,
@@ -210,11 +214,13 @@ pub fn config(options: &ConsensusOptions) -> openraft::Config {
         replication_lag_threshold: options.keep_entries.max(options.snapshot_every_entries),
         install_snapshot_timeout: 30_000,
         enable_pre_vote: Some(true),
-        // A member that lost its disk comes back with less than it acknowledged. It is allowed to: it does not vote until
-        // it has caught up (see `form`), and a log that is merely damaged refuses to open.
+        // A member that lost its disk comes back with less than it acknowledged. It is allowed to:
+        // it does not vote until it has caught up (see `form`), and a log that is merely damaged
+        // refuses to open.
         allow_log_reversion: Some(true),
-        // A leader sends entries while its own disk still writes them. After a crash it may lack some that others have; if it
-        // led on in the same term, it would give their ids to other entries, and members would differ for ever.
+        // A leader sends entries while its own disk still writes them. After a crash it may lack
+        // some that others have; if it led on in the same term, it would give their ids to other
+        // entries, and members would differ for ever.
         enable_leader_restore: Some(false),
         // A leader that can send but not hear must notice (openraft #2080).
         quorum_loss_probe_interval: Some(2 * millis(timing.election_max)),

@@ -1,7 +1,7 @@
 //! openraft's state machine on our storage and `fsm`.
 //!
-//! Owns the order "commit, then publish, then answer" (ARCHITECTURE.md §3): one function, nothing awaited in between.
-//! Never looks into a command.
+//! Owns the order "commit, then publish, then answer" (ARCHITECTURE.md §3): one function, nothing
+//! awaited in between. Never looks into a command.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,15 +28,17 @@ use headwater_storage::{AppliedState, StateReader, StateStore, WriteTxn};
 use headwater_stream::{Publisher, StatePoint};
 use headwater_types::{Applied, LogIndex, NodeId, Outcome, Term};
 
-/// Command bytes that one write transaction gathers before it is committed, so that a long run of large entries does
-/// not pile up in memory.
+/// Command bytes that one write transaction gathers before it is committed, so that a long run of
+/// large entries does not pile up in memory.
 const TXN_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What one write transaction may have written before it is committed, bytes in memory: a command may write far more than it
-/// says, such as a put that keeps a large value. Where a run is cut changes nothing about what comes of it.
+/// Bytes in memory that one write transaction gathers before it is committed. A command may write
+/// far more than its own size, such as a put that keeps a large value. The cut does not affect
+/// results.
 const TXN_HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// openraft's handle to the state machine; there is exactly one, and it is the only writer of replicated state.
+/// openraft's handle to the state machine; there is exactly one, and it is the only writer of
+/// replicated state.
 pub struct StateMachine {
     store: Arc<StateStore>,
     durable: watch::Receiver<u64>,
@@ -46,7 +48,7 @@ pub struct StateMachine {
     told: Told,
 }
 
-/// What others learn as it is applied.
+/// State shared with the other parts of consensus and updated by apply.
 #[derive(Clone, Default)]
 pub struct Told {
     /// Command bytes applied since the process started.
@@ -55,7 +57,7 @@ pub struct Told {
     pub(super) members: Arc<AppliedMembers>,
     /// Where the store comes from.
     pub(super) lineage: Lineage,
-    /// What is counted.
+    /// The metrics.
     pub(super) metrics: Arc<RaftMetrics>,
 }
 
@@ -88,8 +90,8 @@ struct Pending {
 }
 
 impl StateMachine {
-    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `told` follows what
-    /// is applied here.
+    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `told` is
+    /// updated by apply.
     pub fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,
@@ -145,7 +147,8 @@ impl StateMachine {
             EntryPayload::Membership(members) => {
                 headwater_fail_points::fail_point!(MembershipApply);
                 let stored = StoredMembership::new(Some(id), members);
-                // Subscribers are told what is different from the one before, which may not be committed yet.
+                // Subscribers get the difference from the previous membership, which may be
+                // uncommitted.
                 let before = pending.iter().rev().find_map(|entry| entry.membership.as_ref()).map(|(stored, _)| stored);
                 let events = match before {
                     Some(before) => member_events(before, &stored),
@@ -183,7 +186,7 @@ impl StateMachine {
             self.told.members.set(members, highest);
         }
         headwater_fail_points::fail_point!(StatePublished);
-        // After that, so that whoever waited for an index finds its events published, too.
+        // After that, so that a waiter for an index finds its events published, too.
         self.applied.send_replace(last);
         for entry in pending.drain(..) {
             if let Some(responder) = entry.responder {
@@ -195,8 +198,8 @@ impl StateMachine {
     }
 
     async fn wait_durable(&mut self, index: u64) -> Result<(), io::Error> {
-        // openraft may hand over an entry as soon as a quorum has it, before this member's own disk does. Showing it
-        // then would let a crash take back what a reader has seen here.
+        // openraft may hand over an entry as soon as a quorum has it, before this member's own disk
+        // does. Were it readable then, a crash could revoke data that a reader has seen.
         match self.durable.wait_for(|durable| *durable >= index).await {
             Ok(_) => Ok(()),
             Err(_) => Err(io::Error::other("the log is gone")),
@@ -278,7 +281,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        // The one kept is good enough: the log is purged only behind it, so a follower goes on from there.
+        // The one kept is good enough: the log is purged only behind it, so a follower goes on from
+        // there.
         if let Some(latest) = self.snapshots.latest.lock().clone() {
             return Ok(Some(latest));
         }
@@ -336,7 +340,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         });
         let snapshot = built.await.map_err(io::Error::other)??;
         headwater_fail_points::fail_point!(SnapshotBuilt);
-        // A build that took long may be older than what was installed meanwhile, and then leads nowhere.
+        // A slow build may be older than a snapshot installed meanwhile; it is dropped then.
         let index = snapshot.meta.last_log_id.as_ref().map_or(0, |id| id.index);
         if self.dirs.floor.fetch_max(index, Ordering::AcqRel) <= index {
             *self.dirs.latest.lock() = Some(snapshot.clone());

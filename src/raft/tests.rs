@@ -1,5 +1,5 @@
-//! openraft's own storage suite on our log store and state machine (it never crashes or reopens a store; the tests of
-//! `storage` do), and how a run of entries is cut into commits.
+//! openraft's own storage suite on our log store and state machine (it never crashes or reopens a
+//! store; the tests of `storage` do), and how a run of entries is cut into commits.
 
 use std::sync::Arc;
 

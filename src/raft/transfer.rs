@@ -1,7 +1,7 @@
 //! Transfer of leadership to another member.
 //!
-//! Invariant: a leader that has begun a transfer takes no more writes, so the transfer continues until
-//! another member leads, even if the chosen one does not answer.
+//! Invariant: a leader that has begun a transfer takes no more writes, so the transfer continues
+//! until another member leads, even if the chosen one does not answer.
 
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,15 @@ impl Leadership<'_> {
         match self.transfer_to(target, limit).await {
             Ok(()) => {
                 tracing::info!(to = %target, "leadership handed over");
-                // Nothing is appended while leadership is handed over, and the next leader commits what was.
+                // Nothing is appended during a transfer, and the next leader commits the rest.
                 self.answer_through(self.consensus.progress().points().last, limit).await;
             }
             Err(error) => tracing::warn!(to = %target, %error, "stepping aside took too long"),
         }
     }
 
-    /// Waits until the writes through `last`, some forwarded by other members, have their answers: a
-    /// member that stops before that leaves them indeterminate.
+    /// Waits until the writes through `last`, some forwarded by other members, have their answers:
+    /// a member that stops before that leaves them indeterminate.
     async fn answer_through(self, last: LogIndex, limit: Duration) {
         let mut applied = self.consensus.progress().applied();
         let reached = applied.wait_for(|applied| *applied >= last);
@@ -88,7 +88,8 @@ impl Leadership<'_> {
     }
 }
 
-/// Offers leadership to one voter after the other until another member leads or the term has changed.
+/// Offers leadership to one voter after the other until another member leads or the term has
+/// changed.
 async fn complete_transfer(consensus: Consensus, tried: NodeId, term: Term) {
     let leadership = consensus.leadership();
     let mut last = tried;

@@ -69,18 +69,20 @@ pub struct MemberInfo {
     pub peer_url: String,
     /// `http://host:port` of its client port.
     pub client_url: String,
-    /// The data directory that took this id; 0 for first members, and until a member that was announced has started.
+    /// The data directory that took this id; 0 for first members, and until a member that was
+    /// announced has started.
     pub incarnation: u64,
     /// It is to vote as soon as it has caught up.
     pub awaits_vote: bool,
-    /// Where its peer port was before it was to move, for as long as nobody answers at the new address; empty if it never
-    /// moved.
+    /// Where its peer port was before it was to move, for as long as nobody answers at the new
+    /// address; empty if it never moved.
     pub former_peer_url: String,
 }
 
 impl MemberInfo {
-    /// It is to move. `is_there` says whether it has answered where it was to be until now: only then is that what it moves
-    /// from, for a move that never happened leaves it where it was before.
+    /// Sets a new peer address. `is_there`: the member has answered at its current address. Only
+    /// then does that become the former one; a move that never happened leaves the former one as it
+    /// was.
     pub fn move_to(&mut self, peer_url: &str, is_there: bool) {
         if self.peer_url == peer_url {
             return;

@@ -1,4 +1,5 @@
-//! Clients: each writes and reads, one thing after the other, wherever it believes the leader to be.
+//! Clients: each writes and reads, one thing after the other, wherever it believes the leader to
+//! be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl Op {
     }
 }
 
-/// What a linearizable read saw.
+/// The result of a linearizable read.
 #[derive(Debug)]
 pub(super) struct ReadSeen {
     pub(super) client: u64,
@@ -133,7 +134,7 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
     }
 }
 
-/// Registers or deregisters one of a few instances, whose checks come and fail.
+/// Registers or deregisters one of a few instances; their checks come and fail.
 fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     let node = format!("n{}", rng.random_range(1..=2));
     let name = ["web", "api"].choose(rng).unwrap().to_string();
@@ -153,7 +154,7 @@ fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     CatalogCommand::Register(Box::new(registration))
 }
 
-/// Writes; whom to ask next, if that is known.
+/// Writes; returns the member to try next, if known.
 async fn write(world: &World, client: u64, target: u64, command: Command) -> Option<u64> {
     let member = world.member(target)?;
     let name = format!("{command:?}");
@@ -179,7 +180,7 @@ async fn write(world: &World, client: u64, target: u64, command: Command) -> Opt
     next
 }
 
-/// Reads what must be fresh; whom to ask next, if that is known.
+/// Reads linearizably; returns the member to try next, if known.
 async fn read(world: &World, client: u64, target: u64, key: Bytes) -> Option<u64> {
     let member = world.member(target)?;
     let began_us = world.now_us();

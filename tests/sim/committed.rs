@@ -24,7 +24,7 @@ pub(super) struct Committed {
 #[derive(Default)]
 struct Seen {
     entries: BTreeMap<u64, Applied>,
-    /// What two members applied under one index.
+    /// Two different entries applied under one index.
     conflicts: Vec<String>,
 }
 

@@ -1,8 +1,10 @@
-//! The disk of a member's log: what is written is there at once, and survives a loss of power only once it is flushed.
+//! The disk of a member's log: a write is readable at once, and survives a loss of power once
+//! flushed.
 //!
-//! One writer, as in `storage::log`: it flushes what waits, in order, then reports it. When the power goes, any beginning of
-//! what was not flushed may have reached the disk, an append in part. (That writes get there in another order than they were
-//! made needs no case of its own: what lies behind a gap in a write-ahead file is dropped when it is read.)
+//! One writer, as in `storage::log`: it flushes pending writes in order, then reports them. After a
+//! loss of power any beginning of the unflushed writes may be on disk, an append in part.
+//! (Reordered writes need no case of their own: records behind a gap in a write-ahead file are
+//! dropped when it is read.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -21,7 +23,7 @@ use super::committed::Committed;
 use super::us;
 use headwater_raft::parts::{Entry, LogId, TypeConfig, Vote};
 
-/// What a log holds.
+/// The content of a log.
 #[derive(Clone, Default)]
 struct Content {
     entries: BTreeMap<u64, Entry>,
@@ -55,7 +57,7 @@ impl Content {
     }
 }
 
-/// Who hears when a change is on the disk.
+/// The waiter for the flush of a change.
 enum Waiting {
     Nobody,
     Append(IOFlushed<TypeConfig>, u64),
@@ -63,9 +65,9 @@ enum Waiting {
 }
 
 struct State {
-    /// What a loss of power leaves.
+    /// The content that survives a loss of power.
     safe: Content,
-    /// What the running process sees.
+    /// The content that the running process reads.
     live: Content,
     unflushed: VecDeque<(Change, Waiting)>,
     /// Counts the processes that have used it; changes of earlier ones come too late.
@@ -106,7 +108,7 @@ impl Disk {
         self.state.lock().flush_ms_max = flush_ms_max;
     }
 
-    /// Opens the log for a new process, and flushes what it writes for as long as it runs.
+    /// Opens the log for a new process, and flushes its writes as long as it runs.
     pub(super) fn open(self: &Arc<Self>) -> SimLog {
         let mut state = self.state.lock();
         state.process += 1;
@@ -119,7 +121,7 @@ impl Disk {
         log
     }
 
-    /// The power goes; what was not flushed is lost but for some beginning of it.
+    /// Loss of power: of the unflushed writes only some beginning survives.
     pub(super) fn lose_power(&self) {
         let mut state = self.state.lock();
         let State { safe, unflushed, rng, process, lies, .. } = &mut *state;
@@ -137,7 +139,7 @@ impl Disk {
         }
         state.live = state.safe.clone();
         drop(state);
-        // What was waiting to flush for the process that is gone must not be woken instead of the next.
+        // A pending flush of the ended process must not be woken instead of the next one.
         self.changed.notify_waiters();
     }
 }
@@ -179,13 +181,15 @@ impl SimLog {
         Ok(())
     }
 
-    /// Notes what this member is about to apply. With a snapshot it has entries that it never logged.
+    /// Records the entries that this member is about to apply. A snapshot holds entries it never
+    /// logged.
     fn note_committed(&self, committed: &LogId) -> Result<(), io::Error> {
         let mut state = self.disk.state.lock();
         if state.process != self.process {
             return Err(off());
         }
-        // What is saved goes back now and then: what waits behind an installation is older than what it brought.
+        // The saved index may go back: entries queued behind an installation are older than the
+        // snapshot.
         let is_new = committed.index > state.noted;
         if is_new && state.live.entries.get(&committed.index).is_some_and(|entry| entry.log_id == *committed) {
             for (_, entry) in state.live.entries.range(state.noted + 1..=committed.index) {
@@ -203,7 +207,7 @@ impl SimLog {
                 self.durable.send_modify(|durable| *durable = last.max(*durable));
                 callback.io_completed(Ok(()));
             }
-            // Whoever asked may have been cut off.
+            // The waiter may have lost its power.
             Waiting::Change(done) => drop(done.send(())),
         }
     }
@@ -216,7 +220,8 @@ impl SimLog {
                     return;
                 }
                 let most = if state.lies { 400 } else { state.flush_ms_max };
-                // Drawn only if there is something to flush: how often this is asked is nobody's business.
+                // Drawn only if there is something to flush: how often this is asked is nobody's
+                // business.
                 let any = !state.unflushed.is_empty();
                 any.then(|| us(state.rng.random_range(100..=most * 1000)))
             };

@@ -1,4 +1,4 @@
-//! What goes wrong, and when, as the seed has it.
+//! Faults and their times, chosen by the seed.
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -11,7 +11,7 @@ use super::world::World;
 pub(super) async fn happen(world: &World) {
     let mut rng = SmallRng::seed_from_u64(world.options.seed);
     let ids: Vec<u64> = world.machines.iter().map(|machine| machine.id).collect();
-    // Who comes back when.
+    // The members to restart, with their times.
     let mut away: Vec<(u64, u64)> = Vec::new();
     loop {
         tokio::time::sleep(ms(rng.random_range(20..300))).await;

@@ -1,9 +1,10 @@
 //! A cluster in one thread: the same seed gives the same history (spec: reliability §4).
 //!
-//! Real are openraft, the state machine with its RocksDB, the rules of `fsm`, the event publisher and its history. Simulated
-//! are time, the network, the disk of the log, and what goes wrong: members lose power, with whatever the log had not
-//! flushed yet, and what the state had not; messages are late, lost, or do not get through; leaders hand over; snapshots are
-//! made and sent. Clients write and read all the while, watchers follow and move from member to member.
+//! Real are openraft, the state machine with its RocksDB, the rules of `fsm`, the event publisher
+//! and its history. Simulated are time, the network, the disk of the log, and faults: members lose
+//! power, with all unflushed writes of log and state; messages are late, lost, or do not get
+//! through; leaders hand over; snapshots are made and sent. Clients write and read all the while,
+//! watchers follow and move from member to member.
 //!
 //! `scripts/sim` runs many seeds and prints the line that replays a failing one.
 
@@ -32,8 +33,9 @@ pub(crate) use world::{Control, Options, Report, run};
 
 /// Runs one simulation with random numbers of this seed, and with a folder of its own.
 ///
-/// The folder stays until everything that was in the simulation is gone, tasks of members that have lost their power among it:
-/// a RocksDB that is closed writes once more, and if it cannot it first waits a second.
+/// The folder stays until everything that was in the simulation is gone, tasks of members that have
+/// lost their power among it: a RocksDB that is closed writes once more, and if it cannot it first
+/// waits a second.
 fn in_simulation<T, F: Future<Output = T>>(seed: u64, doing: impl FnOnce(PathBuf) -> F) -> T {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let running = Running::begin();
@@ -49,7 +51,7 @@ fn replayable<T>(line: &str, life: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(life)).unwrap_or_else(|panic| panic!("{}; replay it with: {line}", said(&*panic)))
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref().map(|text: &&str| text.to_string())).unwrap_or_else(|| "a panic".to_owned())
@@ -64,8 +66,8 @@ fn again(what: &str, life_ms: Option<u64>) -> String {
     }
 }
 
-/// Simulated time. The runtime's timers tell milliseconds apart, and what happens at the same one has no order that a seed
-/// decides; so a simulated microsecond is one of its milliseconds.
+/// Simulated time. The runtime's timers tell milliseconds apart, and no seed decides the order of
+/// events within one; so a simulated microsecond is one of its milliseconds.
 const fn us(micros: u64) -> Duration {
     Duration::from_millis(micros)
 }
@@ -147,7 +149,7 @@ fn a_life_that_panics_names_the_line_that_replays_it() {
     assert!(!is_running());
 }
 
-/// What must be found out within a hundred seeds, and by which invariant.
+/// The mutations to be detected within a hundred seeds, each with its invariant.
 #[test]
 fn every_control_is_found_out() {
     for control in Control::ALL {

@@ -1,4 +1,5 @@
-//! A member: openraft with our state machine, its store, and the publisher that subscribers read from.
+//! A member: openraft with our state machine, its store, and the publisher that subscribers read
+//! from.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,8 @@ use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
 use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId};
 
-/// Entries after which a snapshot is made, and that are kept behind one: few, so that members that were away need one.
+/// Entries after which a snapshot is made, and that are kept behind one: few, so that members that
+/// were away need one.
 const SNAPSHOT_ENTRIES: u64 = 60;
 const KEPT_ENTRIES: u64 = 20;
 
@@ -36,7 +38,7 @@ pub(super) struct Member {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What stays of a member when its process is gone.
+/// The parts of a member that survive its process.
 pub(super) struct Machine {
     pub(super) id: u64,
     pub(super) disk: Arc<Disk>,
@@ -107,7 +109,7 @@ impl Machine {
         self.root.join(format!("state-{start}"))
     }
 
-    /// Starts a process on what is there.
+    /// Starts a process on the surviving files.
     pub(super) async fn start(&self, net: &Net) -> Member {
         let start = self.starts.load(Ordering::Relaxed);
         let store = Arc::new(StateStore::open(&self.state_dir(start), &small_state()).unwrap());
@@ -138,22 +140,23 @@ impl Machine {
         Member { raft, store, events, applied, tasks }
     }
 
-    /// The power goes: what neither log nor state had flushed is gone.
+    /// Loss of power: unflushed writes of log and state are lost.
     pub(super) async fn lose_power(&self, net: &Net, member: Arc<Member>) {
         self.disk.lose_power();
         net.leave(self.id);
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
-        // Closing the store would flush it, so what counts is a copy of the files as they are now.
+        // Closing the store would flush it, so a copy of the files as they are now is kept.
         copy_at_rest(&self.state_dir(start), &self.state_dir(start + 1)).unwrap();
         member.events.close(CloseReason::Stopping);
         member.tasks.iter().for_each(JoinHandle::abort);
-        // Whatever it still does it does for nobody.
+        // Its further work has no effect.
         drop(member.raft.shutdown().await);
         drop(member);
     }
 }
 
-/// Copies a folder in which RocksDB may be removing files that it needs no more, as it is at one time.
+/// Copies a folder in which RocksDB may be removing files that it needs no more, as it is at one
+/// time.
 pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     loop {
         let before = listing(from);

@@ -38,11 +38,12 @@ pub(super) struct Net {
 
 struct Links {
     seed: u64,
-    /// One for each direction between two members, so that the order in which different members speak does not matter.
+    /// One for each direction between two members, so that the order in which different members
+    /// speak does not matter.
     dice: BTreeMap<(u64, u64), SmallRng>,
-    /// Who runs.
+    /// The running members.
     members: BTreeMap<u64, Raft>,
-    /// From whom to whom nothing gets through.
+    /// The broken links, as sender and receiver.
     cut: BTreeSet<(u64, u64)>,
     loss_percent: u32,
     delay_ms_max: u64,
@@ -143,7 +144,7 @@ impl Line {
                 return std::future::pending().await;
             }
             let target = self.net.links.lock().members.get(&self.to).cloned();
-            // Whoever is not there does not answer, either.
+            // A stopped member does not answer, either.
             let Some(target) = target else { return std::future::pending().await };
             let Ok(answer) = ask(target).await else { return std::future::pending().await };
             match self.net.carry(self.to, self.from).await {

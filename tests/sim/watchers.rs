@@ -1,4 +1,5 @@
-//! Watchers: each follows an interval of keys, on one member after the other, from the last revision that it was told.
+//! Watchers: each follows an interval of keys, on one member after the other, from the last
+//! revision that it was told.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use headwater_node::{KeyWatch, NodeError, WatchQuery, resolve_from};
 use headwater_stream::{CloseReason, Session};
 use headwater_types::{KeyRange, KeyValue, KvEvent, Refusal, Revision};
 
-/// What one watcher was told.
+/// The deliveries to one watcher.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) number: u64,
@@ -83,7 +84,8 @@ async fn follow(
         Err(_) => return Ended::Elsewhere,
     };
     let mut phase = world.phase.subscribe();
-    // Now and then a client goes to another member, or reads nothing for a while; however often it is woken until then.
+    // Now and then a client goes to another member, or reads nothing for a while; however often it
+    // is woken until then.
     let whim = tokio::time::sleep(ms(rng.random_range(50..1500)));
     let stalls_for = rng.random::<bool>().then(|| ms(rng.random_range(100..900)));
     tokio::pin!(whim);

@@ -1,4 +1,4 @@
-//! One life of a cluster, from its first election until all that went wrong has healed, and what is to be said about it.
+//! One life of a cluster, from its first election until all faults have healed, and its report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,14 +30,14 @@ const WATCHERS: u64 = 3;
 /// How long a healed cluster may take to become one, and its watchers to come to the end.
 const HEALING_MAX: Duration = ms(30_000);
 
-/// What one life is made of.
+/// The parameters of one life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Time until everything heals, simulated milliseconds.
     pub(crate) life_ms: u64,
-    /// What is broken on purpose.
+    /// The defects made on purpose.
     pub(crate) control: Option<Control>,
 }
 
@@ -68,16 +68,16 @@ impl Control {
     }
 }
 
-/// What came of a life.
+/// The result of a life.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// What happened, in order.
+    /// The events, in order.
     pub(crate) history: Vec<String>,
-    /// What should not have: the name of the invariant, then what breaks it.
+    /// The findings: the name of the invariant, then the violation.
     pub(crate) findings: Vec<String>,
     /// Acknowledged writes.
     pub(crate) acknowledged: u64,
-    /// Writes of which nobody knows what became of them.
+    /// Indeterminate writes, count.
     pub(crate) unknown: u64,
     /// Linearizable reads.
     pub(crate) reads: u64,
@@ -126,7 +126,7 @@ pub(super) struct World {
     running: Mutex<BTreeMap<u64, Arc<Member>>>,
     pub(super) phase: watch::Sender<Phase>,
     began: Instant,
-    /// What happened when, in simulated microseconds.
+    /// The events with their times, in simulated microseconds.
     history: Mutex<Vec<(u64, String)>>,
     pub(super) ops: Mutex<Vec<Op>>,
     pub(super) reads: Mutex<Vec<ReadSeen>>,
@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-/// Starts a task whose random numbers follow from those of the one that starts it.
+/// Spawns a task with random numbers derived from those of its parent.
 pub(super) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
     <Runtime as AsyncRuntime>::spawn(task)
 }
@@ -273,7 +273,7 @@ async fn settle(
     watched
 }
 
-/// Writes through whoever leads, as soon as somebody does.
+/// Writes through the leader, as soon as there is one.
 async fn write_at_last(world: &World, command: impl Fn() -> Command) -> Option<Applied> {
     let writing = async {
         loop {
@@ -293,7 +293,7 @@ async fn write_at_last(world: &World, command: impl Fn() -> Command) -> Option<A
 
 fn report(world: &World, evidence: &Evidence, findings: Vec<String>) -> Report {
     let mut history = std::mem::take(&mut *world.history.lock());
-    // What happens at one time has no order.
+    // Events at one time have no order.
     history.sort_unstable();
     let line = |(at, what): (u64, String)| format!("{:>6}.{:03} ms  {what}", at / 1000, at % 1000);
     let acknowledged = evidence.ops.iter().filter(|op| op.acknowledged().is_some()).count() as u64;

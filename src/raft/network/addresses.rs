@@ -1,8 +1,8 @@
 //! Where each member is reached: at its address by the membership, or still where it was before.
 //!
-//! A membership may name an address at which nobody answers yet, because the member is about to move there, or never. So
-//! calls go where they went until the member itself has answered at the new address. Invariant: an address that works is
-//! given up only for one that works.
+//! A membership may name an address at which nobody answers yet, because the member is about to
+//! move there, or never. So calls go where they went until the member itself has answered at the
+//! new address. Invariant: an address that works is given up only for one that works.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// The addresses of all members.
 pub(super) struct Addresses {
-    /// Carries who asks; whom it asks is filled in.
+    /// The route of the calls; its receiver is filled in.
     route: Route,
     known: Mutex<BTreeMap<NodeId, Address>>,
 }
@@ -44,7 +44,7 @@ impl Address {
         Self { used: Arc::clone(&latest), latest, former: former(info), is_sought: false }
     }
 
-    /// Takes over what the membership says now.
+    /// Takes the addresses of the current membership.
     fn learn(&mut self, info: &MemberInfo) {
         if *self.latest != *info.peer_url {
             self.latest = info.peer_url.as_str().into();
@@ -83,7 +83,7 @@ impl Addresses {
         self.known.lock().get(&member).map(|address| Arc::clone(&address.used))
     }
 
-    /// Notes where a member is by a membership that may not be the latest: what is known already stays.
+    /// Records an address from a possibly outdated membership; a known address stays.
     pub(super) fn learn_if_unknown(self: &Arc<Self>, member: NodeId, info: &MemberInfo) {
         if !self.known.lock().contains_key(&member) {
             self.learn(member, info);
@@ -111,7 +111,7 @@ impl Addresses {
         }
     }
 
-    /// Forgets whoever is no member any more.
+    /// Removes the addresses of former members.
     pub(super) fn keep(&self, is_member: impl Fn(NodeId) -> bool) {
         self.known.lock().retain(|member, _| is_member(*member));
     }
@@ -120,13 +120,14 @@ impl Addresses {
     pub(super) async fn answers(&self, member: NodeId, url: &str) -> bool {
         let client = PeerClient::to_address(Route { to: member, ..self.route.clone() }, url);
         let Ok(mut grpc) = client.grpc() else { return false };
-        // Whoever else is there refuses what is not meant for it.
+        // Another member at this address refuses the call.
         let hello = grpc.hello(client.route().request(pb::HelloRequest {}));
         matches!(tokio::time::timeout(CONNECT_TIMEOUT, hello).await, Ok(Ok(_)))
     }
 }
 
-/// Looks for a member until it answers at its latest address; meanwhile calls go wherever it answers.
+/// Looks for a member until it answers at its latest address; meanwhile calls go wherever it
+/// answers.
 async fn seek(addresses: Weak<Addresses>, member: NodeId, mut is_first_look: bool) {
     loop {
         let Some(addresses) = addresses.upgrade() else { return };

@@ -37,7 +37,8 @@ use headwater_proto::pb::peer as pb;
 use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_types::{ClusterId, NodeId};
 
-/// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and read indexes.
+/// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and
+/// read indexes.
 #[derive(Clone)]
 pub(crate) struct Peers {
     inner: Arc<PeersInner>,
@@ -60,7 +61,8 @@ struct PeersInner {
 }
 
 impl Peers {
-    /// `answer_max` is how long an answer to replication may stay away, unless the member is known to be slow.
+    /// `answer_max` is how long an answer to replication may stay away, unless the member is known
+    /// to be slow.
     pub(crate) fn new(
         cluster: ClusterId,
         me: NodeId,
@@ -84,8 +86,8 @@ impl Peers {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Notes where the members are by the latest membership. Connections go to a new address from their next call on, once the
-    /// member has answered there.
+    /// Notes where the members are by the latest membership. Connections go to a new address from
+    /// their next call on, once the member has answered there.
     pub(crate) fn learn_addresses(&self, roster: &Roster) {
         for member in &roster.members {
             self.inner.addresses.learn(member.id, &member.info);
@@ -103,13 +105,14 @@ impl Peers {
         self.inner.addresses.answers(member, url).await
     }
 
-    /// Notes whether this member leads without a majority, which its heartbeats tell the followers that it still has.
+    /// Notes whether this member leads without a majority, which its heartbeats tell the followers
+    /// that it still has.
     pub(crate) fn set_blocked(&self, is_blocked: bool) {
         self.inner.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
-    /// Ends the replication sessions in which a request has gone without any answer for a while: openraft keeps every entry that
-    /// a session may still want to send, for a member whose disk hangs without end.
+    /// Ends replication sessions with long overdue answers. openraft keeps all entries that a
+    /// session may still send, and a member with a hanging disk would hold the log for ever.
     pub(crate) fn end_silent_sessions(&self) {
         self.inner.session_ends.send_replace(Ends::OfTheSilent);
     }
@@ -130,7 +133,7 @@ impl Peers {
         PeerClient { route, peers: Some(self.clone()), connection, patience, lane, metrics }
     }
 
-    /// Whose store this member has.
+    /// The origin of this member's store.
     pub(crate) fn lineage(&self) -> &Lineage {
         &self.inner.lineage
     }
@@ -171,7 +174,7 @@ enum Lane {
 #[derive(Clone)]
 pub(crate) struct PeerClient {
     route: Route,
-    /// Whom to ask where the member is now; nobody, if the connection was made for one address.
+    /// The source of the member's current address; `None` for a connection to one fixed address.
     peers: Option<Peers>,
     connection: Arc<Mutex<Connection>>,
     /// With answers to replication.
@@ -208,7 +211,7 @@ impl PeerClient {
         self.peers.as_ref().map_or(super::CONNECT_TIMEOUT, |peers| peers.inner.answer_max)
     }
 
-    /// Takes note of what came of a call, and says whether that made it close the connection.
+    /// Records the result of a call; true if it closed the connection.
     pub(super) fn hear(&self, heard: Heard) -> bool {
         let is_over = self.connection.lock().hear(heard, Instant::now());
         if is_over {
@@ -229,7 +232,7 @@ impl PeerClient {
         }
     }
 
-    /// Closes the connection, for `what` on it waits in vain.
+    /// Closes the connection on which `what` is overdue.
     pub(crate) fn give_up(&self, what: &str, silence: Duration) {
         tracing::warn!(to = %self.route.to, what, ?silence, "a member owes an answer: connecting to it anew");
         if let Some(metrics) = &self.metrics {
@@ -238,7 +241,8 @@ impl PeerClient {
         self.connection.lock().renew();
     }
 
-    /// Waits for the answer to a call on this connection, at most for `limit`; `DEADLINE_EXCEEDED` after that. Does not ask again.
+    /// Waits for the answer to a call on this connection, at most for `limit`; `DEADLINE_EXCEEDED`
+    /// after that. Does not ask again.
     pub(crate) async fn answer<T>(
         &self,
         limit: Duration,
@@ -256,7 +260,7 @@ impl PeerClient {
         limit: Duration,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Option<Result<T, tonic::Status>> {
-        // Whoever asks may go away before the answer comes: that, too, was silence.
+        // The caller may be cancelled before the answer: that, too, was silence.
         let silence = Awaited { client: self, since: Instant::now(), is_over: false };
         let answered = tokio::time::timeout(limit, call).await.ok();
         match &answered {
@@ -336,12 +340,13 @@ impl PeerClient {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
     {
-        // The first request comes before the connection: openraft holds it back while it backs off from a peer that is
-        // down, and without it a dead peer would be called thousands of times a second.
+        // The first request comes before the connection: openraft holds it back while it backs off
+        // from a peer that is down, and without it a dead peer would be called thousands of times a
+        // second.
         let Some(first) = input.next().await else { return Ok(Box::pin(futures::stream::empty())) };
         let mut grpc = self.connected()?;
-        // Dropping the answers ends the outgoing side as well: openraft opens the next session only when this one has let
-        // go of the log, and a stuck connection must not hold it.
+        // Dropping the answers ends the outgoing side as well: openraft opens the next session only
+        // when this one has let go of the log, and a stuck connection must not hold it.
         let (session, session_ended) = oneshot::channel::<()>();
         let requests = futures::stream::iter([first]).chain(input);
         let unanswered = Arc::new(Mutex::new(Unanswered::new(Instant::now())));
@@ -400,7 +405,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// Sorts a status by what openraft should do next: back off, or try again at once.
+/// Maps a status to openraft's error: unreachable (back off) or network (retry at once).
 pub(super) fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
     match status.code() {
         Code::Cancelled | Code::DeadlineExceeded | Code::Aborted => RPCError::Network(NetworkError::new(status)),
@@ -485,7 +490,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         match (transfer, &sent) {
             (Some(transfer), Ok(_)) => transfer.arrived(),
             (_, Err(StreamingError::Closed(_)) | Ok(_)) => {}
-            // Whatever it was, the next attempt does not depend on this connection.
+            // Any failure: the next attempt does not depend on this connection.
             (_, Err(_)) => {
                 let _closed = self.hear(Heard::Failure(Code::Unknown));
             }

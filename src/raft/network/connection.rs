@@ -1,7 +1,8 @@
-//! What one client connects with, and when it gives a connection up for a new one.
+//! The connection of one peer client, and the rule for its replacement.
 //!
-//! A connection breaks by itself when bytes get lost on it, or when its probes stay unanswered. One that goes on answering probes
-//! while calls on it wait for ever, or come to nonsense, would be kept for good: here such a one is closed.
+//! A connection breaks by itself when bytes get lost on it, or when its probes stay unanswered. One
+//! that goes on answering probes while calls on it wait for ever, or come to nonsense, would be
+//! kept for good: here such a one is closed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +15,13 @@ use super::line::Line;
 use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
 
-/// How long all calls may stay unanswered before the connection is closed: as long as its probes may.
+/// How long all calls may stay unanswered before the connection is closed: as long as its probes
+/// may.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Calls that wait one after the other, further apart than this, are not one silence.
 const CALLS_APART_MAX: Duration = Duration::from_secs(1);
-/// A connection that is younger is kept, whatever comes of it: calls that were under way on the one before fail with that.
+/// Age below which a connection is kept despite failures: calls of the previous connection fail
+/// with it.
 const AGE_MIN: Duration = Duration::from_secs(1);
 
 /// The generated client with the address that it connects to, or why that address cannot be used.
@@ -29,7 +32,7 @@ pub(super) struct Connection {
     health: Health,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Answer,
@@ -44,7 +47,8 @@ impl Connection {
             Ok(endpoint) => {
                 let (channel, line) = Line::of(&endpoint);
                 let grpc = Grpc::new(channel)
-                    // Requests are bounded; outcomes of forwarded writes (removed pairs, ranges) are as large as they are.
+                    // Requests are bounded; outcomes of forwarded writes (removed pairs, ranges)
+                    // are as large as they are.
                     .max_decoding_message_size(usize::MAX)
                     .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
                 (Ok(grpc), Some(line))
@@ -59,13 +63,13 @@ impl Connection {
         if let Some(url) = url
             && url != self.url
         {
-            // What is under way may come to its end.
+            // Calls under way may finish.
             *self = Self::to(url);
         }
         self.grpc.clone()
     }
 
-    /// Takes note of what came of a call; says whether that made it give the connection up.
+    /// Records the result of a call; true if the connection was replaced.
     pub(super) fn hear(&mut self, heard: Heard, now: Instant) -> bool {
         let is_over = self.health.is_over(heard, now);
         if is_over {
@@ -74,7 +78,7 @@ impl Connection {
         is_over
     }
 
-    /// Closes what there is; the next call connects anew.
+    /// Closes the connection; the next call connects anew.
     pub(super) fn renew(&mut self) {
         let old = std::mem::replace(self, Self::to(Arc::clone(&self.url)));
         if let Some(line) = old.line {
@@ -83,7 +87,7 @@ impl Connection {
     }
 }
 
-/// What tells whether a connection is of use.
+/// Evidence for and against a connection.
 #[derive(Debug)]
 struct Health {
     made: Instant,
@@ -97,7 +101,7 @@ impl Health {
         Self { made: now, answered: now, silence: None }
     }
 
-    /// Whether the connection is to be given up for what came of a call.
+    /// Whether the result of a call is reason to replace the connection.
     fn is_over(&mut self, heard: Heard, now: Instant) -> bool {
         let is_useless = match heard {
             Heard::Answer => {
@@ -122,8 +126,8 @@ impl Health {
     }
 }
 
-/// Whether the other end, or what stands between, has read something else than what was sent. A member that is right where it
-/// should be says none of these, and what it says in earnest it says on a new connection, too.
+/// Whether the receiver, or a middlebox, has misread the call. A well-behaved member sends none of
+/// these codes; one that is meant appears again on a new connection.
 fn is_nonsense(code: Code) -> bool {
     match code {
         Code::DataLoss

@@ -1,7 +1,8 @@
-//! Connections to one address that can be closed at once, whatever HTTP/2 still waits for on them.
+//! Connections to one address that can be closed at once, with all their HTTP/2 streams.
 //!
-//! Where bytes got lost on the way, a connection may go on answering probes while its streams wait for ever, or read each
-//! other's headers wrong. Letting go of such a connection is not enough: it lives as long as its streams.
+//! Where bytes got lost on the way, a connection may go on answering probes while its streams wait
+//! for ever, or read each other's headers wrong. Letting go of such a connection is not enough: it
+//! lives as long as its streams.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +21,7 @@ use super::CONNECT_TIMEOUT;
 /// Resolves with `Ok` when the line is to be closed.
 type Closed = Shared<oneshot::Receiver<()>>;
 
-/// Whatever connections were made to one address. Dropping it closes nothing: calls may still be under way.
+/// All connections made to one address. Dropping it closes nothing: calls may still be under way.
 pub(super) struct Line {
     close: oneshot::Sender<()>,
 }

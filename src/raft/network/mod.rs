@@ -1,8 +1,8 @@
-//! Members talking to each other: connections, identity checks, and openraft's network traits over tonic.
+//! The peer network: connections, identity checks, and openraft's network traits over tonic.
 //!
-//! Every call says which cluster it belongs to, who sends it, for whom it is meant and, once that is known, whose store
-//! the sender has; the receiver refuses what is not for it, so that a wrong address in a configuration can never divert
-//! votes or entries, and two stores that began under one name never mix.
+//! Every call carries its cluster, sender, receiver and, once known, the origin of the sender's
+//! store. The receiver refuses calls with another identity: a wrong address in a configuration
+//! never diverts votes or entries, and two stores that began under one name never mix.
 
 mod addresses;
 mod client;
@@ -30,7 +30,8 @@ pub(crate) use server::PeerService;
 
 /// HTTP/2 windows of peer connections: a full append batch must not wait for a window update.
 const PEER_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
-/// How often an idle or stuck peer connection is probed. A black-holed peer is noticed after this plus the timeout.
+/// How often an idle or stuck peer connection is probed. A black-holed peer is noticed after this
+/// plus the timeout.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a probe may stay unanswered before the connection is dropped.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,9 +56,9 @@ fn endpoint(url: &str) -> Result<Endpoint, String> {
         .initial_connection_window_size(PEER_WINDOW_BYTES))
 }
 
-/// Where this member's store comes from. The cluster's id follows from the configuration, so it does not tell: whoever lost
-/// all data and began anew has another epoch than those who kept theirs, and members that were restored from different
-/// backups, or with different options, have different origins.
+/// The origin of this member's store. The cluster's id follows from the configuration and cannot
+/// tell two stores apart: members that lost all data and began anew have another epoch, and members
+/// restored from different backups, or with different options, have different origins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
     /// 0 until the store has one.
@@ -71,7 +72,7 @@ impl Lineage {
         Self { epoch: Arc::default(), origin }
     }
 
-    /// Notes the epoch of what is stored here.
+    /// Records the epoch of the local store.
     pub(crate) fn learn(&self, epoch: Option<StoreEpoch>) {
         if let Some(epoch) = epoch {
             self.epoch.store(epoch.get(), Ordering::Release);
@@ -83,14 +84,14 @@ impl Lineage {
         self.epoch.load(Ordering::Acquire) != 0
     }
 
-    /// By key, what is known.
+    /// The known fields by metadata key.
     fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let fields = [(EPOCH_KEY, self.epoch.load(Ordering::Acquire)), (ORIGIN_KEY, self.origin)];
         fields.into_iter().filter(|(_, value)| *value != 0)
     }
 }
 
-/// Who speaks and to whom, as it is stamped on every call.
+/// Sender and receiver, stamped on every call.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) cluster: ClusterId,
@@ -117,7 +118,7 @@ impl Route {
     }
 }
 
-/// Refuses a call that is not meant for this member; returns who sent it.
+/// Refuses a call that is not meant for this member; returns the sender.
 pub(crate) fn check_route(
     metadata: &MetadataMap,
     cluster: ClusterId,

@@ -1,4 +1,5 @@
-//! Tells once that a member does not answer, and once that it does again, however many heartbeats that takes.
+//! Tells once that a member does not answer, and once that it does again, however many heartbeats
+//! that takes.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -7,8 +8,8 @@ use parking_lot::Mutex;
 
 use headwater_types::NodeId;
 
-/// Heartbeats in a row without an answer after which a member counts as down: about a second, for a busy member may miss a
-/// few.
+/// Heartbeats in a row without an answer after which a member counts as down: about a second, for a
+/// busy member may miss a few.
 const MISSED_MAX: u32 = 10;
 
 /// Which members answer.
@@ -17,7 +18,7 @@ pub(super) struct Reachability {
     missed: Mutex<BTreeMap<NodeId, u32>>,
 }
 
-/// What has changed with a report.
+/// The change that a report made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
     Nothing,

@@ -1,4 +1,4 @@
-//! The answering side of the peer port.
+//! The server of the peer port.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -77,12 +77,13 @@ impl PeerService {
     }
 }
 
-/// What a caller hears when this member's consensus has ended; the process is about to exit.
+/// The status after consensus on this member has ended; the process is about to exit.
 fn fatal(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("consensus has ended on this member: {error}"))
 }
 
-/// An append that was not refused for a higher vote came from the leader; `is_blocked` says that it has no majority.
+/// An append that was not refused for a higher vote came from the leader; `is_blocked` says that it
+/// has no majority.
 fn note_contact(consensus: &Consensus, result: &convert::AppendResult, is_blocked: bool) {
     match result {
         Err(StreamAppendError::HigherVote(_)) => {}
@@ -127,8 +128,8 @@ impl Peer for PeerService {
         let incoming = request.into_inner();
         let peer = self.peer(from);
         let [answered, failed] = [Arc::clone(&peer), Arc::clone(&peer)];
-        // A broken, damaged or malformed request ends the stream, and the leader is told why; it opens a new one and starts from
-        // what was answered.
+        // A broken, damaged or malformed request ends the stream with a status; the leader opens a
+        // new stream and continues after the last answer.
         let failure = Arc::new(OnceLock::new());
         let told = Arc::clone(&failure);
         let appends = incoming
@@ -230,7 +231,8 @@ impl Peer for PeerService {
     ) -> Result<Response<Self::ProposeStream>, Status> {
         self.check(&request)?;
         let consensus = self.consensus.clone();
-        // Each batch is proposed when it arrives and answered in order; `buffered` keeps several under way.
+        // Each batch is proposed when it arrives and answered in order; `buffered` keeps several
+        // under way.
         let answers = request
             .into_inner()
             .map(move |item| {
@@ -269,8 +271,8 @@ impl Peer for PeerService {
     }
 }
 
-/// Proposes the commands of another member that decode, and refuses the others one by one. An entry that cannot be decoded
-/// would stop every member at apply, and again after each restart.
+/// Proposes the commands of another member that decode, and refuses the others one by one. An entry
+/// that cannot be decoded would stop every member at apply, and again after each restart.
 async fn propose_readable(
     consensus: &Consensus,
     batch: Vec<Bytes>,
@@ -288,7 +290,7 @@ async fn propose_readable(
 
 /// Why a command cannot be proposed; `None` if every member of this version can apply it.
 fn unreadable(command: &Bytes) -> Option<WriteError> {
-    // A blank entry, which a follower asks for whose apply is stuck (`stalled`).
+    // A blank entry, proposed by a follower after a stall of its apply (`stalled`).
     if command.is_empty() {
         return None;
     }

@@ -1,10 +1,11 @@
-//! The answers of a replication session, and for how long one may stay away.
+//! The answers of a replication session, and the time for which one may be missing.
 //!
-//! openraft waits for an answer without end. One may never come: bytes that got lost on the way can leave a stream that waits for
-//! the rest of a message, or a sender that waits for leave to send more (HTTP/2's flow control), on a connection that is fine
-//! otherwise. So a session that owes an answer, or takes no request, for too long ends, its connection with it, and the next one
-//! begins after what was answered. A session whose requests have ended ends with the last answer: that the answers have ended
-//! may be lost, too. Invariant: a session ends, or answers.
+//! openraft waits for an answer without end. An answer may never come: lost bytes can leave a stream
+//! that waits for the rest of a message, or a sender without HTTP/2's leave to send more, on a
+//! connection that still answers pings. So a session ends together with its connection if it owes
+//! an answer, or takes no request, for too long; the next session begins after the last answer. A
+//! session whose requests have ended ends with the last answer, because the end of the answers may
+//! be lost, too. Invariant: a session ends, or answers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ use crate::types::TypeConfig;
 use headwater_proto::pb::peer as pb;
 use headwater_types::NodeId;
 
-/// How long a member that was sent entries may answer nothing when the log waits for it. One that is cut off for a slow disk or
-/// line gets a whole snapshot instead, so it is far more than an answer takes there.
+/// How long a member that was sent entries may answer nothing when the log waits for it. One that
+/// is cut off for a slow disk or line gets a whole snapshot instead, so it is far more than an
+/// answer takes there.
 const SILENCE_HELD_MAX: Duration = Duration::from_secs(10);
 /// The longest that an answer is waited for in any case.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -35,8 +37,8 @@ const PATIENCE_KEPT: Duration = Duration::from_secs(60);
 /// How often it is looked whether an answer is overdue.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long a member may owe an answer. A slow disk or line is no reason to send everything again and again: whoever takes long
-/// is given twice as long.
+/// Longest wait for a member's answer. It doubles after a slow answer, so that a slow disk or
+/// network does not cause everything to be sent again and again.
 #[derive(Debug)]
 pub(super) struct Patience {
     least: Duration,
@@ -54,7 +56,8 @@ impl Patience {
         self.set(self.now * 2, now);
     }
 
-    /// An answer came after `silence`. A session whose first one comes soon shows that the one before was not slow but stuck.
+    /// An answer came after `silence`. A session whose first one comes soon shows that the one
+    /// before was not slow but stuck.
     fn answered(&mut self, silence: Duration, is_first: bool, now: Instant) {
         if is_first && silence * 2 <= self.least {
             self.now = self.least;
@@ -71,7 +74,7 @@ impl Patience {
     }
 }
 
-/// Which sessions end at the word of whoever keeps the log.
+/// Sessions that the log keeper ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ends {
     /// Those in which nothing was answered for a while: the log waits for them.
@@ -168,7 +171,7 @@ impl<S> Drop for Requests<S> {
 pub(super) struct Answers {
     client: PeerClient,
     incoming: tonic::Streaming<pb::AppendResponse>,
-    /// From whom it hears that it is to end.
+    /// Signal to end the session.
     session_ends: Option<watch::Receiver<Ends>>,
     unanswered: Arc<Mutex<Unanswered>>,
     looks: Interval,

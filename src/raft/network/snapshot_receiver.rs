@@ -1,7 +1,7 @@
-//! Receives a snapshot beside the live state, verifies every chunk and every file, makes all of it durable, opens it, and only
-//! then hands it to openraft, whose install is a rename.
+//! Receives a snapshot beside the live state, verifies every chunk and every file, makes all of it
+//! durable, opens it, and only then hands it to openraft, whose install is a rename.
 //!
-//! What a broken attempt left behind is kept: files that match the next offer are not sent again.
+//! Files of a broken attempt are kept: those that match the next offer are not sent again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -118,9 +118,9 @@ async fn run(
 
     headwater_fail_points::fail_point!(SnapshotReceived);
 
-    // Opened before consensus hears of it: what it then waits for is a rename. A slow installation, with leaders that change
-    // meanwhile, is what ends openraft's task (spec: reliability §3.7, defect A); and what cannot be opened is refused here,
-    // where it is no reason for this member to end.
+    // Opened before openraft receives it, so that the installation is a rename. A slow installation
+    // during changes of leader ends openraft's task (spec: reliability §3.7, defect A). A snapshot
+    // that cannot be opened is refused here, where the refusal does not end this member.
     let store = consensus.store().ok_or_else(|| Status::unavailable("this member is ending"))?;
     let prepared = blocking(move || store.prepare(&dir).map_err(std::io::Error::other)).await?;
     let held = prepared.head().applied.map(|(term, index)| log_id(term.get(), index.get()));
@@ -174,7 +174,7 @@ fn check_names(files: &[pb::SnapshotFile]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Removes what other leaders have sent of snapshots that never became whole: this one takes their place.
+/// Removes incomplete snapshots of other leaders.
 fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
     for entry in std::fs::read_dir(incoming)? {
         let entry = entry?;
@@ -185,7 +185,8 @@ fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes from `dir` what the offer does not contain; returns the positions of the files that have to be sent.
+/// Removes files from `dir` that the offer does not contain; returns the positions of those to
+/// send.
 fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> {
     files::create_dir(dir)?;
     for entry in std::fs::read_dir(dir)? {

@@ -1,5 +1,5 @@
-//! Sends a snapshot file by file, in checksummed chunks, leaving out the files that the receiver has from an earlier
-//! attempt.
+//! Sends a snapshot file by file, in checksummed chunks, leaving out the files that the receiver
+//! has from an earlier attempt.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,7 +25,8 @@ use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_proto::pb::peer::snapshot_answer::Answer;
 use headwater_types::limits::SNAPSHOT_CHUNK_BYTES;
 
-/// A receiver that makes no progress for this long is given up (openraft hands down a limit but enforces none).
+/// A receiver that makes no progress for this long is given up (openraft hands down a limit but
+/// enforces none).
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Chunks that wait in memory for the connection.
 const CHUNKS_QUEUED: usize = 4;
@@ -80,7 +81,8 @@ pub(super) async fn send(
             Err(error) => break Err(error),
         }
     };
-    // The reader ends by itself once the stream is gone; its own failure explains a verdict that never came.
+    // The reader ends by itself once the stream is gone; its own failure explains a verdict that
+    // never came.
     drop(answers);
     match (verdict, reader.await) {
         (Err(_), Ok(Err(error))) => Err(local(&error)),

@@ -1,4 +1,4 @@
-//! What is said on the peer port to whoever is no member: mostly clients with the wrong port.
+//! The answer to third-party calls on the peer port, mostly of clients with the wrong port.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};

@@ -1,4 +1,5 @@
-//! All members commit the same entries, and an acknowledged write is among them where it was acknowledged.
+//! All members commit the same entries, and an acknowledged write is among them where it was
+//! acknowledged.
 
 use super::Evidence;
 

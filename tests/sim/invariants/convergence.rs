@@ -1,4 +1,5 @@
-//! Once everything has healed all members hold the same, and what the rules say.
+//! Convergence: after all faults have healed all members hold the same state, and it follows the
+//! rules.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,7 @@ mod tests {
         Arc::new(store)
     }
 
-    /// What is found if members have applied these, and `commands` were committed.
+    /// The findings for members that have applied these, with `commands` committed.
     fn found(members: [Vec<Command>; 3]) -> Vec<String> {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let entry = |(index, proposal)| {
@@ -94,7 +95,7 @@ mod tests {
         let differ = || "convergence: members differ: ".to_owned();
         for (members, wanted) in [
             ([commands(), commands(), commands()], vec![]),
-            // One is behind, but right about what it has.
+            // One lags behind, with a correct state.
             ([commands(), commands()[..3].to_vec(), commands()], vec![differ()]),
             ([commands(), commands(), changed(3, put("b", "3"))], vec![holds(3), differ()]),
             // The pairs are the same.

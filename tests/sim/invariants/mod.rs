@@ -1,4 +1,4 @@
-//! What must hold in every life; one file each. A finding begins with the name of its invariant.
+//! The invariants of every life, one file each. A finding begins with the name of its invariant.
 
 mod agreement;
 mod convergence;
@@ -22,7 +22,7 @@ use replay::Replay;
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) control: Option<Control>,
-    /// What was committed, by log index.
+    /// The committed entries, by log index.
     pub(super) entries: BTreeMap<u64, Applied>,
     pub(super) conflicts: Vec<String>,
     pub(super) ops: Vec<Op>,
@@ -31,7 +31,7 @@ pub(super) struct Evidence {
     pub(super) members: Vec<(u64, Arc<StateStore>)>,
 }
 
-/// What does not hold.
+/// The violations.
 pub(super) fn check(evidence: &Evidence) -> Vec<String> {
     let findings = agreement::check(evidence);
     if !findings.is_empty() {

@@ -52,7 +52,7 @@ mod tests {
             (vec![op(0, 9, 3), op(10, 19, 4), op(20, 29, 2), op(30, 39, 1)], 2),
             // Nor of the one that was acknowledged last.
             (vec![op(0, 9, 3), op(0, 19, 1), op(20, 29, 2)], 1),
-            // Nobody knows what became of it.
+            // Indeterminate.
             (vec![in_doubt, op(10, 19, 1)], 0),
         ] {
             let findings = check(&Evidence { ops, ..Evidence::default() });

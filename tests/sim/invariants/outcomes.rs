@@ -1,4 +1,5 @@
-//! A write comes to what the rules say, given the entries before it; a write that was refused for want of a leader is nowhere.
+//! Outcomes: a write has the result of the rules, given the entries before it; a write refused
+//! without a leader is in no log.
 
 use std::collections::HashSet;
 

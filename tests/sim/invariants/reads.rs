@@ -1,4 +1,4 @@
-//! A linearizable read sees every write that was acknowledged before it began, and what the log says there.
+//! Linearizable reads: a read sees every write acknowledged before it began, as the log has it.
 
 use super::{Evidence, Replay};
 

@@ -1,4 +1,4 @@
-//! What the committed log means, by the plain model of the rules.
+//! A replay of the committed log in the plain model of the rules.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A watcher is told every revision that touches its keys once, in order and whole, with the pairs before; but for what it
-//! was told is compacted.
+//! Watches: a watcher gets every revision of its keys once, in order and whole, with the previous
+//! pairs; except revisions reported to it as compacted.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
-//! Leaders as the test plays them: five members, of which all but one exist only here, and a history that Raft allows.
+//! Leaders as the test plays them: five members, of which all but one exist only here, and a
+//! history that Raft allows.
 //!
-//! Invariants: a committed entry is in the log of every later leader; only entries of a leader's own term are committed by it;
-//! what a new leader lacks was on its predecessor and the real node alone, so that a majority could elect it.
+//! Invariants: a committed entry is in the log of every later leader; only entries of a leader's
+//! own term are committed by it; entries that a new leader lacks were only on its predecessor and
+//! the real node, so that a majority could elect it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +33,7 @@ pub(super) const ME: u64 = 1;
 const MEMBERS: u64 = 5;
 const KEYS: u64 = 40;
 
-/// Whoever leads, its log, and its state: a straight replay of what is committed.
+/// The current leader, its log, and its state: a straight replay of the committed entries.
 pub(super) struct Leaders {
     rng: SmallRng,
     term: u64,
@@ -46,7 +48,7 @@ pub(super) struct Leaders {
 impl Leaders {
     pub(super) fn new(seed: u64, root: &Path) -> Self {
         let store = Arc::new(StateStore::open(&root.join("leader"), &small_state()).unwrap());
-        // What is applied here is committed, so it is on enough disks.
+        // Applied entries are committed, so they are on enough disks.
         let durable = watch::Sender::new(u64::MAX).subscribe();
         let applied = watch::Sender::new(LogIndex::ZERO);
         let snapshots = root.join("leader-snapshots");
@@ -85,7 +87,7 @@ impl Leaders {
         self.add(EntryPayload::Normal(Encoded(codec::encode_proposal(&proposal).unwrap())));
     }
 
-    /// Another member leads: it has what is committed, and perhaps more.
+    /// Another member leads: it has all committed entries, and perhaps more.
     pub(super) fn change(&mut self) {
         let kept = self.rng.random_range(self.committed..=self.last());
         self.log.truncate(kept as usize + 1);
@@ -146,13 +148,13 @@ impl Leaders {
         }
     }
 
-    /// A snapshot of what is committed.
+    /// A snapshot of the committed entries.
     pub(super) async fn snapshot(&mut self) -> Snapshot {
         self.apply(self.committed).await;
         self.machine.get_snapshot_builder().await.build_snapshot().await.unwrap()
     }
 
-    /// What the state is after a straight replay.
+    /// The state after a straight replay.
     pub(super) fn contents(&self) -> (LogIndex, u64) {
         contents(&self.store)
     }

@@ -1,11 +1,14 @@
-//! openraft under the load that breaks it: snapshots that are installed while leaders change (spec: reliability §3.7).
+//! openraft under the load that breaks it: snapshots that are installed while leaders change (spec:
+//! reliability §3.7).
 //!
-//! One real node: openraft with our state machine and the simulated disk, which flushes up to 50 ms late; applying takes up to
-//! 20 ms. Its leaders are played by the test (`leaders`): they send entries, heartbeats and snapshots, late, twice, and out of
-//! order, and change at every fiftieth step. In the end the node must come to what a straight replay comes to. If openraft
-//! panics, that is the end of the process: the node starts again from its disks, and the same must hold.
+//! One real node: openraft with our state machine and the simulated disk, which flushes up to 50 ms
+//! late; applying takes up to 20 ms. Its leaders are played by the test (`leaders`): they send
+//! entries, heartbeats and snapshots, late, twice, and out of order, and change at every fiftieth
+//! step. In the end the node must equal a straight replay. If openraft panics, that is the end of
+//! the process: the node starts again from its disks, and the same must hold.
 //!
-//! `scripts/sim --soak N` lives more such lives. The pinned version's known defects are tested here by name.
+//! `scripts/sim --soak N` lives more such lives. The pinned version's known defects are tested here
+//! by name.
 
 mod leaders;
 mod node;
@@ -39,7 +42,7 @@ const AGAIN_ENTRIES: u64 = 60;
 /// Heartbeats after which a node that is healed has applied everything.
 const HEARTBEATS_MAX: usize = 400;
 
-/// What came of some lives.
+/// The results of some lives.
 #[derive(Debug, Default)]
 struct Report {
     lives: u64,
@@ -136,7 +139,7 @@ impl Life {
         }
     }
 
-    /// What leaders do next.
+    /// Chooses the next action of the leaders.
     async fn step(&mut self) {
         tokio::time::sleep(us(self.rng.random_range(0..STEP_US_MAX))).await;
         if self.rng.random_range(0..100) < 2 {
@@ -192,7 +195,7 @@ impl Life {
             let (first, count) = match has_all {
                 // Heartbeats, until it has to begin anew.
                 true => (self.leaders.last() + 1, 0),
-                // From what is surely the same.
+                // From the part that is surely the same.
                 false => (points.local + 1, u64::MAX),
             };
             let answer = self.node.raft.append_entries(self.leaders.append(first, count)).await;
@@ -252,8 +255,8 @@ fn one_life(seed: u64) -> String {
     again(&format!("--soak 1 --first {seed}"), life_ms())
 }
 
-/// `HEADWATER_SOAK_LIVES` of them, from `HEADWATER_SIM_FIRST` on, of `HEADWATER_SIM_LIFE_MS` (ten seconds); if these are not set,
-/// `lives` from `first` on.
+/// `HEADWATER_SOAK_LIVES` of them, from `HEADWATER_SIM_FIRST` on, of `HEADWATER_SIM_LIFE_MS` (ten
+/// seconds); if these are not set, `lives` from `first` on.
 fn soak(install: Install, first: u64, lives: u64) -> Report {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(first);
     let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(lives);
@@ -271,7 +274,7 @@ fn soak(install: Install, first: u64, lives: u64) -> Report {
     total
 }
 
-/// With what this program does, openraft does not even panic: a snapshot lies ready before it hears of it.
+/// This program's way of installing causes no panic: openraft receives only prepared snapshots.
 #[test]
 fn defect_a_does_not_come_while_snapshots_lie_ready() {
     let report = soak(Install::Ready, 1, 2);
@@ -282,7 +285,7 @@ fn defect_a_does_not_come_while_snapshots_lie_ready() {
 /// A life in which openraft panics twice if an installation takes its time.
 const BROKEN_LIFE: u64 = 16;
 
-/// With an installation that takes its time openraft may panic. That ends the process, and the next one comes to what is right.
+/// During a slow installation openraft may panic. That ends the process; the next one recovers.
 #[test]
 fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
     let report = soak(Install::Slow, BROKEN_LIFE, 1);
@@ -296,7 +299,8 @@ fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
     }
 }
 
-/// A follower has entries up to 100 and knows 90 of them as committed; its answers got lost, and it is sent a snapshot up to 95.
+/// A follower has entries up to 100 and knows 90 of them as committed; its answers got lost, and it
+/// is sent a snapshot up to 95.
 #[test]
 fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_blank_entry() {
     in_simulation(1, |dir: PathBuf| async move {
@@ -322,7 +326,7 @@ fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_bl
     });
 }
 
-/// openraft's own assertions fail in states that are harmless: they must not be compiled into what runs.
+/// openraft's own assertions fail in harmless states: they must not be compiled into the program.
 #[test]
 fn defect_c_no_profile_has_debug_assertions() {
     const { assert!(!cfg!(debug_assertions), "this is built with debug assertions") };

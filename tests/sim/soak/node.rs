@@ -37,7 +37,7 @@ const FLUSH_MS_MAX: u64 = 50;
 pub(super) enum Install {
     /// As this program does it: everything lies ready before consensus hears of it.
     Ready,
-    /// Taking up to 200 ms, which is what brings openraft's defect A out.
+    /// Takes up to 200 ms, which exposes openraft's defect A.
     Slow,
 }
 
@@ -144,7 +144,7 @@ pub(super) struct Points {
     pub(super) applied: u64,
 }
 
-/// What stays when a process of the node has ended.
+/// The parts of the node that survive its process.
 pub(super) struct Host {
     root: PathBuf,
     disk: Arc<Disk>,
@@ -187,7 +187,7 @@ impl Host {
         Node { raft, store, install: self.install, incoming, copies: AtomicU64::new(0) }
     }
 
-    /// The process has ended: only what its disks have is left.
+    /// The process has ended: only its disks are left.
     pub(super) async fn end(&mut self, node: Arc<Node>) {
         self.disk.lose_power();
         let before = self.state_dir();
