@@ -1,5 +1,5 @@
-//! openraft under the load that breaks it: snapshots that are installed while leaders change (spec:
-//! reliability §3.7).
+//! openraft under the load that breaks it: snapshots installed during changes of leader
+//! (spec: reliability §3.7).
 //!
 //! One real node: openraft with our state machine and the simulated disk, which flushes up to 50 ms
 //! late; applying takes up to 20 ms. Its leaders are played by the test (`leaders`): they send
