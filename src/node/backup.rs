@@ -15,7 +15,7 @@ use super::pieces::to_the_last;
 use super::{Consistency, Node, NodeError, RequestContext, unix_ms};
 use headwater_raft::SnapshotFiles;
 use headwater_storage::StateStore;
-use headwater_storage::backup::{BackupError, BackupSource};
+use headwater_storage::backup::BackupSource;
 use headwater_storage::state::describe_checkpoint;
 use headwater_types::BackupInfo;
 use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
@@ -48,12 +48,6 @@ impl Backups {
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;
         Ok(Self { dir, next: AtomicU64::new(1), permits: Arc::new(Semaphore::new(BACKUPS_MAX)) })
-    }
-}
-
-impl From<BackupError> for NodeError {
-    fn from(error: BackupError) -> Self {
-        Self::Storage(error.to_string())
     }
 }
 

@@ -1,7 +1,13 @@
-//! Why a request failed. One enum for the layer; each face has one exhaustive table from it to wire codes.
+//! Errors of requests: one enum for the layer, and the few kinds that callers act on.
+//!
+//! `StorageError` and `BackupError` become [`NodeError::Storage`]; a `Refusal` becomes
+//! [`NodeError::Refused`]. A face has one exhaustive table, from [`NodeErrorKind`] to its wire codes, or
+//! from [`NodeError`] if each error has a text of its own there.
 
 use thiserror::Error;
 
+use headwater_storage::StorageError;
+use headwater_storage::backup::BackupError;
 use headwater_types::{LogIndex, MemberRefusal, Refusal};
 
 /// Why a request failed.
@@ -75,4 +81,91 @@ pub enum Unanswered {
     /// The connection to the leader broke.
     #[error("connection to the leader was lost")]
     ConnectionLost,
+}
+
+/// The class of a [`NodeError`]: errors after which a caller does the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeErrorKind {
+    /// A rule of the state machine forbids the request; nothing changed. Retrying does not help.
+    Refused,
+    /// The request exceeds a size limit; nothing changed. Retrying does not help.
+    TooLarge,
+    /// A bound on concurrent work is reached; nothing changed. Retry after a pause.
+    Exhausted,
+    /// No leader, or a state that is too old; nothing changed. Retry here or at another member.
+    Unavailable,
+    /// The deadline passed; nothing changed. Retry.
+    Timeout,
+    /// The write may take effect, now or later. Read before a retry.
+    Indeterminate,
+    /// Only the leader can do this; nothing changed. Send the request to the leader.
+    NotLeader,
+    /// A change of the membership or of the leader was refused or did not complete in time.
+    Membership,
+    /// This member is starting, stopping, or removed. Send the request to another member.
+    Stopped,
+    /// A defect of this member: its storage failed, or the leader cannot decode its commands.
+    Internal,
+}
+
+impl NodeError {
+    /// The class of the error. Every error has exactly one.
+    pub fn kind(&self) -> NodeErrorKind {
+        match self {
+            Self::Refused(_) => NodeErrorKind::Refused,
+            Self::RequestTooLarge => NodeErrorKind::TooLarge,
+            Self::TooManyRequests => NodeErrorKind::Exhausted,
+            Self::NoLeader | Self::LeaderChanged | Self::MinIndexNotReached { .. } => NodeErrorKind::Unavailable,
+            Self::Timeout => NodeErrorKind::Timeout,
+            Self::Indeterminate(_) => NodeErrorKind::Indeterminate,
+            Self::NotLeader => NodeErrorKind::NotLeader,
+            Self::Membership(_) | Self::BadTransferee | Self::TransferTimeout => NodeErrorKind::Membership,
+            Self::Removed | Self::Stopped => NodeErrorKind::Stopped,
+            Self::Unreadable(_) | Self::Storage(_) => NodeErrorKind::Internal,
+        }
+    }
+}
+
+impl From<StorageError> for NodeError {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error.to_string())
+    }
+}
+
+impl From<BackupError> for NodeError {
+    fn from(error: BackupError) -> Self {
+        Self::Storage(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_kind() {
+        let table = [
+            (NodeError::Refused(Refusal::KeyNotFound), NodeErrorKind::Refused),
+            (NodeError::RequestTooLarge, NodeErrorKind::TooLarge),
+            (NodeError::TooManyRequests, NodeErrorKind::Exhausted),
+            (NodeError::NoLeader, NodeErrorKind::Unavailable),
+            (NodeError::LeaderChanged, NodeErrorKind::Unavailable),
+            (NodeError::MinIndexNotReached { wanted: LogIndex(2), applied: LogIndex(1) }, NodeErrorKind::Unavailable),
+            (NodeError::Timeout, NodeErrorKind::Timeout),
+            (NodeError::Indeterminate(Unanswered::Timeout), NodeErrorKind::Indeterminate),
+            (NodeError::Indeterminate(Unanswered::LeaderFailed), NodeErrorKind::Indeterminate),
+            (NodeError::Indeterminate(Unanswered::ConnectionLost), NodeErrorKind::Indeterminate),
+            (NodeError::NotLeader, NodeErrorKind::NotLeader),
+            (NodeError::Membership(MemberRefusal::NotFound), NodeErrorKind::Membership),
+            (NodeError::BadTransferee, NodeErrorKind::Membership),
+            (NodeError::TransferTimeout, NodeErrorKind::Membership),
+            (NodeError::Removed, NodeErrorKind::Stopped),
+            (NodeError::Stopped, NodeErrorKind::Stopped),
+            (NodeError::Unreadable("field".into()), NodeErrorKind::Internal),
+            (NodeError::Storage("disk".into()), NodeErrorKind::Internal),
+        ];
+        for (error, kind) in table {
+            assert_eq!(error.kind(), kind, "{error:?}");
+        }
+    }
 }

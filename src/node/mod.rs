@@ -42,7 +42,7 @@ pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Enco
 pub use consul::{ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
-pub use error::{NodeError, Unanswered};
+pub use error::{NodeError, NodeErrorKind, Unanswered};
 pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
 pub use headwater_stream::{
     Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,

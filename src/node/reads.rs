@@ -20,12 +20,6 @@ const READER_PATIENCE: Duration = Duration::from_secs(30);
 /// Pieces that wait for a slow reader of a streamed range.
 const PIECES_QUEUED: usize = 2;
 
-impl From<StorageError> for NodeError {
-    fn from(error: StorageError) -> Self {
-        Self::Storage(error.to_string())
-    }
-}
-
 /// What a hash of the keys covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHash {

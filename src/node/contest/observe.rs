@@ -7,7 +7,7 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::turn::{begin_again, passes};
+use super::turn::{begin_again, is_transient};
 use super::{oldest, prefix_of};
 use crate::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQuery};
 use headwater_stream::{Item, Kv, Session};
@@ -100,7 +100,7 @@ impl Node {
                         None => Known::Nobody(revision),
                     });
                 }
-                Err(error) if passes(&error) => {
+                Err(error) if is_transient(&error) => {
                     // What was compacted is passed over.
                     at = None;
                     self.pause().await;
@@ -154,7 +154,7 @@ impl Changes {
         let ctx = RequestContext::within(READ_TIMEOUT);
         match node.watch(&ctx, WatchQuery { range, start: Some(after.next()) }, &session, 0).await {
             Ok(watch) => Ok(Some(Self { session, watch })),
-            Err(error) if passes(&error) => Ok(None),
+            Err(error) if is_transient(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }

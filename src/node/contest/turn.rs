@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::enter::Place;
 use super::{ContestError, Owner};
-use crate::{Consistency, Node, NodeError, RequestContext, WatchQuery};
+use crate::{Consistency, Node, NodeError, NodeErrorKind, RequestContext, WatchQuery};
 use headwater_stream::{CloseReason, Session};
 use headwater_types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
@@ -15,26 +15,18 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a read that failed for want of a leader waits, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a read that failed so may succeed later, with another leader or less to do.
-pub(super) fn passes(error: &NodeError) -> bool {
-    match error {
-        NodeError::NoLeader
-        | NodeError::LeaderChanged
-        | NodeError::Timeout
-        | NodeError::TooManyRequests
-        | NodeError::MinIndexNotReached { .. }
-        | NodeError::Refused(Refusal::Compacted { .. }) => true,
-        NodeError::Refused(_)
-        | NodeError::RequestTooLarge
-        | NodeError::Indeterminate(_)
-        | NodeError::Membership(_)
-        | NodeError::NotLeader
-        | NodeError::BadTransferee
-        | NodeError::Unreadable(_)
-        | NodeError::TransferTimeout
-        | NodeError::Removed
-        | NodeError::Stopped
-        | NodeError::Storage(_) => false,
+/// Whether a read that failed with `error` may succeed later. A compacted revision counts: the retry
+/// reads the current state.
+pub(super) fn is_transient(error: &NodeError) -> bool {
+    match error.kind() {
+        NodeErrorKind::Unavailable | NodeErrorKind::Timeout | NodeErrorKind::Exhausted => true,
+        NodeErrorKind::Refused => matches!(error, NodeError::Refused(Refusal::Compacted { .. })),
+        NodeErrorKind::TooLarge
+        | NodeErrorKind::Indeterminate
+        | NodeErrorKind::NotLeader
+        | NodeErrorKind::Membership
+        | NodeErrorKind::Stopped
+        | NodeErrorKind::Internal => false,
     }
 }
 
@@ -53,13 +45,14 @@ impl Place {
 }
 
 impl Node {
-    /// Waits until nobody is before the contender. Failures that pass are waited out: the queue has no deadline.
+    /// Waits until nobody is before the contender. Retries
+    /// after transient errors: the queue has no deadline.
     pub(super) async fn wait_for_turn(&self, place: &Place) -> Result<Owner, ContestError> {
         loop {
             let ctx = RequestContext::within(READ_TIMEOUT);
             let read = match self.range(&ctx, Consistency::Linearizable, place.neighbours()).await {
                 Ok(read) => read,
-                Err(error) if passes(&error) => {
+                Err(error) if is_transient(&error) => {
                     self.pause().await;
                     continue;
                 }
@@ -75,7 +68,7 @@ impl Node {
                 return Ok(Owner { index, revision, key: place.key.clone(), token: place.token, lease: place.lease });
             };
             match self.wait_for_removal([&before.key, &place.key], read.revision).await {
-                Err(error) if passes(&error) => self.pause().await,
+                Err(error) if is_transient(&error) => self.pause().await,
                 result => result?,
             }
         }
