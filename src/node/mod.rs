@@ -12,6 +12,7 @@ mod consul;
 mod contest;
 mod context;
 mod error;
+mod fan_out;
 mod history;
 mod key_watch;
 mod lease;

@@ -11,8 +11,9 @@ use super::alarms::{self, QuotaOptions};
 use super::backup::Backups;
 use super::barrier::ReadBarrier;
 use super::catalog;
+use super::fan_out::CommitFanOut;
 use super::history::StateHistory;
-use super::lease::{self, LeaseClock, Leases, Outlet};
+use super::lease::{self, LeaseClock, Leases};
 use super::long_reads::LongReads;
 use super::members::{Members, OwnMember};
 use super::metrics::NodeMetrics;
@@ -165,7 +166,7 @@ impl Node {
         keeper.metrics().count_after(point.index);
         keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let reaper = Arc::<resource::ReaperBell>::default();
-        let outlet = Arc::new(Outlet { events: events.clone(), leases: keeper.clone(), reaper: reaper.clone() });
+        let fan_out = Arc::new(CommitFanOut { events: events.clone(), leases: keeper.clone(), reaper: reaper.clone() });
         let consensus = headwater_raft::start(
             ConsensusOptions {
                 cluster_id: options.cluster_id,
@@ -185,7 +186,7 @@ impl Node {
             },
             log,
             store.clone(),
-            outlet,
+            fan_out,
         )
         .await?;
         let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));

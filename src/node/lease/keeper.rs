@@ -83,7 +83,7 @@ impl LeaseKeeper {
     }
 
     /// Follows what a commit did; called while it is being applied, so it never waits.
-    pub(super) fn leases_changed(&self, changes: &[LeaseChange]) {
+    pub(crate) fn leases_changed(&self, changes: &[LeaseChange]) {
         self.metrics.count(changes);
         match &mut *self.state.lock() {
             State::Following => {}
@@ -112,7 +112,7 @@ impl LeaseKeeper {
     }
 
     /// The state was replaced as a whole, which happens to followers only.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.state.lock() = State::Following;
         self.metrics.kept.set(0);
     }

@@ -8,7 +8,6 @@ mod calls;
 mod clock;
 mod keeper;
 mod metrics;
-mod outlet;
 mod quorum;
 mod table;
 #[cfg(test)]
@@ -18,10 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use clock::{HandClock, LeaseClock};
-pub(super) use outlet::Outlet;
+pub(super) use keeper::LeaseKeeper;
 
 use calls::{LeaseCalls, LeaseDesk};
-use keeper::LeaseKeeper;
 use quorum::ClusterQuorum;
 
 use super::proposer::Proposer;

@@ -1,21 +1,23 @@
-//! Where the state machine tells what commits did: changes of keys to the event publisher, changes of leases to their
-//! keeper, and what may have to be reaped to the reaper.
+//! Delivery of applied commits to the services that follow them: key changes to the event publisher,
+//! lease changes to the lease keeper, owners that may have to be collected to the reaper.
+//!
+//! Owns the order of delivery. Never waits: apply calls it between two commits.
 
 use std::sync::Arc;
 
-use super::keeper::LeaseKeeper;
+use crate::lease::LeaseKeeper;
 use crate::resource::ReaperBell;
 use headwater_stream::{EventPublisher, Publisher, StatePoint};
 use headwater_types::{CommitEvents, LeaseChange};
 
-/// Passes on what it is told.
-pub(crate) struct Outlet {
+/// The state machine's publisher on a node: passes each commit to every service.
+pub(crate) struct CommitFanOut {
     pub(crate) events: Arc<EventPublisher>,
     pub(crate) leases: Arc<LeaseKeeper>,
     pub(crate) reaper: Arc<ReaperBell>,
 }
 
-impl Publisher for Outlet {
+impl Publisher for CommitFanOut {
     fn publish(&self, commits: Vec<CommitEvents>) {
         self.reaper.tell(&commits);
         self.events.publish(commits);
@@ -26,7 +28,7 @@ impl Publisher for Outlet {
     }
 
     fn reset(&self, point: StatePoint) {
-        // Only followers are given a state; what a keeper of an earlier reign still holds is of no use to anybody.
+        // Only a follower installs a snapshot: leases held since an earlier leadership are obsolete.
         self.leases.forget();
         self.leases.metrics().count_after(point.index);
         self.events.reset(point);
