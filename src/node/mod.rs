@@ -20,6 +20,7 @@ mod long_reads;
 mod members;
 mod metrics;
 mod pieces;
+mod position;
 mod proposer;
 mod reads;
 mod resource;
@@ -39,7 +40,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use alarms::QuotaOptions;
 pub use backup::Backup;
-pub use catalog::{CatalogError, CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
+pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey};
 pub use consul::{ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
@@ -51,15 +52,14 @@ pub use headwater_stream::{
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding};
 pub use members::Member;
+pub use position::{Position, WatchStart};
 pub use reads::KvHash;
-pub use resource::{
-    KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap, WatchStart,
-};
+pub use resource::{KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap};
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
 pub use watcher::{
-    ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntityPosition, EntitySpace,
-    EntityStart, EntityWatch, Told as ToldChanges,
+    ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntitySpace, EntityWatch,
+    Told as ToldChanges,
 };
 #[doc(hidden)]
 pub use {history::StateHistory, key_watch::resolve_from};

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::context;
 use super::validate::Invalid;
-use headwater_node::{Consistency, PageToken, WatchStart};
+use headwater_node::{Consistency, PageToken, Position, WatchStart};
 use headwater_types::{LogIndex, StoreEpoch};
 
 /// On Read and List, with the value `consistent`: the answer must have every write that was acknowledged before.
@@ -68,9 +68,9 @@ fn read_token(value: &HeaderValue) -> Option<PageToken> {
 
 /// Where a watch begins.
 pub(super) fn watch_start(metadata: &HeaderMap) -> Result<WatchStart, Invalid> {
-    let Some(index) = number(metadata, RESUME_INDEX)? else { return Ok(WatchStart::List) };
+    let Some(index) = number(metadata, RESUME_INDEX)? else { return Ok(WatchStart::STATE) };
     let epoch = context::epoch(metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
-    Ok(WatchStart::After(LogIndex(index), epoch))
+    Ok(WatchStart::After(Position { index: LogIndex(index), epoch }))
 }
 
 #[cfg(test)]
@@ -112,11 +112,11 @@ mod tests {
     #[test]
     fn a_watch_begins_with_a_list_unless_told_otherwise() {
         for (pairs, wanted) in [
-            (&[][..], Ok(WatchStart::List)),
-            (&[(RESUME_INDEX, "0")], Ok(WatchStart::After(LogIndex(0), None))),
+            (&[][..], Ok(WatchStart::STATE)),
+            (&[(RESUME_INDEX, "0")], Ok(WatchStart::After(Position { index: LogIndex(0), epoch: None }))),
             (
                 &[(RESUME_INDEX, "12"), ("headwater-epoch", "00000000000000ff")],
-                Ok(WatchStart::After(LogIndex(12), Some(StoreEpoch(255)))),
+                Ok(WatchStart::After(Position { index: LogIndex(12), epoch: Some(StoreEpoch(255)) })),
             ),
             (&[(RESUME_INDEX, "x")], Err(Invalid::Metadata(RESUME_INDEX))),
             (&[(RESUME_INDEX, "1"), ("headwater-epoch", "x")], Err(Invalid::Metadata("headwater-epoch"))),

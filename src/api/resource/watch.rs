@@ -38,9 +38,9 @@ pub(super) async fn open(
     let watch = service.node.watch_resources(&call.context, selector, start, &session, listed).await?;
     let index = *service.node.applied().borrow();
     let mut queue = VecDeque::new();
-    if let WatchStart::After(index, _) = start {
+    if let WatchStart::After(position) = start {
         // Whoever waits for the end of a list before they go on has it.
-        queue.push_back(end_of_list(index));
+        queue.push_back(end_of_list(position.index));
     }
     let stream = WatchStream {
         watch,

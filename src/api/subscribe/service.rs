@@ -24,7 +24,7 @@ use super::errors::Failure;
 use super::payload;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
-use headwater_node::{CatalogStart, CatalogSubject, Encode, Node, RequestContext, Session};
+use headwater_node::{CatalogSubject, Encode, Node, Position, RequestContext, Session, WatchStart};
 use headwater_proto::pb::subscribe::SubscribeRequest;
 use headwater_types::LogIndex;
 
@@ -91,11 +91,11 @@ impl SubscribeService {
             0 => match epoch.zip(context.min_index) {
                 Some((epoch, index)) => {
                     context.min_index = None;
-                    CatalogStart::ListFrom(index, epoch)
+                    WatchStart::State { since: Some(Position { index, epoch: Some(epoch) }) }
                 }
-                None => CatalogStart::List,
+                None => WatchStart::STATE,
             },
-            index => CatalogStart::After(LogIndex(index), epoch),
+            index => WatchStart::After(Position { index: LogIndex(index), epoch }),
         };
         let session = Session::new();
         let is_of_names = subject == CatalogSubject::ServiceList;

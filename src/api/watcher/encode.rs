@@ -8,7 +8,7 @@ use super::super::etcd::key_value;
 use super::super::frames::field;
 use super::super::subscribe::payload;
 use super::marker;
-use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition};
+use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, Position};
 use headwater_proto::pb::pbwatcher::change::State;
 use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
 use headwater_proto::pb::{etcdserverpb, mvccpb, pbresource};
@@ -27,7 +27,7 @@ pub(super) struct ChangeEncoder {
 }
 
 impl ElementEncoder for ChangeEncoder {
-    fn encode(&self, change: &ElementChange, closes: Option<EntityPosition>) -> Bytes {
+    fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes {
         let (state, data) = match &change.state {
             ElementState::Exists(data) => (State::Exists, Some(any(data, &self.datacenter))),
             ElementState::Missing => (State::DoesNotExist, None),
@@ -43,7 +43,7 @@ impl ElementEncoder for ChangeEncoder {
         field(CHANGES, &change)
     }
 
-    fn close(&self, encoded: Bytes, closes: EntityPosition) -> Bytes {
+    fn close(&self, encoded: Bytes, closes: Position) -> Bytes {
         let batch = ChangeBatch::decode(encoded).expect("invariant: it was encoded here");
         let mut change = batch.changes.into_iter().next().expect("invariant: as one change");
         change.continued = false;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use headwater_types::{LogIndex, StoreEpoch};
 
-    const AT: EntityPosition = EntityPosition { epoch: StoreEpoch(1), index: LogIndex(10) };
+    const AT: Position = Position { epoch: Some(StoreEpoch(1)), index: LogIndex(10) };
 
     fn change(element: &str, state: ElementState) -> ElementChange {
         ElementChange { element: element.to_owned(), state }

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use headwater_node::EntityPosition;
+use headwater_node::Position;
 use headwater_types::{LogIndex, StoreEpoch};
 
 /// The version that is written.
@@ -25,10 +25,10 @@ pub(super) enum Invalid {
 }
 
 /// Writes a marker for a target.
-pub(super) fn write(target: u64, position: EntityPosition) -> Vec<u8> {
+pub(super) fn write(target: u64, position: Position) -> Vec<u8> {
     let mut marker = Vec::with_capacity(MARKER_BYTES);
     marker.push(VERSION);
-    marker.extend_from_slice(&position.epoch.get().to_be_bytes());
+    marker.extend_from_slice(&position.epoch.map_or(0, StoreEpoch::get).to_be_bytes());
     marker.extend_from_slice(&target.to_be_bytes());
     marker.extend_from_slice(&position.index.get().to_be_bytes());
     marker.extend_from_slice(&crc32c::crc32c(&marker).to_be_bytes());
@@ -36,7 +36,7 @@ pub(super) fn write(target: u64, position: EntityPosition) -> Vec<u8> {
 }
 
 /// Reads a marker of a target.
-pub(super) fn read(target: u64, marker: &[u8]) -> Result<EntityPosition, Invalid> {
+pub(super) fn read(target: u64, marker: &[u8]) -> Result<Position, Invalid> {
     let marker: &[u8; MARKER_BYTES] = marker.try_into().map_err(|_| Invalid::Garbage)?;
     let (checked, checksum) = marker.split_at(CHECKED_BYTES);
     if marker[0] != VERSION || crc32c::crc32c(checked).to_be_bytes() != checksum {
@@ -46,15 +46,16 @@ pub(super) fn read(target: u64, marker: &[u8]) -> Result<EntityPosition, Invalid
     if number(9) != target {
         return Err(Invalid::OtherTarget);
     }
-    Ok(EntityPosition { epoch: StoreEpoch(number(1)), index: LogIndex(number(17)) })
+    let epoch = Some(StoreEpoch(number(1))).filter(|epoch| epoch.get() != 0);
+    Ok(Position { epoch, index: LogIndex(number(17)) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn position() -> EntityPosition {
-        EntityPosition { epoch: StoreEpoch(0x0102_0304_0506_0708), index: LogIndex(10) }
+    fn position() -> Position {
+        Position { epoch: Some(StoreEpoch(0x0102_0304_0506_0708)), index: LogIndex(10) }
     }
 
     #[test]

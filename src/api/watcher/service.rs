@@ -24,9 +24,8 @@ use super::errors::Failure;
 use super::marker;
 use super::stream::{ChangeStream, spaces};
 use super::target::Target;
-use headwater_node::{EntityError, EntityPosition, EntityStart, Node, Session};
+use headwater_node::{EntityError, Node, Position, Session, WatchStart};
 use headwater_proto::pb::pbwatcher as pb;
-use headwater_types::StoreEpoch;
 
 /// The marker that asks for changes alone.
 const NOW: &[u8] = b"now";
@@ -72,9 +71,9 @@ impl WatcherService {
         let target = Target::read(&request.target)?;
         let hash = target.hash();
         let start = match &request.resume_marker[..] {
-            [] => EntityStart::State,
-            NOW => EntityStart::Now,
-            marker => EntityStart::After(marker::read(hash, marker)?),
+            [] => WatchStart::STATE,
+            NOW => WatchStart::Now,
+            marker => WatchStart::After(marker::read(hash, marker)?),
         };
         let encoder = Arc::new(ChangeEncoder { target: hash, datacenter: self.node.datacenter().to_owned() });
         let session = Session::new();
@@ -101,10 +100,7 @@ impl WatcherService {
         let index = *self.node.applied().borrow();
         let first = match &watch {
             Some(_) => Vec::new(),
-            None => {
-                let epoch = self.node.epoch().unwrap_or(StoreEpoch(0));
-                spaces(&*encoder, start, EntityPosition { epoch, index })
-            }
+            None => spaces(&*encoder, start, Position { epoch: self.node.epoch(), index }),
         };
         let stream = ChangeStream::new(&self.node, self.options, &self.metrics, watch, first, session)
             .until(patience)

@@ -20,7 +20,7 @@ use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::errors::{closed, expired, leaderless};
 use super::target::SPACES;
 use headwater_node::{
-    ElementChange, ElementData, ElementEncoder, ElementState, EntityPosition, EntityStart, EntityWatch, Node, Session,
+    ElementChange, ElementData, ElementEncoder, ElementState, EntityWatch, Node, Position, Session, WatchStart,
 };
 use headwater_proto::pb::pbwatcher::ChangeBatch;
 use headwater_types::limits::ENTITY_BATCH_BYTES_MAX;
@@ -143,13 +143,15 @@ async fn without_leader(node: Node, patience: Duration) {
 }
 
 /// The list of the spaces, which is the same on every node and never changes.
-pub(super) fn spaces(encoder: &dyn ElementEncoder, start: EntityStart, at: EntityPosition) -> Vec<Bytes> {
+pub(super) fn spaces(encoder: &dyn ElementEncoder, start: WatchStart, at: Position) -> Vec<Bytes> {
     let change = |element: &str, state| ElementChange { element: element.to_owned(), state };
     let there = |element| change(element, ElementState::Exists(ElementData::Empty));
     let changes = match start {
-        EntityStart::State => std::iter::once("").chain(SPACES.iter().map(|(name, _)| *name)).map(there).collect(),
-        EntityStart::Now => vec![change("", ElementState::Skipped)],
-        EntityStart::After(_) => vec![there("")],
+        WatchStart::State { .. } => {
+            std::iter::once("").chain(SPACES.iter().map(|(name, _)| *name)).map(there).collect()
+        }
+        WatchStart::Now => vec![change("", ElementState::Skipped)],
+        WatchStart::After(_) => vec![there("")],
     };
     let last = changes.len() - 1;
     let encode = |(number, change)| encoder.encode(change, (number == last).then_some(at));

@@ -10,4 +10,4 @@ mod writes;
 
 pub use error::CatalogError;
 pub(crate) use watch::{Catalog, sweep};
-pub use watch::{CatalogListing, CatalogStart, CatalogWatch, Encode, EntryKey};
+pub use watch::{CatalogListing, CatalogWatch, Encode, EntryKey};

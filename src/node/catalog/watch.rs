@@ -9,16 +9,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::position::{Resume, WatchStart};
 use crate::{Consistency, Inner, Node, NodeError, RequestContext};
-use headwater_storage::state::{CatalogReader, StateHead};
+use headwater_storage::state::CatalogReader;
 use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{
     self, CatalogSubject, CloseReason, Entries, EventPublisher, FeedStats, Listing, Session, SnapshotCache, Start,
     StateShare,
 };
+use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
-use headwater_types::{LogIndex, StoreEpoch};
 
 /// What tells entries of a list apart: node and id of an instance, or a name.
 pub type EntryKey = (String, String);
@@ -28,17 +29,6 @@ pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 
 /// A list of what is there, then every change. Reading never waits: the session tells when there may be something.
 pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
-
-/// Where a stream begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CatalogStart {
-    /// With what is there.
-    List,
-    /// With what is there, no older than this index if that is of this lineage.
-    ListFrom(LogIndex, StoreEpoch),
-    /// After this index, with its lineage if the client knows it; with what is there if that cannot be done.
-    After(LogIndex, Option<StoreEpoch>),
-}
 
 /// A stream of a subject.
 pub struct CatalogWatch {
@@ -90,34 +80,40 @@ impl Node {
         &self,
         ctx: &RequestContext,
         subject: CatalogSubject,
-        start: CatalogStart,
+        start: WatchStart,
         session: &Arc<Session>,
         encode: Encode,
     ) -> Result<CatalogWatch, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         self.lineage_known(ctx).await?;
-        let seen = match start {
-            CatalogStart::List => None,
-            CatalogStart::ListFrom(index, epoch) => Some((index, epoch)),
-            CatalogStart::After(index, epoch) => epoch.map(|epoch| (index, epoch)),
-        };
-        if let Some((index, epoch)) = seen
-            && self.inner.store.current().head().epoch == Some(epoch)
+        // An index without its lineage may be of another one, and is not waited for.
+        if let Some(position) = start.position().filter(|position| position.epoch.is_some())
+            && !position.is_of_another_lineage(&self.inner.store.current().head())
         {
             // Another member may have come further, and its clients must not go back by coming here. What the store has is not
             // enough: a list goes as far as what is published.
-            let ctx = RequestContext { min_index: ctx.min_index.max(Some(index)), ..ctx.clone() };
+            let ctx = RequestContext { min_index: ctx.min_index.max(Some(position.index)), ..ctx.clone() };
             self.ready_to_read(&ctx, Consistency::Serializable).await?;
         }
-        if let CatalogStart::After(index, epoch) = start
-            && can_resume(&self.inner.store.current().head(), index, epoch)
-        {
+        let after = match start {
+            WatchStart::State { .. } => None,
+            WatchStart::Now => Some(*self.inner.consensus.progress().applied().borrow()),
+            WatchStart::After(position) => {
+                let db = self.inner.store.current();
+                let head = db.head();
+                match position.resume(&head, head.compacted_index(), head.applied_index()) {
+                    Resume::Continue => Some(position.index),
+                    Resume::OtherLineage | Resume::Ahead | Resume::Compacted => None,
+                }
+            }
+        };
+        if let Some(index) = after {
             let feed = self.inner.events.catalog();
             let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;
             return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false });
         }
         let listing = self.list_catalog(ctx, subject, session, encode).await?;
-        Ok(CatalogWatch { listing, starts_over: matches!(start, CatalogStart::After(..)) })
+        Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)) })
     }
 
     /// What the feed of the catalog counts.
@@ -188,16 +184,6 @@ impl Node {
     }
 }
 
-/// Whether all changes after an index that a client has seen are known here, and whether it was of this lineage.
-fn can_resume(head: &StateHead, index: LogIndex, epoch: Option<StoreEpoch>) -> bool {
-    let is_ours = match epoch {
-        // Whoever names a lineage has it from a member that knew ours.
-        Some(_) => epoch == head.epoch,
-        None => index >= head.epoch_since,
-    };
-    is_ours && index <= head.applied_index() && index.next() >= head.compacted_index()
-}
-
 /// What is there of a subject, as the events that would bring it.
 fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<CatalogEvent>, StorageError> {
     let event = |topic, body| CatalogEvent { topic, op: CatalogOp::Register, key: "".into(), body };
@@ -243,39 +229,8 @@ fn key_of(event: &CatalogEvent) -> EntryKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_storage::state::CompactionPoint;
     use headwater_stream::StateMemory;
     use headwater_types::limits::STATE_ENTRY_BYTES;
-    use headwater_types::{Revision, Term};
-
-    #[test]
-    fn an_index_goes_on_only_in_its_lineage_and_in_history() {
-        let head = StateHead {
-            applied: Some((Term(2), LogIndex(100))),
-            compaction: Some(CompactionPoint { revision: Revision(3), index: LogIndex(60) }),
-            epoch: Some(StoreEpoch(7)),
-            epoch_since: LogIndex(50),
-            ..StateHead::EMPTY
-        };
-        let (ours, other) = (Some(StoreEpoch(7)), Some(StoreEpoch(8)));
-        for (index, epoch, wanted) in [
-            (100, None, true),
-            (100, ours, true),
-            (100, other, false),
-            (101, None, false),
-            (u64::MAX, None, false),
-            // What comes after 59 is there: the point itself is.
-            (59, None, true),
-            (58, None, false),
-            (58, ours, false),
-        ] {
-            assert_eq!(can_resume(&head, LogIndex(index), epoch), wanted, "{index} {epoch:?}");
-        }
-        let kept = StateHead { compaction: None, ..head };
-        assert!(!can_resume(&kept, LogIndex(49), None), "it may be of the lineage before");
-        assert!(can_resume(&kept, LogIndex(50), None));
-        assert!(!can_resume(&StateHead { epoch: None, ..kept }, LogIndex(50), other), "a lineage without a name yet");
-    }
 
     #[test]
     fn a_list_without_memory_for_it_is_refused() {

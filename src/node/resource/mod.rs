@@ -22,7 +22,7 @@ pub use reads::{Listed, PageToken, ResourceQuery};
 pub(super) use reaper::{ReaperBell, reap};
 pub use registry::{KnownType, TypeMap};
 pub(super) use units::keep_tenancy;
-pub use watch::{ResourceWatch, WatchStart};
+pub use watch::ResourceWatch;
 
 use super::Inner;
 use headwater_stream::{EventPublisher, SnapshotCache};

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::error::ResourceError;
 use super::prepare::{Wildcards, complete_tenancy};
+use crate::position::Position;
 use crate::{Consistency, Node, NodeError, Read, RequestContext};
 use headwater_storage::state::{NEWEST, StateReader, Table, Version};
 use headwater_storage::{ReadView, StorageError};
@@ -91,7 +92,8 @@ impl Node {
         let mut ctx = ctx.clone();
         if let Some(page) = &query.page {
             // An index of another lineage is waited for in vain.
-            if self.is_of_another_lineage(&ctx, Some(page.epoch)).await? {
+            let position = Position { index: page.at, epoch: Some(page.epoch) };
+            if self.is_of_another_lineage(&ctx, position).await? {
                 return Err(ResourceError::PageExpired);
             }
             ctx.min_index = ctx.min_index.max(Some(page.at));

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::error::ResourceError;
 use super::reads::{Found, each};
-use crate::history::differ;
+use crate::position::{Position, Resume, WatchStart};
 use crate::{Consistency, Node, NodeError, RequestContext};
 use headwater_storage::ReadView;
 use headwater_storage::state::NEWEST;
@@ -22,15 +22,6 @@ use headwater_types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
 
 /// The resources of a snapshot by key, each encoded once for all who are sent it.
 pub(super) type Contents = Entries<Bytes, Bytes>;
-
-/// Where a watch begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchStart {
-    /// With a list of what is there.
-    List,
-    /// After an index, with its lineage if that is known.
-    After(LogIndex, Option<StoreEpoch>),
-}
 
 /// A watch. Reading never waits: the session tells when there may be something.
 pub type ResourceWatch = Listing<headwater_stream::Resources, Bytes, Bytes>;
@@ -78,18 +69,33 @@ impl Node {
         encode: fn(Resource) -> Bytes,
     ) -> Result<ResourceWatch, ResourceError> {
         let mut ctx = ctx.clone();
-        if let WatchStart::After(index, epoch) = start {
+        if let Some(position) = start.position() {
             // An index of another lineage is waited for in vain.
-            if self.is_of_another_lineage(&ctx, epoch).await? {
+            if !self.is_of_another_lineage(&ctx, position).await? {
+                ctx.min_index = ctx.min_index.max(Some(position.index));
+            } else if let WatchStart::After(_) = start {
                 return Err(ResourceError::ResumeOtherEpoch);
             }
-            ctx.min_index = ctx.min_index.max(Some(index));
         }
         self.ready_to_read(&ctx, Consistency::Serializable).await?;
         let selector = self.complete_selector(&ctx, selector).await?;
         match start {
-            WatchStart::After(index, epoch) => self.resume(selector, index, epoch, session),
-            WatchStart::List => self.watch_from_list(&ctx, selector, session, encode).await,
+            WatchStart::State { .. } => self.watch_from_list(&ctx, selector, session, encode).await,
+            WatchStart::Now => {
+                let index = *self.inner.consensus.progress().applied().borrow();
+                self.watch_after(selector, index, session)
+            }
+            WatchStart::After(position) => {
+                let db = self.inner.store.current();
+                let head = db.head();
+                match position.resume(&head, head.compacted_index(), head.applied_index()) {
+                    Resume::Continue => self.watch_after(selector, position.index, session),
+                    Resume::OtherLineage => Err(ResourceError::ResumeOtherEpoch),
+                    Resume::Compacted => Err(ResourceError::ResumeCompacted(position.index)),
+                    // It was reached, and a backup of another lineage was installed since.
+                    Resume::Ahead => Err(ResourceError::ResumeOtherEpoch),
+                }
+            }
         }
     }
 
@@ -98,7 +104,8 @@ impl Node {
         self.inner.store.current().head().epoch
     }
 
-    /// Whether `epoch` names another lineage than that of the store. Waits until the store knows its own.
+    /// Whether a position is of another lineage than that of the store. Waits until the store knows its own, if the position
+    /// names one.
     ///
     /// # Errors
     ///
@@ -106,14 +113,13 @@ impl Node {
     pub(super) async fn is_of_another_lineage(
         &self,
         ctx: &RequestContext,
-        epoch: Option<StoreEpoch>,
+        position: Position,
     ) -> Result<bool, NodeError> {
-        if epoch.is_none() {
-            return Ok(false);
+        if position.epoch.is_some() {
+            self.ready_to_read(&RequestContext { min_index: None, ..ctx.clone() }, Consistency::Serializable).await?;
+            self.lineage_known(ctx).await?;
         }
-        self.ready_to_read(&RequestContext { min_index: None, ..ctx.clone() }, Consistency::Serializable).await?;
-        self.lineage_known(ctx).await?;
-        Ok(differ(epoch, self.epoch()))
+        Ok(position.is_of_another_lineage(&self.inner.store.current().head()))
     }
 
     /// Waits until the lineage is known. What a client is told before that it could not safely go on after elsewhere: a
@@ -129,22 +135,12 @@ impl Node {
         }
     }
 
-    fn resume(
+    fn watch_after(
         &self,
         selector: Selector,
         index: LogIndex,
-        epoch: Option<StoreEpoch>,
         session: &Arc<Session>,
     ) -> Result<ResourceWatch, ResourceError> {
-        let head = self.inner.store.current().head();
-        // An index without its lineage may be one of before a restore, of which nothing is known here.
-        let is_of_before = epoch.is_none() && index.next() < head.epoch_since;
-        if is_of_before || differ(epoch, head.epoch) {
-            return Err(ResourceError::ResumeOtherEpoch);
-        }
-        if index.next() < head.compacted_index() {
-            return Err(ResourceError::ResumeCompacted(index));
-        }
         let feed = self.inner.events.resources();
         let subscription = feed.subscribe(selector, Start::After(index), session, 0).map_err(NodeError::from)?;
         Ok(ResourceWatch::resumed(subscription, index))

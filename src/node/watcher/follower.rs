@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 
 use super::listing::Sending;
 use super::space::Space;
-use super::watched::{Derived, EntityPosition, Watched, position};
+use super::watched::{Derived, Watched, position};
+use crate::Position;
 use headwater_storage::StorageError;
 use headwater_stream::{CloseReason, Item, Subscription};
 use headwater_types::LogIndex;
@@ -129,7 +130,7 @@ impl<S: Space> Follower<S> {
         &mut self,
         mut items: Vec<Item<S::Topic>>,
         limit: LogIndex,
-    ) -> Result<(Vec<super::tree::ElementChange>, EntityPosition), CloseReason> {
+    ) -> Result<(Vec<super::tree::ElementChange>, Position), CloseReason> {
         let more = self.take(ENTITY_MERGED_COMMITS_MAX.saturating_sub(items.len()), limit)?;
         items.extend(more);
         let mut through = items.last().map_or(LogIndex::ZERO, Item::index);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::tree::{ElementChange, ElementState};
-use super::watched::{ElementEncoder, EntityPosition, Listing};
-use crate::NodeError;
+use super::watched::{ElementEncoder, Listing};
+use crate::{NodeError, Position};
 use headwater_stream::StateShare;
 use headwater_types::entity::parent;
 
@@ -27,7 +27,7 @@ pub(super) struct Sending {
     /// Taken and not yet sent: it may be the last one.
     held: Option<Bytes>,
     /// The state that this is.
-    position: EntityPosition,
+    position: Position,
     /// For what changed.
     _share: StateShare,
 }
@@ -40,7 +40,7 @@ impl Sending {
         listing: Listing,
         changes: &[ElementChange],
         encoder: &dyn ElementEncoder,
-        position: EntityPosition,
+        position: Position,
     ) -> Result<Self, NodeError> {
         let mut share = listing.share_of_changes();
         let (mut changed, mut gone) = (BTreeMap::new(), HashSet::new());

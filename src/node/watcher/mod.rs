@@ -23,17 +23,18 @@ use thiserror::Error;
 pub use follower::Told;
 pub use space::ElementData;
 pub use tree::{ElementChange, ElementState};
+pub use watched::ElementEncoder;
 pub(super) use watched::sweep;
-pub use watched::{ElementEncoder, EntityPosition};
 
-use super::history::{Recorded, differ};
+use super::history::Recorded;
+use super::position::{Position, Resume, WatchStart};
 use super::{Consistency, Node, NodeError, RequestContext};
 use catalog::{NodeSpace, ServiceSpace};
 use cluster::{LeaseSpace, MemberSpace};
 use follower::{Follow, Follower, Phase};
 use headwater_stream::{CloseReason, Session, Start, Subscription};
+use headwater_types::LogIndex;
 use headwater_types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
-use headwater_types::{LogIndex, StoreEpoch};
 use kv::KvSpace;
 use listing::Sending;
 use resources::ResourceSpace;
@@ -67,17 +68,6 @@ pub struct Entity {
     pub name: String,
     /// With everything below, not the children alone.
     pub recursive: bool,
-}
-
-/// Where a stream about an entity begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntityStart {
-    /// With the state.
-    State,
-    /// With what changes from now on.
-    Now,
-    /// With what came after a position.
-    After(EntityPosition),
 }
 
 /// Why an entity cannot be followed from there.
@@ -174,7 +164,7 @@ impl Node {
         &self,
         ctx: &RequestContext,
         entity: Entity,
-        start: EntityStart,
+        start: WatchStart,
         encoder: Arc<dyn ElementEncoder>,
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
@@ -197,24 +187,24 @@ impl Node {
         ctx: &RequestContext,
         registry: &Registry<S>,
         scope: Scope,
-        start: EntityStart,
+        start: WatchStart,
         encoder: Arc<dyn ElementEncoder>,
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
         let watched = registry.get(scope, encoder, &self.inner.events, &self.inner.store);
         let follower = match start {
-            EntityStart::State => self.begin_with_state(ctx, watched, session).await?,
-            EntityStart::Now => self.begin_now(watched, session)?,
-            EntityStart::After(position) => self.go_on_after(watched, position, session)?,
+            WatchStart::State { .. } => self.begin_with_state(ctx, watched, session).await?,
+            WatchStart::Now => self.begin_now(watched, session)?,
+            WatchStart::After(position) => self.go_on_after(watched, position, session)?,
         };
         Ok(EntityWatch { follower: Box::new(follower) })
     }
 
     /// Everything up to here is published, and has passed the read barrier if that was passed before.
-    fn reached(&self) -> EntityPosition {
+    fn reached(&self) -> Position {
         // Moves on after the changes are out, so that they can all be read.
         let index = *self.inner.consensus.progress().applied().borrow();
-        EntityPosition { epoch: self.epoch().unwrap_or(StoreEpoch(0)), index }
+        Position { epoch: self.epoch(), index }
     }
 
     fn begin_now<S: Space>(
@@ -232,23 +222,18 @@ impl Node {
     fn go_on_after<S: Space>(
         &self,
         watched: Arc<Watched<S>>,
-        position: EntityPosition,
+        position: Position,
         session: &Arc<Session>,
     ) -> Result<Follower<S>, EntityError> {
         let at = self.reached();
-        let known = |epoch: StoreEpoch| Some(epoch).filter(|epoch| epoch.get() != 0);
-        // A position without a lineage is of before the first one had a name, or of before a restore.
-        let is_of_before =
-            position.epoch.get() == 0 && position.index.next() < self.inner.store.current().head().epoch_since;
-        if is_of_before || differ(known(position.epoch), known(at.epoch)) {
-            return Err(EntityError::OtherEpoch);
-        }
+        let db = self.inner.store.current();
+        let head = db.head();
         // The barrier was passed: whatever any node has shown is here.
-        if position.index > at.index {
-            return Err(EntityError::Future);
-        }
-        if position.index.next() < <S::Topic as Recorded>::floor(&self.inner.store.current().head()) {
-            return Err(EntityError::Compacted);
+        match position.resume(&head, <S::Topic as Recorded>::floor(&head), at.index) {
+            Resume::Continue => {}
+            Resume::OtherLineage => return Err(EntityError::OtherEpoch),
+            Resume::Ahead => return Err(EntityError::Future),
+            Resume::Compacted => return Err(EntityError::Compacted),
         }
         let subscription = subscribe(self, &watched, Start::After(position.index), session)?;
         Ok(Follower { watched, subscription, phase: Phase::Missed { through: at.index, held: None } })
@@ -272,7 +257,7 @@ impl Node {
         {
             since.push(item);
         }
-        let position = EntityPosition { index: through, ..at };
+        let position = Position { index: through, ..at };
         if since.is_empty() && subscription.is_through(through) {
             let sending = Sending::new(Arc::clone(&state.contents), &[], &*watched.encoder, position)?;
             return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
@@ -295,7 +280,7 @@ impl Node {
         let mut subscription = subscribe(self, &watched, Start::Now, session)?;
         let (index, listing) = self.list(ctx, &watched).await?;
         subscription.skip_through(index);
-        let position = EntityPosition { index, ..at };
+        let position = Position { index, ..at };
         let sending = Sending::new(listing, &[], &*watched.encoder, position)?;
         Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) })
     }

@@ -14,29 +14,20 @@ use tokio::task::JoinError;
 
 use super::space::{ElementData, Space};
 use super::tree::{Changed, ElementChange, ElementState, Scope, add, differences};
-use crate::{EntityError, Inner, NodeError};
+use crate::{EntityError, Inner, NodeError, Position};
 use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
+use headwater_types::LogIndex;
 use headwater_types::entity::{parent, relative};
 use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
-use headwater_types::{LogIndex, StoreEpoch};
-
-/// Where a stream about an entity goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntityPosition {
-    /// The lineage in which the index means something; zero before it has a name.
-    pub epoch: StoreEpoch,
-    /// Everything up to here is known.
-    pub index: LogIndex,
-}
 
 /// How a face sends changes. What it makes is shared by all who follow the same entity.
 pub trait ElementEncoder: Send + Sync + 'static {
     /// One change; the last one of its group if there is a position to go on from.
-    fn encode(&self, change: &ElementChange, closes: Option<EntityPosition>) -> Bytes;
+    fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes;
 
     /// An encoded change that did not close its group, so that it does.
-    fn close(&self, encoded: Bytes, closes: EntityPosition) -> Bytes;
+    fn close(&self, encoded: Bytes, closes: Position) -> Bytes;
 }
 
 /// The state of an entity: names and encoded changes, none of which closes the group, by name.
@@ -111,7 +102,7 @@ impl<S: Space> Watched<S> {
         &self,
         items: &[Item<S::Topic>],
         through: LogIndex,
-    ) -> Result<Derived<(Vec<ElementChange>, EntityPosition)>, StorageError> {
+    ) -> Result<Derived<(Vec<ElementChange>, Position)>, StorageError> {
         self.store.read(|view| {
             let compacted = view.head().compacted_index();
             if through < compacted {
@@ -143,7 +134,7 @@ impl<S: Space> Watched<S> {
     }
 
     /// Encodes changes; the last one closes the group if there is a position to go on from.
-    pub(super) fn encode_group(&self, changes: &[ElementChange], closes: Option<EntityPosition>) -> Arc<[Bytes]> {
+    pub(super) fn encode_group(&self, changes: &[ElementChange], closes: Option<Position>) -> Arc<[Bytes]> {
         let last = changes.len().saturating_sub(1);
         let encode = |(number, change)| self.encoder.encode(change, closes.filter(|_| number == last));
         changes.iter().enumerate().map(encode).collect()
@@ -206,8 +197,8 @@ impl<S: Space> Watched<S> {
 }
 
 /// An index with the lineage of the view.
-pub(super) fn position(view: &ReadView<'_>, index: LogIndex) -> EntityPosition {
-    EntityPosition { epoch: view.head().epoch.unwrap_or(StoreEpoch(0)), index }
+pub(super) fn position(view: &ReadView<'_>, index: LogIndex) -> Position {
+    Position { epoch: view.head().epoch, index }
 }
 
 /// The entities of one space that are followed, or were lately.
@@ -294,6 +285,7 @@ mod tests {
     use super::*;
     use headwater_storage::state::{AppliedState, StateOptions, Table};
     use headwater_stream::{FeedOptions, StateMemory, StatePoint};
+    use headwater_types::StoreEpoch;
     use headwater_types::limits::STATE_ENTRY_BYTES;
     use headwater_types::{KeyValue, Term};
 
@@ -301,11 +293,11 @@ mod tests {
     struct TenBytes;
 
     impl ElementEncoder for TenBytes {
-        fn encode(&self, _change: &ElementChange, _closes: Option<EntityPosition>) -> Bytes {
+        fn encode(&self, _change: &ElementChange, _closes: Option<Position>) -> Bytes {
             Bytes::from_static(&[0; 10])
         }
 
-        fn close(&self, encoded: Bytes, _closes: EntityPosition) -> Bytes {
+        fn close(&self, encoded: Bytes, _closes: Position) -> Bytes {
             encoded
         }
     }
@@ -340,7 +332,7 @@ mod tests {
         let held = list("a/b").unwrap();
         assert_eq!(list("a").err(), refused);
         // What changed since is every follower's own.
-        let at = EntityPosition { epoch: StoreEpoch(1), index };
+        let at = Position { epoch: Some(StoreEpoch(1)), index };
         let changed = |name: &str| vec![ElementChange { element: name.to_owned(), state: ElementState::Missing }];
         let send = |changes: &[ElementChange]| Sending::new(Arc::clone(&held), changes, &TenBytes, at);
         let sent: Vec<_> = std::iter::from_fn(|| send(&changed("c")).ok()).collect();
