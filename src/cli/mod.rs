@@ -7,20 +7,15 @@
 //! certainly not carried out or is idempotent by nature.
 
 mod alarm;
-mod bench;
 mod catalog;
-mod connect;
 mod contest;
 mod data;
 mod defrag;
-mod error;
 mod follow;
 mod kv;
 mod lease;
 mod members;
 mod open_call;
-mod output;
-mod progress;
 mod resource;
 mod serve;
 mod snapshot;
@@ -28,13 +23,12 @@ mod status;
 mod subscribe;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use connect::Cluster;
 use error::CliError;
-use output::WriteOut;
+use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
 
 /// Runs the program and says how it went: 0 done, 1 failed, 2 used wrongly.
 pub fn main() -> ExitCode {
@@ -58,42 +52,6 @@ struct Cli {
     client: ClientArgs,
     #[command(subcommand)]
     command: Command,
-}
-
-/// How client commands reach a cluster and print what they get.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Client options")]
-struct ClientArgs {
-    /// Nodes to talk to; the next one is tried when one cannot be reached
-    #[arg(
-        long,
-        global = true,
-        env = "HEADWATER_ENDPOINTS",
-        value_delimiter = ',',
-        default_value = "127.0.0.1:2379",
-        value_name = "HOST:PORT|unix:///PATH,…"
-    )]
-    endpoints: Vec<String>,
-    /// How answers are printed
-    #[arg(long, short = 'w', global = true, value_enum, default_value_t = WriteOut::Simple, value_name = "FORMAT")]
-    write_out: WriteOut,
-    /// How fresh reads are: l (linearizable) or s (serializable: what the asked node has)
-    #[arg(long, global = true, value_enum, default_value_t = Freshness::Linearizable, value_name = "l|s")]
-    consistency: Freshness,
-    /// Longest wait for one node's answer; nodes give up after 7s and say why
-    #[arg(long, global = true, value_parser = parse_duration, default_value = "10s", value_name = "DURATION")]
-    timeout: Duration,
-}
-
-/// How fresh reads are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Freshness {
-    /// Sees every write acknowledged before
-    #[value(name = "l", alias = "linearizable")]
-    Linearizable,
-    /// What the asked node has
-    #[value(name = "s", alias = "serializable")]
-    Serializable,
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,14 +104,14 @@ enum Command {
     /// Read what `load` wrote and compare it with the file
     Verify(data::verify::VerifyArgs),
     /// Generate load and measure
-    Bench(bench::BenchArgs),
+    Bench(headwater_load::BenchArgs),
 }
 
 fn dispatch(cli: Cli) -> Result<(), CliError> {
     let client = &cli.client;
     match cli.command {
         Command::Serve(args) => serve::run(args),
-        Command::Bench(args) => bench::run(args, client),
+        Command::Bench(args) => headwater_load::run(args, client),
         Command::Put(args) => on_cluster(client, async |c| kv::put::run(args, c, client).await),
         Command::Get(args) => on_cluster(client, async |c| kv::get::run(args, c, client).await),
         Command::Del(args) => on_cluster(client, async |c| kv::del::run(args, c, client).await),
@@ -193,27 +151,11 @@ fn on_cluster(
     runtime.block_on(command(&cluster))
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write a number with a unit, such as 5s or 200ms"))
-}
-
-/// Whole seconds, as etcdctl takes them, or a duration with a unit.
-fn parse_ttl(text: &str) -> Result<i64, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(seconds);
-    }
-    let advice = "write seconds, such as 60, or a duration of whole seconds with a unit, such as 60s or 5m";
-    let ttl = humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?;
-    match i64::try_from(ttl.as_secs()) {
-        Ok(seconds) if ttl.subsec_nanos() == 0 => Ok(seconds),
-        _ => Err(format!("a lease lives for whole seconds; {advice}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use output::WriteOut;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -35,7 +35,9 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("node", &["fail_points", "files", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api", &["fail_points", "types", "schema", "node", "proto"]),
     layer("server", &["types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
-    layer("cli", &["files", "types", "schema", "proto", "client", "server"]),
+    layer("terminal", &["proto"]),
+    layer("load", &["types", "proto", "client", "server", "terminal"]),
+    layer("cli", &["files", "types", "schema", "proto", "client", "server", "terminal", "load"]),
 ];
 
 /// Layers that know of `proto` only how records and commands are encoded: the messages on the wire are the business of others.

@@ -33,7 +33,7 @@ use streams::Streams;
 /// changes, in turn; then opens all subscriptions at once and measures changes and writes again, with how long changes take to
 /// arrive; and all subscriptions at once again, after their connections were cut.
 #[derive(Clone, Debug, Args)]
-pub(in crate::bench) struct SubscribeArgs {
+pub(crate) struct SubscribeArgs {
     /// Instances that are registered
     #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
     instances: usize,

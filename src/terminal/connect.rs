@@ -31,7 +31,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether repeating a request can do harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub enum Repeat {
     /// Reads, and writes that leave the same behind however often they are carried out.
     Harmless,
     /// Writes.
@@ -39,7 +39,7 @@ pub(crate) enum Repeat {
 }
 
 /// The endpoints that the user named.
-pub(crate) struct Cluster {
+pub struct Cluster {
     nodes: Vec<Node>,
     timeout: Duration,
     /// Where the last answer came from: the next request starts there.
@@ -54,55 +54,64 @@ struct Node {
 
 /// One attempt at one endpoint.
 #[derive(Clone)]
-pub(crate) struct Attempt {
+pub struct Attempt {
     channel: Channel,
     timeout: Duration,
 }
 
 impl Attempt {
-    pub(crate) fn kv(&self) -> KvClient<Channel> {
+    /// Client of the service of keys.
+    pub fn kv(&self) -> KvClient<Channel> {
         KvClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(crate) fn watch(&self) -> WatchClient<Channel> {
+    /// Client of the service of watches of keys.
+    pub fn watch(&self) -> WatchClient<Channel> {
         WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(crate) fn lease(&self) -> LeaseClient<Channel> {
+    /// Client of the service of leases.
+    pub fn lease(&self) -> LeaseClient<Channel> {
         LeaseClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(crate) fn lock(&self) -> LockClient<Channel> {
+    /// Client of the service of locks.
+    pub fn lock(&self) -> LockClient<Channel> {
         LockClient::new(self.channel.clone())
     }
 
-    pub(crate) fn election(&self) -> ElectionClient<Channel> {
+    /// Client of the service of elections.
+    pub fn election(&self) -> ElectionClient<Channel> {
         ElectionClient::new(self.channel.clone())
     }
 
-    pub(crate) fn resources(&self) -> ResourceServiceClient<Channel> {
+    /// Client of the service of typed resources.
+    pub fn resources(&self) -> ResourceServiceClient<Channel> {
         ResourceServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(crate) fn watcher(&self) -> WatcherClient<Channel> {
+    /// Client of the service of watches of any entity.
+    pub fn watcher(&self) -> WatcherClient<Channel> {
         WatcherClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(crate) fn cluster(&self) -> ClusterClient<Channel> {
+    /// Client of the service of members.
+    pub fn cluster(&self) -> ClusterClient<Channel> {
         ClusterClient::new(self.channel.clone())
     }
 
-    pub(crate) fn maintenance(&self) -> MaintenanceClient<Channel> {
+    /// Client of the service of maintenance.
+    pub fn maintenance(&self) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(self.channel.clone())
     }
 
     /// For plain HTTP requests.
-    pub(crate) fn http(&self) -> Channel {
+    pub fn http(&self) -> Channel {
         self.channel.clone()
     }
 
     /// A request that carries the deadline, so that the server gives up in time.
-    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+    pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.set_timeout(self.timeout);
         request
@@ -111,7 +120,7 @@ impl Attempt {
 
 impl Cluster {
     /// Checks the endpoints' form; connects to none of them yet.
-    pub(crate) fn new(endpoints: &[String], timeout: Duration) -> Result<Self, CliError> {
+    pub fn new(endpoints: &[String], timeout: Duration) -> Result<Self, CliError> {
         let nodes = endpoints.iter().map(|name| Node::new(name)).collect::<Result<Vec<_>, _>>()?;
         if nodes.is_empty() {
             return Err(CliError::Usage("--endpoints names no endpoint".to_owned()));
@@ -120,12 +129,12 @@ impl Cluster {
     }
 
     /// The endpoints' names as the user wrote them.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.nodes.iter().map(|node| node.name.as_str())
     }
 
     /// Asks one endpoint after the other until one answers.
-    pub(crate) async fn call<T>(
+    pub async fn call<T>(
         &self,
         repeat: Repeat,
         call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
@@ -165,12 +174,12 @@ impl Cluster {
     }
 
     /// Connects to one endpoint, by its place in [`names`](Self::names), for a call that stays open. Fails with the reason.
-    pub(crate) async fn attempt(&self, number: usize) -> Result<Attempt, String> {
+    pub async fn attempt(&self, number: usize) -> Result<Attempt, String> {
         self.nodes[number].connect(self.timeout).await
     }
 
     /// Asks every endpoint at once.
-    pub(crate) async fn call_each<T>(
+    pub async fn call_each<T>(
         &self,
         call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
     ) -> Vec<Result<T, Tried>> {
@@ -189,13 +198,13 @@ impl Cluster {
 }
 
 /// The path of an endpoint that is a Unix socket, as etcdctl has them: `unix:///PATH`.
-pub(crate) fn socket_path(name: &str) -> Option<&str> {
+pub fn socket_path(name: &str) -> Option<&str> {
     let path = name.strip_prefix("unix://").or_else(|| name.strip_prefix("unix:"))?;
     (path.starts_with('/') && !path.ends_with('/')).then_some(path)
 }
 
 /// The URL of an endpoint that is written without `http://`.
-pub(crate) fn endpoint_url(name: &str) -> String {
+pub fn endpoint_url(name: &str) -> String {
     if socket_path(name).is_some() { name.to_owned() } else { format!("http://{name}") }
 }
 
@@ -288,7 +297,7 @@ fn judge(status: &Status) -> Verdict {
 }
 
 /// Why a call failed, in words for people.
-pub(crate) fn describe(status: &Status) -> String {
+pub fn describe(status: &Status) -> String {
     // What the client itself says when the deadline that it sent has passed.
     if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
         return "no answer in time".to_owned();

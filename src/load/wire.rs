@@ -13,9 +13,9 @@ use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::super::connect::socket_path;
 use super::protobuf::Fields;
 use super::workload::{Encoded, Method};
+use crate::connect::socket_path;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;

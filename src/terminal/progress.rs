@@ -11,7 +11,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(2);
 const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
 
 /// How far a command is.
-pub(crate) enum Progress {
+pub enum Progress {
     /// Nothing is shown.
     Off,
     /// A terminal.
@@ -35,7 +35,7 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Begins; `total` is where it ends, if that is known.
-    pub(crate) fn new(what: &'static str, total: Option<u64>) -> Self {
+    pub fn new(what: &'static str, total: Option<u64>) -> Self {
         if std::io::stderr().is_terminal() {
             let bar = match total {
                 Some(total) => ProgressBar::new(total)
@@ -52,7 +52,7 @@ impl Progress {
     }
 
     /// Begins something that counts bytes; off a terminal only `with_lines`.
-    pub(crate) fn of_bytes(what: &'static str, total: u64, with_lines: bool) -> Self {
+    pub fn of_bytes(what: &'static str, total: u64, with_lines: bool) -> Self {
         let mut progress = Self::new(what, Some(total));
         match &mut progress {
             Self::Bar(bar) => bar.set_style(style("{msg} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} eta {eta}")),
@@ -63,7 +63,7 @@ impl Progress {
     }
 
     /// Says how far it is.
-    pub(crate) fn set(&mut self, position: u64) {
+    pub fn set(&mut self, position: u64) {
         match self {
             Self::Off => {}
             Self::Bar(bar) => bar.set_position(position),
@@ -78,7 +78,7 @@ impl Progress {
     }
 
     /// Ends.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         match self {
             Self::Off => {}
             Self::Bar(bar) => bar.finish_and_clear(),

@@ -91,7 +91,7 @@ impl<'a> Event<'a> {
 
 /// Cuts a stream of frames into messages.
 #[derive(Debug, Default)]
-pub(in crate::bench) struct Splitter {
+pub(crate) struct Splitter {
     /// The beginning of a message whose end has not come yet, with its prefix.
     partial: Vec<u8>,
 }
@@ -102,7 +102,7 @@ impl Splitter {
     /// # Errors
     ///
     /// What `each` says, or that these are no messages of gRPC.
-    pub(in crate::bench) fn push<E: From<Malformed>>(
+    pub(crate) fn push<E: From<Malformed>>(
         &mut self,
         mut chunk: &[u8],
         mut each: impl FnMut(&[u8]) -> Result<(), E>,

@@ -1,6 +1,6 @@
 //! How answers are printed: as etcdctl prints them (`simple`, `json`), or as a table.
 
-pub(crate) mod json;
+pub mod json;
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use headwater_proto::pb::mvccpb::KeyValue;
 
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WriteOut {
+pub enum WriteOut {
     /// Lines, as etcdctl prints them
     Simple,
     /// One JSON object, with etcdctl's names
@@ -23,13 +23,13 @@ pub(crate) enum WriteOut {
 }
 
 /// One line of JSON.
-pub(crate) fn print_json(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
+pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value).map_err(CliError::other)?;
     Ok(writeln!(out, "{text}")?)
 }
 
 /// A table with a header.
-pub(crate) fn print_table(
+pub fn print_table(
     out: &mut impl Write,
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -40,22 +40,22 @@ pub(crate) fn print_table(
 }
 
 /// Key and value on a line each, as bytes: they are whatever was written.
-pub(crate) fn print_pair(out: &mut impl Write, kv: &KeyValue) -> Result<(), CliError> {
+pub fn print_pair(out: &mut impl Write, kv: &KeyValue) -> Result<(), CliError> {
     print_bytes(out, &kv.key)?;
     print_bytes(out, &kv.value)
 }
 
 /// Bytes and an end of line.
-pub(crate) fn print_bytes(out: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
+pub fn print_bytes(out: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
     out.write_all(bytes)?;
     Ok(out.write_all(b"\n")?)
 }
 
 /// Columns of [`pair_row`].
-pub(crate) const PAIR_HEADER: &[&str] = &["KEY", "VALUE", "CREATE REVISION", "MOD REVISION", "VERSION", "LEASE"];
+pub const PAIR_HEADER: &[&str] = &["KEY", "VALUE", "CREATE REVISION", "MOD REVISION", "VERSION", "LEASE"];
 
 /// A pair as a row of a table.
-pub(crate) fn pair_row(kv: &KeyValue) -> Vec<String> {
+pub fn pair_row(kv: &KeyValue) -> Vec<String> {
     vec![
         String::from_utf8_lossy(&kv.key).into_owned(),
         String::from_utf8_lossy(&kv.value).into_owned(),
@@ -67,7 +67,7 @@ pub(crate) fn pair_row(kv: &KeyValue) -> Vec<String> {
 }
 
 /// Bytes with a unit, as people read them.
-pub(crate) fn human_bytes(bytes: u64) -> String {
+pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
-pub(in crate::bench) struct LeaseExpiryArgs {
+pub(crate) struct LeaseExpiryArgs {
     /// Leases, each with a key
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     leases: usize,
@@ -106,11 +106,7 @@ struct Report {
     spent: Spent,
 }
 
-pub(in crate::bench) fn run(
-    args: LeaseExpiryArgs,
-    endpoints: Arc<[String]>,
-    client: &ClientArgs,
-) -> Result<(), CliError> {
+pub(crate) fn run(args: LeaseExpiryArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
     if args.leases == 0 || args.clients == 0 || args.within.is_zero() {
         return Err(CliError::Usage("--leases, --clients and --within must be above zero".to_owned()));
     }

@@ -36,7 +36,7 @@ const NAME_BYTES: usize = 24;
 const END_BYTES_MAX: usize = 32;
 
 #[derive(Clone, Debug, Args)]
-pub(in crate::bench) struct ResourceListArgs {
+pub(crate) struct ResourceListArgs {
     /// Resources; those that are missing are written first
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     resources: u64,
@@ -77,11 +77,7 @@ struct Report {
     spent: Spent,
 }
 
-pub(in crate::bench) fn run(
-    args: ResourceListArgs,
-    endpoints: Arc<[String]>,
-    client: &ClientArgs,
-) -> Result<(), CliError> {
+pub(crate) fn run(args: ResourceListArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
     if args.resources == 0 || args.page_size == 0 || args.lists == 0 {
         return Err(CliError::Usage("--resources, --page-size and --lists must be above zero".to_owned()));
     }

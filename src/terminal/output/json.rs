@@ -18,7 +18,7 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
 
 /// `ResponseHeader`.
 #[derive(Serialize)]
-pub(crate) struct Header {
+pub struct Header {
     #[serde(skip_serializing_if = "is_zero")]
     cluster_id: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -43,7 +43,7 @@ fn header(header: &Option<pb::ResponseHeader>) -> OptionalHeader {
 
 /// `KeyValue`.
 #[derive(Serialize)]
-pub(crate) struct Pair<'a> {
+pub struct Pair<'a> {
     #[serde(serialize_with = "base64")]
     key: &'a [u8],
     #[serde(skip_serializing_if = "is_zero")]
@@ -73,7 +73,7 @@ impl<'a> From<&'a mvccpb::KeyValue> for Pair<'a> {
 
 /// `RangeResponse`.
 #[derive(Serialize)]
-pub(crate) struct Range<'a> {
+pub struct Range<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -92,7 +92,7 @@ impl<'a> From<&'a pb::RangeResponse> for Range<'a> {
 
 /// `PutResponse`.
 #[derive(Serialize)]
-pub(crate) struct Put<'a> {
+pub struct Put<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ impl<'a> From<&'a pb::PutResponse> for Put<'a> {
 
 /// `DeleteRangeResponse`.
 #[derive(Serialize)]
-pub(crate) struct DeleteRange<'a> {
+pub struct DeleteRange<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     #[serde(skip_serializing_if = "is_zero")]
@@ -124,7 +124,7 @@ impl<'a> From<&'a pb::DeleteRangeResponse> for DeleteRange<'a> {
 
 /// `TxnResponse`.
 #[derive(Serialize)]
-pub(crate) struct Txn<'a> {
+pub struct Txn<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     #[serde(skip_serializing_if = "is_zero")]
@@ -168,7 +168,7 @@ impl<'a> From<&'a pb::TxnResponse> for Txn<'a> {
 
 /// `CompactionResponse`.
 #[derive(Serialize)]
-pub(crate) struct Compaction {
+pub struct Compaction {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
 }
@@ -181,7 +181,7 @@ impl From<&pb::CompactionResponse> for Compaction {
 
 /// `clientv3.WatchResponse`, which is what etcdctl prints.
 #[derive(Serialize)]
-pub(crate) struct Watch<'a> {
+pub struct Watch<'a> {
     #[serde(rename = "Header", skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     #[serde(rename = "Events")]
@@ -223,7 +223,7 @@ impl<'a> From<&'a pb::WatchResponse> for Watch<'a> {
 
 /// `clientv3.LeaseGrantResponse`, whose header lies flat in it.
 #[derive(Serialize)]
-pub(crate) struct LeaseGrant<'a> {
+pub struct LeaseGrant<'a> {
     #[serde(flatten)]
     header: OptionalHeader,
     #[serde(rename = "ID")]
@@ -242,7 +242,7 @@ impl<'a> From<&'a pb::LeaseGrantResponse> for LeaseGrant<'a> {
 
 /// `LeaseRevokeResponse`.
 #[derive(Serialize)]
-pub(crate) struct LeaseRevoke {
+pub struct LeaseRevoke {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
 }
@@ -255,7 +255,7 @@ impl From<&pb::LeaseRevokeResponse> for LeaseRevoke {
 
 /// `clientv3.LeaseKeepAliveResponse`.
 #[derive(Serialize)]
-pub(crate) struct LeaseKeepAlive {
+pub struct LeaseKeepAlive {
     #[serde(flatten)]
     header: OptionalHeader,
     #[serde(rename = "ID")]
@@ -281,7 +281,7 @@ impl Serialize for Base64<'_> {
 
 /// `clientv3.LeaseTimeToLiveResponse`.
 #[derive(Serialize)]
-pub(crate) struct LeaseTimeToLive<'a> {
+pub struct LeaseTimeToLive<'a> {
     #[serde(flatten)]
     header: OptionalHeader,
     id: i64,
@@ -301,7 +301,7 @@ impl<'a> From<&'a pb::LeaseTimeToLiveResponse> for LeaseTimeToLive<'a> {
 
 /// `clientv3.LeaseLeasesResponse`.
 #[derive(Serialize)]
-pub(crate) struct LeaseList {
+pub struct LeaseList {
     #[serde(flatten)]
     header: OptionalHeader,
     leases: Vec<LeaseListed>,
@@ -320,14 +320,16 @@ impl From<&pb::LeaseLeasesResponse> for LeaseList {
 
 /// A change of leaders; etcdctl has no such answer.
 #[derive(Serialize)]
-pub(crate) struct LeaderMoved {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
+pub struct LeaderMoved {
+    /// Id of the member that led.
+    pub from: u64,
+    /// Id of the member that leads.
+    pub to: u64,
 }
 
 /// `MemberListResponse`.
 #[derive(Serialize)]
-pub(crate) struct MemberList<'a> {
+pub struct MemberList<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     members: Vec<Member<'a>>,
@@ -362,7 +364,7 @@ impl<'a> From<&'a pb::MemberListResponse> for MemberList<'a> {
 
 /// `AlarmResponse`.
 #[derive(Serialize)]
-pub(crate) struct Alarms {
+pub struct Alarms {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
     #[serde(skip_serializing_if = "Vec::is_empty")]

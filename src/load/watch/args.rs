@@ -11,7 +11,7 @@ use headwater_server::config::parse_size;
 
 /// Measures how fast events reach watchers, and checks that each gets every event of its key, once and in order.
 #[derive(Clone, Debug, Args)]
-pub(in crate::bench) struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// gRPC streams
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     streams: usize,
@@ -54,7 +54,7 @@ pub(in crate::bench) struct WatchArgs {
 ///
 /// Latency counts from the moment at which the put was due. The put's own latency is shown beside it.
 #[derive(Clone, Debug, Args)]
-pub(in crate::bench) struct WatchLatencyArgs {
+pub(crate) struct WatchLatencyArgs {
     /// gRPC streams
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     streams: usize,

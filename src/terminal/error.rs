@@ -10,7 +10,7 @@ use tonic::Status;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
-pub(crate) enum CliError {
+pub enum CliError {
     /// No endpoint could carry the request out; nothing changed.
     #[error("{}", unreachable_text(.0))]
     Unreachable(Vec<Tried>),
@@ -51,21 +51,21 @@ pub(crate) enum CliError {
 
 /// One endpoint that did not help, and why.
 #[derive(Clone, Debug)]
-pub(crate) struct Tried {
+pub struct Tried {
     /// The endpoint as the user wrote it.
-    pub(crate) endpoint: String,
+    pub endpoint: String,
     /// Why it did not help.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 impl CliError {
     /// Wraps an error that has no kind of its own.
-    pub(crate) fn other(error: impl Into<anyhow::Error>) -> Self {
+    pub fn other(error: impl Into<anyhow::Error>) -> Self {
         Self::Other(error.into())
     }
 
     /// 2 for wrong use, 1 otherwise.
-    pub(crate) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             Self::Exit(code) => *code,
@@ -124,6 +124,6 @@ fn refused_text(endpoint: &str, status: &Status) -> String {
 }
 
 /// The code's name as gRPC's documentation writes it in words.
-pub(crate) fn code_name(code: tonic::Code) -> String {
+pub fn code_name(code: tonic::Code) -> String {
     format!("{code:?}")
 }

@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::error::CliError;
-use super::{ClientArgs, Freshness};
 use drive::{Plan, Stop};
+use error::CliError;
 use flush::FlushArgs;
 use follow::FollowArgs;
+use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
 use resource::ResourceListArgs;
@@ -41,7 +41,7 @@ use workload::{Keys, Kind, Workload};
 /// Every client has one operation under way at a time. Latency is measured from the moment the operation was due, so
 /// that with --rate a stall shows in the percentiles of everything that had to wait.
 #[derive(Clone, Debug, Args)]
-pub(super) struct BenchArgs {
+pub struct BenchArgs {
     #[command(subcommand)]
     workload: WorkloadArgs,
 }
@@ -117,7 +117,7 @@ struct LoadArgs {
     #[arg(long, conflicts_with = "duration", value_name = "NUMBER")]
     total: Option<u64>,
     /// Stop after so long [default: 10s]
-    #[arg(long, value_parser = super::parse_duration, value_name = "DURATION")]
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     duration: Option<Duration>,
     /// Bytes of a key, prefix included
     #[arg(long, default_value_t = 24, value_name = "BYTES")]
@@ -161,7 +161,12 @@ struct LoadArgs {
 const FILL_CLIENTS: usize = 128;
 const CONNS_MAX: usize = 8;
 
-pub(super) fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
+/// Runs a load and prints its report.
+///
+/// # Errors
+///
+/// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load found a fault.
+pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     let endpoints: Arc<[String]> =
         client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();
     let (kind, load) = match args.workload {

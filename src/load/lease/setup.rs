@@ -16,7 +16,7 @@ const UNDER_WAY: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to each endpoint.
-pub(in crate::bench) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
+pub(crate) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
     let mut channels = Vec::with_capacity(endpoints.len());
     for name in endpoints {
         let endpoint = Endpoint::from_shared(endpoint_url(name)).map_err(CliError::other)?;

@@ -1,0 +1,12 @@
+//! The parts that commands of a terminal share: options of clients, connections, errors, output and progress.
+//!
+//! The command line and the load generator stand on it. It knows no command. Invariant: an error says whether the request can
+//! still take effect, and what to do next.
+
+mod args;
+pub mod connect;
+pub mod error;
+pub mod output;
+pub mod progress;
+
+pub use args::{ClientArgs, Freshness, parse_duration, parse_ttl};
