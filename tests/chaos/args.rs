@@ -14,15 +14,17 @@ use crate::work::{Control, WORKLOADS};
 
 /// Break a cluster on purpose, and prove that nothing was lost
 ///
-/// Starts a cluster of real processes, lets clients work, breaks things by a schedule that follows from the seed, heals
-/// them, and judges everything that the clients were told. The last line is the verdict; the evidence stays in --dir.
+/// Starts a cluster of real processes, lets clients work, breaks things by a schedule that follows
+/// from the seed, heals them, and judges everything that the clients were told. The last line is
+/// the verdict; the evidence stays in --dir.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "scripts/chaos", max_term_width = 110, after_help = RUNS)]
 pub(crate) struct Args {
     /// `list` prints every fault and workload
     #[arg(value_parser = ["list"])]
     command: Option<String>,
-    /// Faults or groups of them; see list [default: kills,pauses,partition; with --control the one that it needs]
+    /// Faults or groups of them; see list [default: kills,pauses,partition; with --control the one
+    /// that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     fault: Vec<String>,
     /// Workloads; see list [default: all; with --control the one that it needs]
@@ -43,8 +45,8 @@ pub(crate) struct Args {
     /// Makes something worse on purpose: the verdict must then be FAIL
     #[arg(long, value_enum)]
     control: Option<Control>,
-    /// Where evidence and data go, not where another run left its own [default: a new folder below the one for temporary
-    /// files]
+    /// Where evidence and data go, not where another run left its own [default: a new folder below
+    /// the one for temporary files]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// The program under test [default: the one that was built beside this one]
@@ -56,7 +58,8 @@ pub(crate) struct Args {
     /// Proxies even where network namespaces could be made
     #[arg(long)]
     proxies: bool,
-    /// Nodes keep their whole Raft log, so that it can be replayed in the end; nobody then needs a snapshot
+    /// Nodes keep their whole Raft log, so that it can be replayed in the end; nobody then needs a
+    /// snapshot
     #[arg(long)]
     whole_log: bool,
     /// Only say whether the run could be made
@@ -67,14 +70,14 @@ pub(crate) struct Args {
     keep_data: bool,
 }
 
-/// What the script makes of this program.
+/// Usage of `scripts/chaos`, which runs this program.
 const RUNS: &str = "\
 Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
   scripts/chaos --controls  every control must be found out by its checker
   scripts/chaos --lies      so must every lie about the workload leases, in some minutes";
 
-/// What a run does.
+/// Plan of a run, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub faults: Vec<&'static str>,
@@ -94,7 +97,7 @@ pub(crate) struct Plan {
     pub again: String,
 }
 
-/// Why everything at once leaves out what only a proxy can break.
+/// Reason why `--all` leaves out faults that need a proxy.
 const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
 /// Below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
@@ -130,7 +133,7 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// What is wrong with them, for people.
+    /// A description of the mistake, for people.
     pub(crate) fn plan(&self) -> Result<Plan, String> {
         if !(self.minutes > 0.0 && self.minutes <= 10_000.0) {
             return Err("--minutes must lie above 0 and be at most 10000".to_owned());
@@ -152,7 +155,8 @@ impl Args {
             faults.into_iter().partition(|fault| fault.impossible().is_none());
         let mut skipped: Vec<(&'static str, String)> =
             impossible.into_iter().map(|fault| (fault.name, fault.impossible().unwrap_or_default())).collect();
-        // One network for a run: what only a proxy can break must not take the namespaces from everything else.
+        // One kind of network for a run: faults that need a proxy must not take the namespaces from
+        // the others.
         let elsewhere = |fault: &&Fault| {
             self.all && !self.proxies && fault.needs(Need::Proxies) && fault::network() == Kind::Namespaces
         };
@@ -240,7 +244,7 @@ fn beside() -> Option<PathBuf> {
     Some(exe.parent()?.join("headwater"))
 }
 
-/// Prints what can be chosen.
+/// Prints the workloads, faults and controls.
 pub(crate) fn print_list() {
     println!("faults:");
     for fault in FAULTS {

@@ -1,7 +1,9 @@
-//! One client of one node: sends requests of a history, and tells certain failures from unknown outcomes.
+//! One client of one node: sends requests of a history, and tells certain failures from unknown
+//! outcomes.
 //!
-//! A request is *failed* only if it was never sent (no connection) or the server says that it was not and will not be
-//! carried out; everything else without an answer is *unknown*. Nothing is ever sent a second time.
+//! A request is *failed* only if it was never sent (no connection) or the server says that it was
+//! not and will not be carried out; everything else without an answer is *unknown*. Nothing is ever
+//! sent a second time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +97,7 @@ impl Target {
         Ok(KvClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
     }
 
-    /// Sends a request once and waits at most `timeout` for what becomes of it.
+    /// Sends a request once and waits at most `timeout` for its outcome.
     pub(crate) async fn send(&self, request: &Request, timeout: Duration) -> Outcome {
         let channel = match tokio::time::timeout(timeout, self.channel()).await {
             Ok(Ok(channel)) => channel,
@@ -120,7 +122,8 @@ pub(crate) fn is_broken(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
-/// What a status means for the request (docs/operations.md, "When something goes wrong"; ARCHITECTURE.md §3).
+/// The outcome that a status stands for (docs/operations.md, "When something goes wrong";
+/// ARCHITECTURE.md §3).
 pub(crate) fn judge(status: &Status) -> Outcome {
     let text = match std::error::Error::source(status) {
         Some(source) => innermost(source),
@@ -291,7 +294,8 @@ fn step(step: &Step) -> pb::RequestOp {
     pb::RequestOp { request: Some(op) }
 }
 
-/// What the steps of the branch that was taken came to. What fits no step is left out, so that the answer is found wrong.
+/// Results of the steps of the branch that was taken. A result that fits no step is left out, so
+/// that a checker rejects the answer.
 fn steps_done(done: Vec<pb::ResponseOp>, asked: &[Step]) -> Vec<StepDone> {
     done.into_iter().zip(asked).filter_map(|(done, asked)| step_done(done, asked)).collect()
 }

@@ -1,7 +1,7 @@
-//! The last requests of a run: on a cluster that is whole, the newest keys take one more write each and are read
-//! once more (spec: reliability §1.12).
+//! The last requests of a run: on a cluster that is whole, the newest keys take one more write each
+//! and are read once more (spec: reliability §1.12).
 //!
-//! They are part of the history like all others: whether what they read is right is for the checkers to say.
+//! They are part of the history like all others: the checkers judge the values that they read.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,8 @@ use crate::patience::{ATTEMPT_PAUSE, ATTEMPTS};
 use crate::work::probe::PROBE;
 use crate::work::{Client, Lab};
 
-/// Workloads whose keys are asked for. What leases and locks keep is left alone: their keys come and go by themselves.
+/// Workloads whose keys are requested. Keys of leases and locks are left alone: they come and go by
+/// themselves.
 const ASKED: &[&str] = &["register", "follower", "watch", PROBE, "append", LOAD, ELSEWHERE, "set"];
 /// The newest keys that are asked for.
 const KEYS_MAX: usize = 500;
@@ -23,7 +24,7 @@ const FAILED_MAX: usize = 20;
 /// Keys that are asked for at once.
 const AT_ONCE: usize = 8;
 
-/// What it came to.
+/// Result of the last requests.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     /// The highest revision that was answered.

@@ -1,4 +1,5 @@
-//! What the members have, compared by hashes: of the keys as of one revision, and of everything as of one log index.
+//! Comparison of the members by hashes: of the keys at one revision, and of all state at one log
+//! index.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 ///
-/// How they differ, or who does not answer.
+/// The difference, or the member that does not answer.
 pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     let mut hashes = Vec::new();
     for node in &rig.nodes {
@@ -38,12 +39,13 @@ pub(crate) async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64
     Ok((hash.hash, hash.compact_revision))
 }
 
-/// Every member's hash of all that is replicated: leases, services and resources, too. A member tells it of what it has, so
-/// they are asked until all have the same.
+/// Every member's hash of all that is replicated: leases, services and resources, too. A member
+/// answers from its present state, so they are asked until all have the same.
 ///
 /// # Errors
 ///
-/// How they differ, who does not answer, or that they never had come equally far.
+/// The difference, the member that does not answer, or that the members never reached one log
+/// index.
 pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
     let mut patience = Patience::new(PATIENCE);
     loop {
@@ -62,7 +64,7 @@ pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
     }
 }
 
-/// Log index and hash of what a node has.
+/// Log index and hash of a node's state.
 pub(crate) async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
     let asked = within(PATIENCE, client.hash(with_deadline(HashRequest {}, PATIENCE))).await;

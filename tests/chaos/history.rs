@@ -1,8 +1,9 @@
-//! What clients did and what they were told: the evidence that every checker judges.
+//! Requests and answers of the clients: the evidence that every checker judges.
 //!
-//! Owns the form of a record and the file that records go to, one JSON object a line. Times are microseconds since the
-//! run began, taken before a request was sent and after its answer had arrived. Invariant: a request without a certain
-//! answer is `Unknown`, never absent and never failed.
+//! Owns the form of a record and the file that records go to, one JSON object a line. Times are
+//! microseconds since the run began, taken before a request was sent and after its answer had
+//! arrived. Invariant: a request without a certain answer is `Unknown`, never absent and never
+//! failed.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -98,13 +99,13 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Freshness {
     Linearizable,
-    /// What the asked node has: may be old, never goes backwards on one node.
+    /// From the asked node's state: may be old, never goes backwards on one node.
     Serializable,
-    /// What the asked node has, at or past this log index.
+    /// From the asked node's state, at or past this log index.
     AtLeast(u64),
 }
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     Read {
@@ -117,7 +118,7 @@ pub(crate) enum Request {
         value: String,
         lease: i64,
     },
-    /// A put whose answer tells the pair before.
+    /// A put whose answer has the previous pair.
     Replace {
         key: String,
         value: String,
@@ -174,7 +175,7 @@ impl Request {
 pub(crate) enum StepDone {
     Put,
     Deleted(i64),
-    /// How many, and what they were.
+    /// Number of removed keys, and their pairs.
     Removed {
         count: i64,
         before: Vec<Pair>,
@@ -182,14 +183,14 @@ pub(crate) enum StepDone {
     Got(Option<Pair>),
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Body {
     Pairs(Vec<Pair>),
     Put,
     Replaced(Option<Pair>),
     Deleted(i64),
-    /// How many, and what they were.
+    /// Number of removed keys, and their pairs.
     Removed {
         count: i64,
         before: Vec<Pair>,
@@ -218,7 +219,7 @@ pub(crate) struct Answer {
     pub body: Body,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Ok(Answer),
@@ -293,7 +294,7 @@ pub(crate) struct Delivery {
     pub note: Note,
 }
 
-/// What a watch message is besides its events.
+/// Kind of a watch message, apart from its events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Note {
     Events,
@@ -309,7 +310,7 @@ pub(crate) enum Note {
     },
 }
 
-/// What one watcher asked for and got, across all the streams that it needed.
+/// Request of one watcher and everything it received, over all streams that it needed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WatchLog {
     pub name: String,
@@ -361,7 +362,7 @@ impl Recorder {
         Count { asked: self.records.lock().len() as u64, answered: self.answered.load(Ordering::Relaxed) }
     }
 
-    /// What can be said of the records so far, which are in the order in which they ended.
+    /// Calls `look` with the records so far, in the order in which their requests ended.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
         look(&self.records.lock())
     }

@@ -1,12 +1,13 @@
-//! Breaks a cluster of real processes on purpose and says whether anything was lost. Run it by `scripts/chaos`.
+//! Breaks a cluster of real processes on purpose and says whether anything was lost. Run it by
+//! `scripts/chaos`.
 //!
 //! ```text
 //! work ──► client ──► nodes ◄── fault (by rig)        history, watchers ──► check ──► report
 //! ```
 //!
-//! `rig` owns processes, disks and networks, `fault` what is done to them, `work` what clients do meanwhile, `history` what
-//! they were told, `check` what must be true of that. Nothing here is part of the server, and nothing of it is used but
-//! its public API.
+//! `rig` owns processes, disks and networks; `fault` breaks them; `work` has the clients; `history`
+//! keeps their answers; `check` judges them. Nothing here is part of the server, and nothing of it
+//! is used but its public API.
 
 mod args;
 mod check;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // From here on a signal is remembered until somebody looks, so that nothing that is being made stays behind.
+    // From here on a signal is remembered until somebody looks, so that nothing that is being made
+    // stays behind.
     let entered = runtime.enter();
     let signals = match run::Signals::new() {
         Ok(signals) => signals,

@@ -1,7 +1,8 @@
 //! Waiting, by a clock that stands still whenever this program does.
 //!
-//! Whoever stops the harness (Ctrl-Z, a debugger, a machine that sleeps) stops its patience, too: otherwise it would wake
-//! up, find every time limit passed, and blame the cluster, which went on all the while.
+//! Stopping the harness (Ctrl-Z, a debugger, a machine that sleeps) stops its deadlines, too:
+//! otherwise it would wake up, find every time limit passed, and blame the cluster, which went on
+//! all the while.
 
 use std::time::Duration;
 
@@ -13,8 +14,9 @@ const SLICE: Duration = Duration::from_millis(500);
 /// Two looks are at most so far apart while the program runs: an attempt and the pause after it.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// How often a cluster that is whole is asked for the same before that counts as failed, and the pause in between. On a
-/// busy machine a leader may come too late with its heartbeats, or a connection take too long.
+/// How often a cluster that is whole is asked for the same before that counts as failed, and the
+/// pause in between. On a busy machine a leader may come too late with its heartbeats, or a
+/// connection take too long.
 pub(crate) const ATTEMPTS: usize = 5;
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -49,7 +51,7 @@ pub(crate) async fn lived(time: Duration) {
     }
 }
 
-/// What `work` comes to, or nothing if it takes longer than `time` while the program runs.
+/// Result of `work`; `None` if it takes longer than `time` while the program runs.
 pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -58,7 +60,7 @@ pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> 
     }
 }
 
-/// What somebody answers in the end, asked up to [`ATTEMPTS`] times.
+/// The first success of `ask`, which is called up to [`ATTEMPTS`] times.
 pub(crate) async fn insist<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
     for _ in 1..ATTEMPTS {
         if let Ok(answer) = ask().await {

@@ -1,6 +1,7 @@
 //! Reads the Raft log of a node that has ended from its disk, in the words of the histories.
 //!
-//! The one place that knows how the server writes: everything else judges it from outside. It translates and judges nothing.
+//! The one place that knows how the server writes: everything else judges it from outside. It
+//! translates and judges nothing.
 
 use std::path::Path;
 
@@ -25,10 +26,10 @@ pub(crate) struct Entry {
     pub ask: Ask,
 }
 
-/// What an entry asks the store to do.
+/// Command of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// What a client can ask for: a put, a deletion, a transaction.
+    /// A request of a client: a put, a deletion, a transaction.
     Client(Request),
     Grant {
         lease: i64,
@@ -46,8 +47,8 @@ pub(crate) enum Ask {
     Other,
 }
 
-/// Every entry that a node's disk holds. Nobody may use the data directory meanwhile, nor afterwards: it is opened as the
-/// server opens it.
+/// Every entry that a node's disk holds. Nobody may use the data directory meanwhile, nor
+/// afterwards: it is opened as the server opens it.
 ///
 /// # Errors
 ///
@@ -142,7 +143,7 @@ fn put(asked: Put) -> anyhow::Result<(String, String, i64)> {
     }
 }
 
-/// What a deletion is about.
+/// Keys of a deletion.
 enum Which {
     One(String),
     Prefix(String),

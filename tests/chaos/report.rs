@@ -1,4 +1,4 @@
-//! The evidence of a run, its judgement by every checker, and what is printed and kept of it.
+//! The evidence of a run, its judgement by every checker, and the report that is printed and kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,12 +37,13 @@ pub(crate) struct Evidence<'a> {
     pub records: Vec<Record>,
     pub watchers: Vec<WatchLog>,
     pub short_watches: Vec<WatchLog>,
-    /// The log of the store, when each revision was first heard of, and where members differ about it.
+    /// The log of the store, when each revision was first heard of, and where members differ about
+    /// it.
     pub ground: (Log, BTreeMap<i64, Micros>, Findings),
     pub pasts: Vec<WatchLog>,
     pub until: i64,
     pub sets: Vec<(usize, BTreeSet<String>)>,
-    /// How views of the catalog compare with what is read; none if the cluster did not come back.
+    /// Comparison of views of the catalog with reads; `None` if the cluster did not come back.
     pub views: Option<Findings>,
     /// Changes that they had shown before the first fault.
     pub shown_before: usize,
@@ -51,10 +52,10 @@ pub(crate) struct Evidence<'a> {
     pub compacted: i64,
     /// How many compactions were carried out.
     pub compactions: u64,
-    /// What was done to resources, and what each member has of them.
+    /// Requests about resources, and the resources of each member.
     pub deeds: Vec<Deed>,
     pub resources: Vec<(usize, Vec<Found>)>,
-    /// What each member's disk holds of the Raft log.
+    /// The Raft log on each member's disk.
     pub raft_logs: Vec<(usize, Vec<Entry>)>,
     pub lives: Vec<Life>,
     pub windows: Vec<Window>,
@@ -92,7 +93,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Evidence<'_> {
-    /// Runs every checker, prints what they say, keeps the evidence, and gives the verdict.
+    /// Runs every checker, prints the findings, keeps the evidence, and gives the verdict.
     ///
     /// # Errors
     ///
@@ -171,7 +172,7 @@ impl Evidence<'_> {
         findings.scope(format!("{:.0} answered a second", self.rate))
     }
 
-    /// A run in which a workload hardly did anything proves nothing of what that workload is for.
+    /// A run in which a workload hardly did anything proves nothing for that workload.
     fn stats_check(&self, judged: stats::Judged) -> Findings {
         let Some(views) = &self.views else {
             return not_judged("stats");
@@ -249,7 +250,7 @@ impl Evidence<'_> {
     }
 }
 
-/// What the first finding of all says, and which checkers have any.
+/// Text of the first finding, and the checkers that have findings.
 fn verdict(all: &[Findings]) -> Verdict {
     let bad: Vec<&Findings> = all.iter().filter(|findings| findings.count > 0).collect();
     let Some((findings, first)) = bad.iter().find_map(|findings| findings.kept.first().map(|first| (findings, first)))

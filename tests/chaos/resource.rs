@@ -1,7 +1,8 @@
-//! What clients did to typed resources, and what the members have of them in the end.
+//! Requests of clients about typed resources, and the resources that the members have in the end.
 //!
-//! Resources have versions (log indexes) and no revisions, so they are recorded apart from the history of keys. The same rule
-//! holds: a request without a certain answer is `Unknown`, and a name of which that is true is never used again.
+//! Resources have versions (log indexes) and no revisions, so they are recorded apart from the
+//! history of keys. The same rule holds: a request without a certain answer is `Unknown`, and its
+//! name is never used again.
 
 use std::time::Duration;
 
@@ -26,10 +27,10 @@ pub(crate) struct Life {
     pub uid: String,
 }
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Act {
-    /// Creates it, or replaces it whatever is there.
+    /// Creates it, or replaces it unconditionally.
     Write {
         name: String,
         owner: Option<Life>,
@@ -46,7 +47,7 @@ impl Act {
     }
 }
 
-/// What became of it.
+/// Outcome of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Became {
     Written {
@@ -94,7 +95,7 @@ impl Ledger {
     }
 }
 
-/// Sends a request once, and tells what became of it and when.
+/// Sends a request once and records its outcome and times.
 pub(crate) async fn carry_out(target: &Target, clock: Clock, process: u64, act: Act, timeout: Duration) -> Deed {
     let call = clock.now();
     let became = match tokio::time::timeout(timeout, send(target, &act, timeout)).await {
@@ -169,7 +170,8 @@ pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), S
     }
 }
 
-/// Every resource that a member has at or past a log index, in order, with the index that it was read at.
+/// Every resource that a member has at or past a log index, in order, with the index that it was
+/// read at.
 ///
 /// # Errors
 ///

@@ -37,28 +37,32 @@ use crate::rig::net::Kind as Network;
 use crate::rig::{Rig, RigOptions, tool};
 use crate::work::{Control, Lab, REQUEST_TIMEOUT, catalog, set, watch};
 
-/// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is measured.
+/// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is
+/// measured.
 const WARM_UP: Duration = Duration::from_secs(6);
 /// It is measured at most so often, and the best counts: a machine may have no time just then.
 const WARM_UPS_MAX: usize = 5;
 /// Answered requests a second before the first fault; a run with fewer says little and is rejected.
 const RATE_MIN: f64 = 100.0;
-/// The same for a run that was made worse on purpose: it has one workload, and often another such run beside it.
+/// The same for a run that was made worse on purpose: it has one workload, and often another such
+/// run beside it.
 const RATE_CONTROL_MIN: f64 = 10.0;
-/// A fault that was not possible just then is tried so often, before it has to wait for its next turn.
+/// A fault that was not possible just then is tried so often, before it has to wait for its next
+/// turn.
 const TRIES_MAX: usize = 3;
 /// One fault with its healing may take so long.
 const FAULT_MAX: Duration = Duration::from_secs(240);
 /// After everything was healed: leases run out, watchers catch up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
-/// The same for a run that was made worse on purpose: what is lost never comes.
+/// The same for a control, in which lost data never arrives.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Longer runs have slower clients, but not so slow that the least rate is missed.
 const UNHURRIED: Duration = Duration::from_secs(600);
 const PACE_MAX: u64 = 4;
-/// Snapshots often and a short log, so that a short absence already needs one. Nobody gives up history but who is asked to:
-/// otherwise a member that has lost some could not be told from one that may forget it.
+/// Snapshots often and a short log, so that a short absence already needs one. History is dropped
+/// only on request: otherwise a member that has lost some could not be distinguished from one that
+/// may forget it.
 const LOG_KEEP: &str = "500";
 const LOG_KEEP_WHOLE: &str = "1000000000";
 const ARGUMENTS: &[&str] = &[
@@ -80,7 +84,7 @@ const ARGUMENTS: &[&str] = &[
 ///
 /// # Errors
 ///
-/// Whatever kept it from being made; what the cluster did wrong is in the verdict.
+/// The reason why the run could not be made; faults of the cluster are in the verdict.
 pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Verdict> {
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
@@ -274,14 +278,15 @@ async fn warm_up(plan: &Plan, rig: &Rig, recorder: &Recorder) -> f64 {
     rate
 }
 
-/// Everything that clients are told is kept until it is judged: about a gigabyte for each million requests.
+/// Everything that clients are told is kept until it is judged: about a gigabyte for each million
+/// requests.
 fn pace(duration: Duration) -> u32 {
     (duration.as_secs() / UNHURRIED.as_secs()).clamp(1, PACE_MAX) as u32
 }
 
 struct Struck {
     windows: Vec<Window>,
-    /// What is judged by itself within them.
+    /// Parts of the windows that are judged by themselves.
     moments: Vec<Window>,
     losses: Vec<Loss>,
     /// Why a fault was not possible the last time that it was tried in vain.
@@ -301,7 +306,8 @@ impl Default for Struck {
     }
 }
 
-/// Goes through the faults in an order that the seed chooses until the time is over, each at least once.
+/// Goes through the faults in an order that the seed chooses until the time is over, each at least
+/// once.
 async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let give_up = tokio::time::Instant::now() + plan.duration;
@@ -313,10 +319,11 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                 return;
             }
             let Some(fault) = fault::named(name).and_then(|found| found.first().copied()) else { continue };
-            // A quarter of the pauses are long: a fault that shows late is not blamed on the next one.
+            // A quarter of the pauses are long: a fault that shows late is not blamed on the next
+            // one.
             let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };
             let calm = Duration::from_millis(rng.random_range(calm));
-            // What a fault draws depends on what it meets, and must not change what comes after it.
+            // The draws of a fault depend on the cluster's state, and must not change later draws.
             let mut own = StdRng::seed_from_u64(rng.random());
             for _ in 0..TRIES_MAX {
                 match strike(fault, rig, lab, &mut own, struck).await {
@@ -330,7 +337,8 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
     }
 }
 
-/// Strikes once; false if the fault was not possible just then. Breaks off if the cluster did not stand it.
+/// Strikes once; false if the fault was not possible just then. Breaks off if the cluster did not
+/// stand it.
 async fn strike(
     fault: &'static Fault,
     rig: &Rig,
@@ -373,7 +381,7 @@ async fn sample(rig: &Rig, usage: &Mutex<Usage>) {
     }
 }
 
-/// Whatever is still broken is mended, and every node serves.
+/// Heals everything that is still broken, and waits until every node serves.
 async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
     rig.net.heal().await?;
     rig.thaw().await;
@@ -386,7 +394,7 @@ async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// What was found out after everything was healed.
+/// Findings from the time after everything was healed.
 #[derive(Default)]
 struct Settled {
     until: i64,
@@ -412,7 +420,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
                 .add(Finding::new("a read fails on a cluster that is whole", format!("node {}: {why}", node + 1))),
         }
     }
-    // After the sets were read: what is written now was no element before.
+    // After the sets were read: the values written now were no elements before.
     let finished = finish(lab).await;
     println!("{} keys written and read once more, {} requests failed", finished.keys, finished.failed.len());
     if finished.keys == 0 {
@@ -422,7 +430,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     finished.failed.into_iter().for_each(|failed| findings.add(failed));
     if !lab.watchers.wait_for(settled.until, patience).await {
         println!("some watcher has not seen everything within {patience:?}");
-        // The rest will not come either; each is judged by what it has.
+        // The rest will not arrive either; each member is judged by its present state.
         patience = SETTLE_CONTROL_MAX;
     }
     settled.views = Some(lab.views.settle(&lab.targets, patience).await);
@@ -451,7 +459,7 @@ async fn elements(target: &Target) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// What each member has of resources once no owner is missing, or for as long as reaping may take.
+/// Resources of each member, once no owner is missing or the time for reaping has passed.
 async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<Found>)>, String> {
     if lab.deeds.snapshot().is_empty() {
         return Ok(Vec::new());
@@ -481,7 +489,7 @@ async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<Found>)>, String> {
     Ok(members)
 }
 
-/// Ends every node and reads what it has on its disk.
+/// Ends every node and reads its log from its disk.
 async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<Entry>)> {
     let mut logs = Vec::new();
     for node in &rig.nodes {

@@ -1,4 +1,4 @@
-//! The picture of a run: when what was broken, what each node went through, and what clients got, on one axis of time.
+//! The picture of a run: faults, lives of the nodes, and answers to clients, on one axis of time.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ const RATE: f64 = 120.0;
 const DOTS: f64 = 160.0;
 /// One column of the rate.
 const BIN: Micros = 500_000;
-/// Latency at the top of its plot; what took longer is at the top.
+/// Latency at the top of its plot; longer ones are drawn there.
 const LATENCY_MAX: f64 = 4e6;
 /// Latencies that are drawn; of more, every so many-th one.
 const DOTS_MAX: usize = 6000;
@@ -100,7 +100,7 @@ pub(crate) fn picture(
     svg
 }
 
-/// Requests a second, stacked by what became of them.
+/// Requests a second, stacked by outcome.
 fn rates(records: &[Record], ends: Micros, top: f64, x: &impl Fn(Micros) -> f64) -> String {
     let mut bins = vec![[0_u32; 3]; (ends / BIN + 1) as usize];
     for record in records {

@@ -1,7 +1,7 @@
-//! What views of the catalog show against what linearizable reads tell.
+//! Comparison of views of the catalog with linearizable reads.
 //!
-//! Both are brought into one form: for each instance what it is registered with, and the log indexes of its node, itself and
-//! its checks, so that equal content from another moment is no agreement.
+//! Both are brought into one form: for each instance its registration, and the log indexes of its
+//! node, itself and its checks, so that equal content from another moment is no agreement.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ pub(crate) struct Instance {
 /// Node and id of an instance.
 type Key = (String, String);
 
-/// What a read told.
+/// Content of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told(BTreeMap<Key, Instance>);
 
-/// What a view shows.
+/// Content of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown(pub(super) BTreeMap<Key, Instance>);
 
@@ -39,7 +39,7 @@ impl Told {
     ///
     /// # Errors
     ///
-    /// What is missing in it.
+    /// The field that is missing.
     pub(crate) fn of(answer: &Value) -> Result<Self, String> {
         let list = answer.as_array().ok_or_else(|| format!("no list: {answer}"))?;
         list.iter().map(told_instance).collect::<Option<_>>().map(Self).ok_or_else(|| format!("incomplete: {answer}"))
@@ -71,7 +71,7 @@ fn told_instance(item: &Value) -> Option<(Key, Instance)> {
 }
 
 impl Shown {
-    /// What a view shows.
+    /// Content of a view.
     pub(crate) fn of(state: &Instances) -> Self {
         let instances = state.instances().filter_map(|shown| {
             let (node, service) = (shown.node.as_ref()?, shown.service.as_ref()?);
@@ -93,7 +93,8 @@ impl Shown {
         Self(instances.collect())
     }
 
-    /// What is newer than the index that the view says it is at: it would show a change before the changes before it.
+    /// A record newer than the view's own index: the view would show a change before earlier
+    /// changes.
     pub(crate) fn beyond(&self, index: u64) -> Option<String> {
         self.0.iter().find_map(|(key, instance)| {
             let checks = instance.checks.values().map(|(_, modified)| *modified);
@@ -102,7 +103,7 @@ impl Shown {
         })
     }
 
-    /// The first difference from what was read.
+    /// The first difference from a read.
     pub(crate) fn difference(&self, told: &Told) -> Option<String> {
         for (key, instance) in &told.0 {
             match self.0.get(key) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Finding, Findings};
 
-/// What never stands in the log of a healthy node.
+/// Texts that never stand in the log of a healthy node.
 const MARKS: &[&str] = &["panicked at", "SIGSEGV", "stack overflow", "memory allocation of", "consensus ended"];
 
 /// Lines that a node may log in a second: more hides everything else, and fills disks.
@@ -24,7 +24,8 @@ pub(crate) struct Life {
     pub excused: bool,
 }
 
-/// Judges all lives of all nodes. A panic is never excused, nor is a signal: whoever gives up because of its disk exits.
+/// Judges all lives of all nodes. A panic is never excused, nor is a signal: a node that gives up
+/// because of its disk exits.
 pub(crate) fn check(lives: &[Life]) -> Findings {
     let mut findings = Findings::new("crash");
     for life in lives {

@@ -1,16 +1,17 @@
-//! The plainest check: what was acknowledged is in the past that every member tells in the end.
+//! The plainest check: acknowledged writes are in the history that every member has in the end.
 //!
-//! The replay judges by all that was ever told, also by a member that has forgotten it since. This one asks only what is
-//! left.
+//! The replay judges by everything ever delivered, also by a member that has forgotten it since.
+//! This one judges the history that is left.
 
 use std::collections::BTreeMap;
 
 use super::{Finding, Findings};
 use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
 
-/// Judges acknowledged writes by what each member tells of the past, up to the revision `until`. What somebody asked to
-/// compact may be gone; `compacted` is the highest revision of these. Of what a member has not told yet nobody knows whether
-/// it is lost: a past that ends early is a finding of its own.
+/// Judges acknowledged writes by each member's history, up to the revision `until`. Compacted
+/// history may be gone; `compacted` is the highest requested compaction. Of history that a member
+/// has not sent yet nobody knows whether it is lost: a past that ends early is a finding of its
+/// own.
 pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("durable");
     let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
@@ -161,7 +162,7 @@ mod tests {
             (slow(&[2, 3], None), 4, vec![early]),
             (slow(&[2, 3], None), 3, vec![]),
             (slow(&[], Some(4)), 3, vec![]),
-            // It has told what came after.
+            // It has delivered later changes.
             (slow(&[3], None), 3, vec!["acknowledged writes are lost"]),
             (slow(&[3], None), 4, vec![early, "acknowledged writes are lost"]),
         ] {

@@ -1,8 +1,8 @@
-//! No leadership is given up without need: while less than a tenth of the packets is lost, nobody is elected (spec:
-//! reliability §1.12, row 11).
+//! No leadership is given up without need: while less than a tenth of the packets is lost, nobody
+//! is elected (spec: reliability §1.12, row 11).
 //!
-//! On a machine that has no time for the nodes a leader may come too late with its heartbeats, too. The probe then comes too
-//! late as well, and such times prove nothing.
+//! On a machine that has no time for the nodes a leader may come too late with its heartbeats, too.
+//! The probe then comes too late as well, and such times prove nothing.
 
 use super::outage::{seconds, stalled, stalls};
 use super::{Finding, Findings};

@@ -1,6 +1,8 @@
-//! Strict serializability of multi-key transactions by cycles in their dependencies (adya, in the manner of Elle).
+//! Strict serializability of multi-key transactions by cycles in their dependencies (adya, in the
+//! manner of Elle).
 //!
-//! Owns the translation: a list is a value of space-separated elements, and the last one is what a transaction appended.
+//! Owns the translation: a list is a value of space-separated elements, and the last one is what a
+//! transaction appended.
 
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use serde_json::{Value, json};
 use super::{Finding, Findings};
 use crate::history::{Body, Outcome, Record, Request, Step, StepDone};
 
-/// The strictest model. adya takes an unknown name as "nothing is forbidden", which a test rules out.
+/// The strictest model. adya takes an unknown name as "nothing is forbidden", which a test rules
+/// out.
 const MODEL: &str = "strict-serializable";
 /// Longest search for a cycle in one knot of transactions; a search that is cut short has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,7 +73,8 @@ fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// The transaction as it was asked, and as it was answered; nothing if it is none of the workload's forms.
+/// The transaction as it was asked, and as it was answered; nothing if it is none of the workload's
+/// forms.
 fn translate(record: &Record) -> Option<(Value, Value)> {
     let Request::Txn { then, or_else, .. } = &record.request else { return None };
     let (steps, results) = match record.outcome.answer().map(|answer| &answer.body) {
@@ -91,7 +95,7 @@ fn translate(record: &Record) -> Option<(Value, Value)> {
             Step::Put { key, value, .. } => {
                 let mut list = elements(value);
                 let last = list.pop()?;
-                // What it appended to was compared, so it is as good as read.
+                // The value before the append was compared, so it counts as read.
                 asked.push(json!(["r", key, null]));
                 done.push(json!(["r", key, list]));
                 asked.push(json!(["append", key, last]));
@@ -127,7 +131,8 @@ mod tests {
         assert_eq!(judge(&legal).unwrap(), []);
     }
 
-    // These need the strict model: an unknown name, or a weaker model, would let the second one pass.
+    // These need the strict model: an unknown name, or a weaker model, would let the second one
+    // pass.
     #[test]
     fn planted_anomalies_are_found() {
         for (what, transactions) in [

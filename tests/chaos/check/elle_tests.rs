@@ -1,4 +1,4 @@
-//! What clients recorded, as the judge is told it: a true history passes, and each lie in it is found.
+//! Records of clients as the judge gets them: a true history passes, and each lie in it is found.
 
 use super::*;
 use crate::history::{Answer, Condition, Pair};
@@ -31,7 +31,8 @@ fn unanswered(outcome: fn(String) -> Outcome) -> Outcome {
     outcome("why".into())
 }
 
-/// Two lists get elements, once without an answer; one transaction is refused, one comes too late and reads instead.
+/// Two lists get elements, once without an answer; one transaction is refused, one comes too late
+/// and reads instead.
 fn faithful() -> Vec<Record> {
     vec![
         record((0, 10), vec![put("x", "1"), put("y", "2")], answered(true, vec![StepDone::Put, StepDone::Put])),

@@ -1,9 +1,10 @@
-//! Leases, by the log of changes and by the clients' clock: none ends early, every one that is not kept alive ends, and its
-//! end takes exactly the keys that hang on it, in one revision.
+//! Leases, by the log of changes and by the clients' clock: none ends early, every one that is not
+//! kept alive ends, and its end takes exactly the keys that hang on it, in one revision.
 //!
-//! A lease lives at least its time to live from the moment at which the last request that kept it alive was sent. Its keys
-//! were gone at the latest when the first watcher heard of it. If that came first, the lease ended early. A revocation names
-//! the revision at which the lease was gone: no key may hang on it then or later.
+//! A lease lives at least its time to live from the moment at which the last request that kept it
+//! alive was sent. Its keys were gone at the latest when the first watcher heard of it. If that
+//! came first, the lease ended early. A revocation names the revision at which the lease was gone:
+//! no key may hang on it then or later.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,7 +14,7 @@ use crate::history::{Body, Event, Micros, Outcome, Record, Request};
 
 const SECOND: Micros = 1_000_000;
 
-/// What is known of one lease.
+/// Requests about one lease, and its end.
 #[derive(Default)]
 struct Lease<'a> {
     ttl: Micros,
@@ -29,8 +30,9 @@ struct Lease<'a> {
     ended: Option<i64>,
 }
 
-/// Judges every lease. `heard` says when a revision was first delivered to a watcher; `left` is what leases there are
-/// after every time to live has passed with nobody keeping one alive.
+/// Judges every lease. `heard` has the time at which a revision was first delivered to a watcher;
+/// `left` has the leases that exist after every time to live has passed with nobody keeping one
+/// alive.
 pub(crate) fn check(records: &[Record], log: &Log, heard: &BTreeMap<i64, Micros>, left: &BTreeSet<i64>) -> Findings {
     let mut findings = Findings::new("leases");
     let mut leases = asked(records, &mut findings);
@@ -89,7 +91,7 @@ pub(crate) fn check(records: &[Record], log: &Log, heard: &BTreeMap<i64, Micros>
     findings.scope(format!("{} leases, {ran_out} ran out", leases.len())).judged(ran_out).nothing_if(leases.is_empty())
 }
 
-/// The leases that were granted, and what was asked of them.
+/// The leases that were granted, with the requests about them.
 fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Lease<'a>> {
     let mut leases: BTreeMap<i64, Lease<'a>> = BTreeMap::new();
     for record in records {
@@ -101,7 +103,8 @@ fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Le
             leases.insert(lease, Lease { ttl, alive_at, granted, ..Lease::default() });
         }
     }
-    // Only now: records are in the order in which they ended, and a lease may be listed before its grant is answered.
+    // Only now: records are in the order in which they ended, and a lease may be listed before its
+    // grant is answered.
     for record in records {
         match (&record.request, &record.outcome) {
             (Request::KeepAlive { lease }, Outcome::Ok(answer)) => {
@@ -160,7 +163,8 @@ struct Attached {
 }
 
 impl Attached {
-    /// The lease of which everything that these changes delete is, if they are deletions of one lease's keys.
+    /// The lease of which everything that these changes delete is, if they are deletions of one
+    /// lease's keys.
     fn ends(&self, events: &[Event]) -> Option<i64> {
         let lease = *self.lease.get(&events.first()?.pair.key)?;
         let of_it = |event: &Event| event.deleted && self.lease.get(&event.pair.key) == Some(&lease);
@@ -194,7 +198,7 @@ impl<'a> Clients<'a> {
     fn of(records: &'a [Record], log: &Log) -> Self {
         let answered = records.iter().filter(|record| record.has_written());
         let mut made: HashSet<i64> = answered.filter_map(|record| Some(record.outcome.answer()?.revision)).collect();
-        // What writes a value, too, is no end of a lease.
+        // A revision that also writes a value is no end of a lease.
         made.extend(log.iter().filter(|(_, events)| events.iter().any(|event| !event.deleted)).map(|(at, _)| *at));
         let unknown = records.iter().filter(|record| matches!(record.outcome, Outcome::Unknown(_)));
         let deletes = |request: &&Request| {

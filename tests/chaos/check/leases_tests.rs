@@ -33,7 +33,7 @@ fn gone(keys: &[&str], revision: i64) -> Vec<Event> {
     keys.iter().map(|key| deletion(key, revision, None)).collect()
 }
 
-/// What a test may change.
+/// Input of a test.
 struct Given {
     records: Vec<Record>,
     log: Log,
@@ -41,8 +41,8 @@ struct Given {
     left: BTreeSet<i64>,
 }
 
-/// Lease 7 is granted at 1 s for 3 s, kept alive at 2 s, and so lives until 5 s; it ends at 6 s, with two keys, at revision 4.
-/// Lease 8 has two keys, and is revoked at 3 s, at revision 7.
+/// Lease 7 is granted at 1 s for 3 s, kept alive at 2 s, and so lives until 5 s; it ends at 6 s,
+/// with two keys, at revision 4. Lease 8 has two keys, and is revoked at 3 s, at revision 7.
 fn legal() -> Given {
     let keep = |id, call, ttl_seconds| {
         record(id, call, Request::KeepAlive { lease: 7 }, ok(1, Body::KeptAlive { ttl_seconds }))
@@ -82,7 +82,7 @@ fn what_is_legal_passes() {
         given.log.insert(7, put("e", 7, 0));
     });
     assert!(moved.is_empty(), "{moved:?}");
-    // Nobody knows what an unanswered deletion did.
+    // The effect of an unanswered deletion is unknown.
     let unknown = judge(|given| {
         given.heard.insert(4, 4 * SECOND);
         let request = Request::DeleteRange { prefix: String::new() };

@@ -1,7 +1,8 @@
-//! Linearizability of each register by a search of its own (Wing, Gong, Lowe), which knows nothing of revisions.
+//! Linearizability of each register by a search of its own (Wing, Gong, Lowe), which knows nothing
+//! of revisions.
 //!
-//! An independent second opinion on what `replay` says. A request with unknown outcome that the log shows ends at the end
-//! of time; one that the log does not show never happened (spec: reliability §2.1).
+//! An independent second opinion to `replay`. A request with unknown outcome that the log shows
+//! ends at the end of time; one that the log does not show never happened (spec: reliability §2.1).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
@@ -16,7 +17,7 @@ use crate::history::{Body, Condition, Outcome, Record, Request, Step};
 /// A search that takes longer decides nothing, and a check that decides nothing has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was done to one register, with its result.
+/// An operation on one register, with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read(Option<String>),
@@ -27,7 +28,8 @@ pub(crate) enum Operation {
 
 struct Register;
 
-/// When it was called and, if that is known, answered, both in the records' time, and what was done.
+/// Time of the call, time of the answer if that is known, both in the records' time, and the
+/// operation.
 type Timed = (u64, Option<u64>, Operation);
 
 impl Specification for Register {
@@ -81,7 +83,7 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
     findings.scope(format!("{keys} registers, {operations} operations")).judged(operations).nothing_if(operations == 0)
 }
 
-/// The key, what was done to it, and whether that is certain; nothing of what was not done.
+/// The key, the operation, and whether it is certain; `None` for an operation that was not done.
 fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<(&'a str, Operation, bool)> {
     let certain = match &record.outcome {
         Outcome::Ok(_) => true,

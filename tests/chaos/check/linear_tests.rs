@@ -1,4 +1,4 @@
-//! What clients recorded, as the search is told it: a true history passes, and each lie in it is found.
+//! Records of clients as the search gets them: a true history passes, and each lie in it is found.
 
 use super::*;
 use crate::history::{Answer, Event, Freshness, Pair};
@@ -38,7 +38,8 @@ fn read(at: (u64, u64), found: Option<&str>) -> Record {
     record(at, request, answered(Body::Pairs(found.map(|value| pair(KEY, value)).into_iter().collect())))
 }
 
-/// Written, swapped, not swapped; refused, lost on the way, and carried out at some time without an answer.
+/// Written, swapped, not swapped; refused, lost on the way, and carried out at some time without an
+/// answer.
 fn faithful() -> Vec<Record> {
     vec![
         read((0, 9), None),
@@ -54,7 +55,7 @@ fn faithful() -> Vec<Record> {
     ]
 }
 
-/// What the store says that it wrote.
+/// The store's log of changes.
 fn log() -> Log {
     let written = ["a", "b", "late"].map(|value| Event { deleted: false, pair: pair(KEY, value), before: None });
     (2..).zip(written.map(|event| vec![event])).collect()

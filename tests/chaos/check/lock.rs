@@ -1,7 +1,7 @@
-//! Mutual exclusion as it matters: what a lock protects is never overwritten by somebody who no longer holds it.
+//! Mutual exclusion as it matters: a value under a lock is never overwritten by a former holder.
 //!
-//! The protected counter is read under the lock and written one higher. A write that does not follow the one before it
-//! is a lost update.
+//! The protected counter is read under the lock and written one higher. A write that does not
+//! follow the one before it is a lost update.
 
 use super::replay::Log;
 use super::{Finding, Findings};
@@ -35,7 +35,7 @@ pub(crate) fn check(log: &Log) -> Findings {
     findings.scope(format!("{writes} writes under the lock")).judged(writes).nothing_if(writes == 0)
 }
 
-/// The number in a value of the counter, which says behind it who wrote it.
+/// The number in a value of the counter; the writer stands behind it.
 pub(crate) fn count(value: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }

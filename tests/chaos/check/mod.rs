@@ -1,7 +1,8 @@
-//! The checkers: each judges one property of what was recorded, and has been seen to fail (`*_tests`, `--control`).
+//! The checkers: each judges one property of the records, and has been seen to fail (`*_tests`,
+//! `--control`).
 //!
-//! A checker knows nothing of faults and processes, only records. Its findings are few and readable: the first ones in
-//! full, the rest counted.
+//! A checker knows nothing of faults and processes, only records. Its findings are few and
+//! readable: the first ones in full, the rest counted.
 
 pub(crate) mod catalog;
 pub(crate) mod crash;
@@ -54,7 +55,7 @@ impl Finding {
     }
 }
 
-/// What one checker found.
+/// Findings of one checker.
 #[derive(Clone, Debug)]
 pub(crate) struct Findings {
     pub checker: &'static str,
@@ -64,7 +65,7 @@ pub(crate) struct Findings {
     pub scope: String,
     /// The same as a number, of those checkers to which nothing may have come.
     pub judged: usize,
-    /// Nothing of what this checker is for was in the run: it says so, not that all is well.
+    /// The run had nothing for this checker to judge; the report says so.
     nothing: bool,
 }
 
@@ -95,7 +96,7 @@ impl Findings {
         self
     }
 
-    /// What the report says first.
+    /// First word of the checker's line in the report.
     pub(crate) fn word(&self) -> &'static str {
         match (self.count, self.nothing) {
             (0, false) => "ok",

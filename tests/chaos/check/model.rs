@@ -1,4 +1,5 @@
-//! A plain model of the store: a sorted map, one request at a time. It shares no code with the server.
+//! A plain model of the store: a sorted map, one request at a time. It shares no code with the
+//! server.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +11,18 @@ pub(crate) struct Model {
     pub pairs: BTreeMap<String, Pair>,
 }
 
-/// What a request came to in the model.
+/// Result of a request in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub body: Body,
-    /// What it changed, in the order of the keys; the revision moves if there is anything.
+    /// Changes in the order of the keys; the revision moves if there are any.
     pub events: Vec<Event>,
 }
 
 impl Model {
-    /// Carries out a request. `revision` is the one that it makes if it changes anything. Requests about leases change
-    /// no key here: what the end of a lease deletes is taken from the log of the store.
+    /// Carries out a request. `revision` is the one that it makes if it changes anything. Requests
+    /// about leases change no key here: the deletions by the end of a lease are taken from the log
+    /// of the store.
     pub(crate) fn apply(&mut self, request: &Request, revision: i64) -> Done {
         let mut events = Vec::new();
         let body = match request {

@@ -1,8 +1,8 @@
 //! How long writes stood still around each fault, as a distribution for each kind of fault.
 //!
-//! While the clients themselves stood still (the harness was stopped, or the machine had no time for it), nobody knows how
-//! the cluster was. Such times are seen in the history, because the probe asks fifty times a second whatever happens, and
-//! are no outage.
+//! While the clients themselves stood still (the harness was stopped, or the machine had no time
+//! for it), nobody knows how the cluster was. Such times are seen in the history, because the probe
+//! asks fifty times a second in any case, and are no outage.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,15 @@ use crate::work::probe::PROBE;
 
 /// Longest outage after the loss of a leader, at the 99th percentile.
 const LEADER_LOSS_MAX: Micros = 2_000_000;
-/// Leader kills from which on there is such a thing as a percentile. Of fewer, one that met a busy machine decides.
+/// Leader kills from which on there is such a thing as a percentile. Of fewer, one that met a busy
+/// machine decides.
 const KILLS_MIN: usize = 10;
 /// Leader kills from which on there is a middle, which must be within that time, too.
 const MEDIAN_KILLS_MIN: usize = 3;
-/// What the longest outage of so few kills may be: an election and a disk that stands still for seconds.
+/// Longest outage allowed for so few kills: an election and a disk that stalls for seconds.
 const FEW_LOSSES_MAX: Micros = 15_000_000;
-/// What it may be when leadership is moved in order: two heartbeats in the middle (spec: reliability §1.12, row 21), and a
-/// write of the probe's.
+/// The median allowed when leadership is moved in order: two heartbeats (spec: reliability §1.12,
+/// row 21), and a write of the probe's.
 const MOVE_MEDIAN_MAX: Micros = 220_000;
 const MOVE_MAX: Micros = 1_000_000;
 /// Time that a cluster has after everything was healed until it takes writes again.
@@ -80,8 +81,8 @@ pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
     outages
 }
 
-/// Judges what must hold: writes come back soon after the loss of a leader, and after any healing; when leadership is moved in
-/// order, which `moments` tells, they hardly stand still.
+/// Judges the outages: writes come back soon after the loss of a leader, and after any healing;
+/// when leadership is moved in order, which `moments` tells, they hardly stand still.
 pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) -> Findings {
     let mut findings = Findings::new("recovery");
     let outages = measure(records, windows);
@@ -97,7 +98,8 @@ pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) 
         findings.add(Finding::new("writes stood still too long after the loss of a leader", detail));
     }
     let stalls = stalls(records);
-    // A moment without machine for the clients had none for the nodes either, and the bounds are narrow.
+    // A moment without machine for the clients had none for the nodes either, and the bounds are
+    // narrow.
     let is_calm = |moment: &&Window| stalled(&stalls, moment.begin, moment.healed + MOVE_MAX) == 0;
     let calm: Vec<Window> = moments.iter().filter(is_calm).cloned().collect();
     let moves = measure(records, &calm);
@@ -165,7 +167,8 @@ mod tests {
         }
     }
 
-    /// Acknowledged writes at these times, and clients that ask all the while in vain, but for the times in `silent`.
+    /// Acknowledged writes at these times, and clients that ask all the while in vain, but for the
+    /// times in `silent`.
     fn asking(done: &[Micros], silent: std::ops::Range<Micros>) -> Vec<Record> {
         let asked = (0..16_600_000).step_by(100_000).filter(|at| !silent.contains(at));
         let vain = asked.map(|at| Record { outcome: Outcome::Unknown("no answer".into()), ..write(at) });
@@ -181,7 +184,8 @@ mod tests {
         assert_eq!(check(&slow, &kills(MEDIAN_KILLS_MIN - 1, 3_000_000), &[]).count, 0, "so few have none");
         let endless = asking(&[0, 100, 16_500_000], 0..0);
         assert_eq!(check(&endless, &kills(1, 16_500_000), &[]).count, 1, "few, but too long");
-        // It began within the window, although it ended after it; one that began later is not the fault's.
+        // It began within the window, although it ended after it; one that began later is not the
+        // fault's.
         assert_eq!(check(&slow, &kills(KILLS_MIN, 150), &[]).count, 1);
         assert_eq!(check(&slow, &kills(KILLS_MIN, 60), &[]).count, 0);
         let quick = asking(&[0, 100, 900_000, 3_000_000], 0..0);
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn while_the_clients_stand_still_there_is_no_outage() {
-        // Stopped from 0.4 s to 3.5 s: what is left of the outage is 0.6 s.
+        // Stopped from 0.4 s to 3.5 s: 0.6 s are left of the outage.
         let stopped = asking(&[0, 100_000, 3_900_000], 450_000..3_500_000);
         assert_eq!(stalls(&stopped), [(400_000, 3_500_000)]);
         assert_eq!(measure(&stopped, &[window(200_000, 3_900_000)])["kill-leader"], [600_000]);

@@ -1,12 +1,13 @@
-//! Owned resources: what was acknowledged is there, what was deleted is not, no live owner has lost a child, and no dead one
-//! keeps any (spec: consul §5.10). Versions are log indexes, so they follow real time.
+//! Owned resources: acknowledged ones exist, deleted ones do not, no live owner has lost a child,
+//! and no dead one keeps any (spec: consul §5.10). Versions are log indexes, so they follow real
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Findings};
 use crate::resource::{Act, Became, Deed, Found, Life};
 
-/// What must be true of a name in the end, by what its client was told.
+/// Demands on a name in the end, derived from its client's answers.
 #[derive(Debug, Default)]
 struct Known<'a> {
     /// Every value that was sent.
@@ -16,7 +17,8 @@ struct Known<'a> {
     is_uncertain: bool,
 }
 
-/// Judges the workload `resource`. `members` is what each member has at the end, once nothing is left to be reaped.
+/// Judges the workload `resource`. `members` has the resources of each member at the end, once
+/// nothing is left to be reaped.
 pub(crate) fn check(deeds: &[Deed], members: &[(usize, Vec<Found>)]) -> Findings {
     let mut findings = Findings::new("owners");
     let mut known: BTreeMap<&str, Known<'_>> = BTreeMap::new();

@@ -1,9 +1,11 @@
-//! The members' Raft logs, read from their disks after the run: they agree, and replayed through the model they make the
-//! very changes that watchers were told, at the very revisions (spec: etcd §8.4).
+//! The members' Raft logs, read from their disks after the run: they agree, and a replay through
+//! the model makes the very changes that watchers received, at the very revisions (spec: etcd
+//! §8.4).
 //!
-//! This is the second witness for the log of changes, by which everything else is judged: that one comes from the server's
-//! watches, this one from what was on disk before anything was applied. Replay needs the log from its first entry on;
-//! where it was purged (`--whole-log` keeps it), only agreement is judged.
+//! This is the second witness for the log of changes, by which everything else is judged: that one
+//! comes from the server's watches, this one from the disk, before anything was applied. Replay
+//! needs the log from its first entry on; where it was purged (`--whole-log` keeps it), only
+//! agreement is judged.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,8 @@ use crate::raft_log::{Ask, Entry};
 /// The first entry of a cluster's log has this index or the one after it.
 const FIRST: u64 = 0;
 
-/// Judges the logs, which are by member. What was judged are the entries that were replayed: none of a log that is not whole.
+/// Judges the logs, one for each member. Only replayed entries count as judged: none of a log that
+/// is not whole.
 pub(crate) fn check(logs: &[(usize, Vec<Entry>)], records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new("raft log");
     let entries = agree(logs, &mut findings);
@@ -80,7 +83,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Applies one entry and compares; false if what comes after it cannot be judged.
+    /// Applies one entry and compares; false if later entries cannot be judged.
     fn step(&mut self, entry: &Entry, log: &Log, findings: &mut Findings) -> bool {
         let next = self.revision + 1;
         let events = match &entry.ask {
@@ -146,18 +149,19 @@ impl Replay {
         gone.collect()
     }
 
-    /// Every answer names the log index that it was computed from: the revision in it must be the one of that entry.
+    /// Every answer names the log index that it was computed from: the revision in it must be the
+    /// one of that entry.
     fn answers(&self, records: &[Record], findings: &mut Findings) {
         for record in records {
             let Some(answer) = record.outcome.answer() else { continue };
-            // What is kept alive names no index.
+            // The answer to a keep-alive names no index.
             let Some(revision) = self.revisions.get(&answer.index).filter(|_| answer.index > 0) else { continue };
             let detail = || format!("revision {} from index {}, which makes {revision}", answer.revision, answer.index);
             match record.request {
                 Request::Read { .. } if answer.revision != *revision => {
                     findings.add(Finding::of(record, "an answer names another index than it comes from", detail()));
                 }
-                // What is told may have moved on since the request was carried out, never back.
+                // The revision of the answer may be newer than the request's own, never older.
                 _ if answer.revision > *revision => {
                     findings.add(Finding::of(record, "an answer names an index before its revision", detail()));
                 }

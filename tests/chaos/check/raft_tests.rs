@@ -53,7 +53,8 @@ fn read(revision: i64, index: u64) -> Record {
 
 #[test]
 fn a_true_log_explains_everything() {
-    // The second member joined late and lost its beginning; an entry that nobody was told of ends the log.
+    // The second member joined late and lost its beginning; an entry that nobody was told of ends
+    // the log.
     let mut first = entries();
     first.push(entry(9, put("d", "4", 0)));
     let logs = [(0, first), (1, entries().split_off(4))];

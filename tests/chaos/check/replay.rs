@@ -1,10 +1,11 @@
-//! The strictest check: the store's own log of changes, replayed through the model, must explain every answer, and the
-//! order of revisions must be the order of real time (spec: etcd §8.4).
+//! The strictest check: the store's own log of changes, replayed through the model, must explain
+//! every answer, and the order of revisions must be the order of real time (spec: etcd §8.4).
 //!
-//! The log says for every revision what changed. Every change must be explained by exactly one request; what a request
-//! changes and answers must be what the model says at that revision; a request that was refused must not be in the log,
-//! one that was answered must be. Requests with unknown outcome are looked up by the values that they would have
-//! written, which is why every value is written once.
+//! The log has the changes of every revision. Every change must be explained by exactly one
+//! request; the changes and the answer of a request must equal those of the model at that revision;
+//! a request that was refused must not be in the log, one that was answered must be. Requests with
+//! unknown outcome are looked up by the values that they would have written, which is why every
+//! value is written once.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +13,7 @@ use super::model::Model;
 use super::{Finding, Findings};
 use crate::history::{Answer, Event, Freshness, Micros, Outcome, Record, Request};
 
-/// What the store changed at each revision, the changes of one revision in the order of keys.
+/// Changes of the store at each revision, in the order of keys.
 pub(crate) type Log = BTreeMap<i64, Vec<Event>>;
 
 const NAME: &str = "replay";
@@ -123,7 +124,8 @@ fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
     }
 }
 
-/// Whether a revision is the end of one lease: everything that hung on it is gone, and nothing else.
+/// Whether a revision is the end of one lease: everything that hung on it is gone, and nothing
+/// else.
 fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
     let lease = |event: &Event| model.pairs.get(&event.pair.key).map_or(0, |pair| pair.lease);
     let first = events.first().map_or(0, lease);
@@ -132,8 +134,9 @@ fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
         && model.pairs.values().filter(|pair| pair.lease == first).count() == events.len()
 }
 
-/// Whether one of the requests with unknown outcome makes exactly these changes in this state. It is taken out: it made no
-/// other ones. Of several the one that could have made the fewest others is taken.
+/// Whether one of the requests with unknown outcome makes exactly these changes in this state. It
+/// is taken out: it made no other ones. Of several the one that could have made the fewest others
+/// is taken.
 fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: &[Event]) -> bool {
     let makes = |record: &Record| {
         events.iter().all(|event| event.deleted && may_only_delete(&record.request, &event.pair.key))
@@ -149,7 +152,8 @@ fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: 
     maker.map(|maker| loose.swap_remove(maker)).is_some()
 }
 
-/// Whether a request may delete a key without writing anything. One that writes is found by its values, or did not happen.
+/// Whether a request may delete a key without writing anything. One that writes is found by its
+/// values, or did not happen.
 pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     use crate::history::Step;
     match request {
@@ -167,7 +171,7 @@ pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     }
 }
 
-/// The same changes; what was there before is not told by the log.
+/// Whether the changes are equal; the log does not have previous pairs.
 fn same(these: &[Event], those: &[Event]) -> bool {
     these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair)
 }
@@ -203,7 +207,7 @@ fn judged(request: &Request) -> bool {
 
 fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: &mut Findings) {
     for (record, answer) in reads.into_iter().flatten().filter(|(record, _)| judged(&record.request)) {
-        // Nothing of it changes the model: what does is among the writes.
+        // None of these changes the model: requests that do are among the writes.
         let done = model.clone_for(&record.request).apply(&record.request, answer.revision + 1);
         if done.body != answer.body || !done.events.is_empty() {
             let detail = format!("revision {}: expected {:?}, answered {:?}", answer.revision, done.body, answer.body);
@@ -213,7 +217,7 @@ fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: 
 }
 
 impl Model {
-    /// A copy of what a request looks at, which is little.
+    /// A copy of the keys that a request reads, which are few.
     fn clone_for(&self, request: &Request) -> Self {
         use crate::history::{Condition, Step};
         let mut keys: Vec<&str> = Vec::new();
@@ -243,7 +247,7 @@ impl Model {
     }
 }
 
-/// What ended before a request began is in the state that the request saw.
+/// Every request that ended before another one began is in the state that the other one saw.
 fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
     enum At<'a> {
         Call(&'a Placed<'a>),
@@ -292,7 +296,7 @@ fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
     }
 }
 
-/// What a node shows by itself never goes backwards, across restarts too; "at least" is kept.
+/// Serializable reads of one node never go backwards, across restarts too; "at least" is kept.
 fn per_node_order(records: &[Record], findings: &mut Findings) {
     let mut by_node: BTreeMap<usize, Vec<&Record>> = BTreeMap::new();
     for record in records {

@@ -107,7 +107,8 @@ fn every_lie_is_found() {
     }
 }
 
-/// The history with deletions of a key in the log, all by nobody who was answered, and requests whose fate nobody knows.
+/// The history with deletions of a key in the log that no answered request explains, and requests
+/// of unknown outcome.
 fn with_deletions(deletions: i64, asked: Vec<Request>) -> (Vec<Record>, Log) {
     let (mut records, mut log) = legal();
     let mut revision = 3;

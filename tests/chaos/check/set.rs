@@ -1,11 +1,13 @@
-//! Sets of unique elements: every acknowledged one is there at the end, none was invented, none went away again.
+//! Sets of unique elements: every acknowledged one is there at the end, none was invented, none
+//! went away again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Findings};
 use crate::history::{Body, Outcome, Record, Request};
 
-/// Judges the workload `set`. `last_reads` is what each member has at the end, after everything was healed.
+/// Judges the workload `set`. `last_reads` has the set of each member at the end, after everything
+/// was healed.
 pub(crate) fn check(records: &[Record], last_reads: &[(usize, BTreeSet<String>)]) -> Findings {
     let mut findings = Findings::new("set");
     let mut asked: BTreeMap<&str, &Record> = BTreeMap::new();

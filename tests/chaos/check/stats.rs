@@ -1,7 +1,9 @@
-//! A check of nothing finds nothing: each workload has done what it is for, before the first fault and to the last one.
+//! A check of nothing finds nothing: each workload has done its work, before the first fault and to
+//! the last one.
 //!
-//! Knows of each workload what it asks for. Whether each kind of request was answered is judged only where many were: what a
-//! workload does rarely may be missing by chance among few. Everything else is judged in every run.
+//! Knows the requests of each workload. Whether each kind of request was answered is judged only
+//! where many were: a kind that a workload sends rarely may be missing by chance among few.
+//! Everything else is judged in every run.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,7 @@ use super::{Finding, Findings};
 use crate::history::{Freshness, Micros, Note, Record, Request, Step, WatchLog};
 use crate::resource::{Became, Deed};
 
-/// What each workload asks for.
+/// Requests of each workload.
 const KINDS: &[(&str, &[&str])] = &[
     ("register", &["read", "put", "txn"]),
     ("set", &["read", "put"]),
@@ -36,12 +38,12 @@ const KINDS: &[(&str, &[&str])] = &[
     ("resource", &["write", "delete"]),
 ];
 const SHOWN: &str = "change shown";
-/// What each workload must have done before the first fault.
+/// Answers that each workload must have before the first fault, count.
 const BEFORE_MIN: usize = 10;
 /// From so many answers on each kind of request must be among them: the rarest is one of twenty.
 const KINDS_FROM: usize = 200;
 
-/// What a run did.
+/// Work of a run.
 pub(crate) struct Done<'a> {
     /// The workloads that were chosen.
     pub workloads: &'a [&'a str],
@@ -85,7 +87,7 @@ struct Times {
 
 type Tally<'a> = BTreeMap<(&'a str, &'static str), Times>;
 
-/// Judges what was done.
+/// Judges the work of a run.
 pub(crate) fn check(done: &Done<'_>) -> Findings {
     let mut findings = Findings::new("stats");
     let tally = tally(done);
@@ -160,7 +162,8 @@ fn tally<'a>(done: &Done<'a>) -> Tally<'a> {
     }
     let (before, all) = done.shown;
     if all > 0 {
-        // Nobody notes when they were shown; views that stand still are found by what they lack in the end.
+        // The times of showing are not recorded; stalled views are found by their content in the
+        // end.
         tally.insert(("catalog", SHOWN), Times { before, since: all, all });
     }
     tally
@@ -183,7 +186,8 @@ fn kind(request: &Request) -> &'static str {
     }
 }
 
-/// How often watchers of the workload opened another stream. Those that every run has watch every key.
+/// How often watchers of the workload opened another stream. Those that every run has watch every
+/// key.
 fn resumed(watchers: &[WatchLog]) -> usize {
     let opened =
         |log: &WatchLog| log.deliveries.iter().filter(|delivery| matches!(delivery.note, Note::Opened { .. })).count();
@@ -221,7 +225,7 @@ mod tests {
         WatchLog { name: "w".into(), key: key.into(), prefix: true, wants_before: false, deliveries }
     }
 
-    /// What a run did, for the tests to change.
+    /// Work of a run, for the tests to change.
     struct Given {
         records: Vec<Record>,
         watchers: Vec<WatchLog>,
@@ -233,7 +237,7 @@ mod tests {
 
     fn judge(workload: &str, change: impl FnOnce(&mut Given)) -> Vec<String> {
         let watchers = vec![watcher("", 9), watcher("watch/", 2)];
-        // What is done to the catalog is not recorded.
+        // Changes of the catalog are not recorded.
         let records = if workload == "catalog" { Vec::new() } else { puts(workload, 10, 20) };
         let judged = Judged { locked: 1, ran_out: Some(1), registers: 1, transactions: 1, replayed: Some(1) };
         let mut given = Given { records, watchers, short: 1, shown: (10, 20), compactions: 1, judged };

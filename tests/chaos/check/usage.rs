@@ -1,16 +1,16 @@
-//! What nodes take of the machine is bounded: disk, memory, open files.
+//! Bounds on the disk, memory and open files of a node.
 
 use super::{Finding, Findings};
 use crate::history::Micros;
 
-/// Disk that a node may take, bytes: what a run writes is far less.
+/// Disk that a node may take, bytes: a run writes far less.
 const DISK_MAX: u64 = 900 << 20;
 /// Memory that a node may hold, bytes.
 const RESIDENT_MAX: u64 = 1 << 30;
 /// Files and connections that a node may have open.
 const FILES_MAX: u64 = 4096;
 
-/// What one node took at one moment; nothing while it does not run, but for its disk.
+/// Usage of one node at one moment; only its disk while it does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub disk_bytes: u64,
@@ -18,10 +18,10 @@ pub(crate) struct Taken {
     pub open_files: u64,
 }
 
-/// What nodes took of the machine.
+/// Usage of all nodes over the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
-    /// When, and what each node took.
+    /// Time, and the usage of each node.
     pub samples: Vec<(Micros, Vec<Taken>)>,
 }
 

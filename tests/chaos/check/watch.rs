@@ -1,8 +1,9 @@
 //! The nine promises of a watch, one by one, for every watcher (spec: etcd §2.3, §8.2).
 //!
-//! Filter: only events of the range. Ordered: revisions never go back. Unique: no event twice. Atomic: a revision's
-//! events come together. Reliable: no event is left out. Resumable: nor where a stream ended and the next one began.
-//! Bookmarkable: a progress report is true. Previous pair and creation: as the log says.
+//! Filter: only events of the range. Ordered: revisions never go back. Unique: no event twice.
+//! Atomic: a revision's events come together. Reliable: no event is left out. Resumable: nor where
+//! a stream ended and the next one began. Bookmarkable: a progress report is true. Previous pair
+//! and creation: as the log says.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Event, Note, Pair, WatchLog};
 
-/// Judges every watcher. `until` is the revision through which each must have seen everything, `compacted` the highest one
-/// that a compaction was asked for.
+/// Judges every watcher. `until` is the revision through which each must have seen everything,
+/// `compacted` the highest one that a compaction was asked for.
 pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("watch");
     let befores = befores(log);
@@ -64,7 +65,7 @@ impl Judge<'_> {
                         self.skipped(expected, from, "resumable: a stream was opened too late");
                     }
                 }
-                // It excuses what is missing, so it must be true.
+                // It excuses missing events, so it must be true.
                 Note::Compacted { at } if at > self.compacted => {
                     let detail = format!("at {at}, and {} was the most that anybody asked for", self.compacted);
                     self.found("reliable: told as compacted what nobody compacted", detail);
@@ -173,7 +174,7 @@ impl Judge<'_> {
                 let detail = format!("revision {revision}: the log has {:?}, got {:?}", logged.pair, got.pair);
                 self.found("reliable: an event differs from the log", detail);
             }
-            // As in etcd, what was before a change exactly at the compaction point may be gone.
+            // As in etcd, the pair before a change exactly at the compaction point may be gone.
             let may_be_gone = revision == opened && revision <= self.compacted && got.before.is_none();
             if self.watcher.wants_before && got.before.as_ref() != before && !may_be_gone {
                 let detail = format!("revision {revision}: expected {before:?}, got {:?}", got.before);

@@ -1,8 +1,9 @@
 //! A bit flips on one node's disk: in its log, its state, or a snapshot that it is receiving.
 //!
-//! The node must notice and end, saying what to do, or the bit must not matter. It must never serve it. Then the fault does
-//! what the node says: an empty data directory, and the node comes back by a snapshot from the others, under its old id if
-//! it is a first member, under another one if it had joined.
+//! The node must notice and end with advice in its log, or the bit must not matter. It must never
+//! serve it. Then the fault follows the advice: an empty data directory, and the node comes back by
+//! a snapshot from the others, under its old id if it is a first member, under another one if it
+//! had joined.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::rig::Rig;
 
 /// How long a node may take to notice while it is read from end to end.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
-/// What a node with damaged data tells the operator to do.
+/// The advice of a node with damaged data.
 const REMEDY: &str = "move this node's data directory away and start the node as before";
 /// It says so in its last words.
 const NOTICED: &str = "noticed";
@@ -58,7 +59,8 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("  node {}: a bit of {folder}/{name} flipped: {found}", node + 1);
     let told = rig.begin(Some(node), found);
-    // Also if nobody noticed: it may be where only a compaction reads, and must not be blamed on a later fault.
+    // Also if nobody noticed: it may be where only a compaction reads, and must not be blamed on a
+    // later fault.
     rig.nodes[node].kill().await;
     rig.disks[node].wipe()?;
     rig.launch(node)?;
@@ -67,12 +69,12 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     rig.wait_all_serving().await
 }
 
-/// Has the node read everything that it keeps, for a bit may be anywhere. Either it notices and says what to do, or what it
-/// tells is what another member tells.
+/// Has the node read everything that it keeps, for a bit may be anywhere. Either it notices and
+/// gives its advice, or its answers equal those of another member.
 ///
 /// # Errors
 ///
-/// If it tells something else, or refuses or ends without a word of what to do.
+/// If its answers differ, or it refuses or ends without advice.
 async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static str> {
     let rig = scene.rig;
     let other = (node + 1 + scene.rng.random_range(0..rig.nodes.len() - 1)) % rig.nodes.len();
@@ -85,7 +87,7 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
             Ok(told) => bail!("nodes {} and {other} tell different keys: {told:?}", node + 1, other = other + 1),
             Err(why) => why,
         };
-        // Looked at first: what an ended node has to say is in its log.
+        // Checked first: the advice of an ended node is in its log.
         let has_ended = rig.nodes[node].ended().is_some();
         if rig.nodes[node].last_log().contains(REMEDY) {
             return Ok(NOTICED);
@@ -97,7 +99,7 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
     }
 }
 
-/// What two nodes tell of their keys, after the first one has read all of its state.
+/// Hash and revision of two nodes' keys, after the first one has read all of its state.
 async fn told(rig: &Rig, nodes: [usize; 2], revision: i64) -> anyhow::Result<[(u32, i64); 2]> {
     rig.wait_serving(nodes[0]).await?;
     let [found, wanted] = nodes.map(|node| &rig.nodes[node]);
@@ -117,7 +119,7 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         let mut files = Vec::new();
         collect(&incoming, &["sst"], &mut files);
-        // The older one of two is complete. What is not will be sent anew, whatever it holds.
+        // The older one of two is complete. The other one will be sent anew, whatever it holds.
         if files.len() > 1 {
             rig.nodes[node].kill().await;
             let written = |file: &PathBuf| file.metadata().and_then(|meta| meta.modified()).ok();
@@ -157,7 +159,8 @@ fn collect(folder: &Path, kinds: &[&str], files: &mut Vec<PathBuf>) {
     files.sort();
 }
 
-/// Turns over one bit that the seed chooses. The file gets a new inode: hard links elsewhere stay whole.
+/// Turns over one bit that the seed chooses. The file gets a new inode: hard links elsewhere stay
+/// whole.
 fn flip_bit(file: &Path, rng: &mut impl Rng) -> anyhow::Result<()> {
     let mut bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let at = rng.random_range(0..bytes.len());

@@ -1,7 +1,8 @@
 //! The wall clock of one node jumps and drifts. Nothing that a client can see may depend on it.
 //!
-//! By a library of our own (`rig/clock.c`), made with the machine's C compiler and preloaded: libfaketime stands still
-//! inside a program that brings its own allocator. The monotonic clock stays true, as it does on a real machine.
+//! By a library of our own (`rig/clock.c`), made with the machine's C compiler and preloaded:
+//! libfaketime stands still inside a program that brings its own allocator. The monotonic clock
+//! stays true, as it does on a real machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const SOURCE: &str = include_str!("../rig/clock.c");
 /// The variable by which the library finds its file.
 const VARIABLE: &str = "HEADWATER_CHAOS_CLOCK";
 const HOUR: i64 = 3600;
-/// What the clock does, one after the other: seconds ahead, and how much too fast it runs, in parts per million.
+/// Steps of the clock, in order: seconds ahead, and excess speed in parts per million.
 const STEPS: &[(&str, i64, i64)] = &[
     ("an hour ahead", HOUR, 0),
     ("an hour behind", -HOUR, 0),
@@ -73,7 +74,7 @@ async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes what the library adds. In place, because it has the file mapped.
+/// Writes the offsets that the library adds. In place, because it has the file mapped.
 fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;

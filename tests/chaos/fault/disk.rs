@@ -1,7 +1,8 @@
 //! Disks that are full, fail, turn read-only, freeze or stutter.
 //!
-//! A node whose disk refuses a write must end: it must never go on with doubtful data, nor acknowledge anything. A
-//! supervisor starts it again once the disk is well; that is this fault's part.
+//! A node whose disk refuses a write must end: it must never go on with doubtful data, nor
+//! acknowledge anything. A supervisor starts it again once the disk is well; that is this fault's
+//! part.
 
 use std::time::Duration;
 
@@ -59,7 +60,8 @@ pub(crate) async fn read_only(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// Waits until the node has ended because of its disk, and fails with a text that names the node otherwise.
+/// Waits until the node has ended because of its disk, and fails with a text that names the node
+/// otherwise.
 async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let ended = scene.rig.nodes[node].wait_ended();
     if within(NOTICE_MAX, ended).await.is_none() {

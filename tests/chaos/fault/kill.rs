@@ -14,13 +14,15 @@ use crate::patience::Patience;
 use crate::rig::Rig;
 use crate::work::{Client, Lab};
 
-/// What requests are called that go to the other nodes meanwhile.
+/// Name of the workload that sends to the other nodes meanwhile.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
 /// Pause between two questions to a node that nothing happens to.
 const ASK_EVERY: Duration = Duration::from_millis(25);
-/// So many questions in a row without an answer count: fewer may be a machine that stands still for a moment.
+/// So many questions in a row without an answer count: fewer may be a machine that stands still for
+/// a moment.
 const MISSES_MAX: usize = 4;
-/// How long a leader stays down at most while nobody else takes a write: far longer than any election on a busy machine.
+/// How long a leader stays down at most while nobody else takes a write: far longer than any
+/// election on a busy machine.
 const LEADERLESS_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -28,7 +30,7 @@ pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     kill(scene, &[node]).await
 }
 
-/// Who asks another node than the one that is killed must not notice (spec: reliability §1.12, row 2).
+/// Clients of other nodes than the killed one must not notice (spec: reliability §1.12, row 2).
 pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let (rig, over) = (scene.rig, scene.lab.stop.child_token());
@@ -41,7 +43,8 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     over.cancel();
     let failures: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
     done?;
-    // On a busy machine a leader may have come too late with its heartbeats, and then somebody else is asked.
+    // On a busy machine a leader may have come too late with its heartbeats, and then somebody else
+    // is asked.
     let is_led_by_the_same = rig.term().await == term;
     match failures.first() {
         Some(failure) if is_led_by_the_same => bail!("while node {} was down, a follower: {failure}", node + 1),
@@ -49,7 +52,8 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Asks a node again and again, until it fails too often in a row, or it is over and the last question was answered.
+/// Asks a node again and again, until it fails too often in a row, or it is over and the last
+/// question was answered.
 async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
     // Numbers that no other client without a workload has.
     let mut client = Client::new(lab, ELSEWHERE, 500 + node as u64);

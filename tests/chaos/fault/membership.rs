@@ -1,4 +1,5 @@
-//! Members that are removed and join again under another id, and a leadership that is moved without a stop.
+//! Members that are removed and join again under another id, and a leadership that is moved without
+//! a stop.
 
 use std::time::Duration;
 
@@ -18,14 +19,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 const MOVES: usize = 4;
 
-/// One member is removed while everybody writes, ends by itself, loses its data, and joins again; half of the time another
-/// one is killed while it catches up.
+/// One member is removed while everybody writes, ends by itself, loses its data, and joins again;
+/// half of the time another one is killed while it catches up.
 pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     let node = scene.any();
     let other = (node + 1) % rig.nodes.len();
     let mut patience = Patience::new(PATIENCE);
-    // Who is asked may be cut off just now, if the network is broken, too.
+    // The asked member may be cut off just now, if the network is broken, too.
     let id = loop {
         match rig.member_id(other, node).await {
             Ok(id) => break id,
@@ -69,7 +70,7 @@ async fn remove(rig: &Rig, asked: usize, id: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Leadership goes from whoever has it so many members on.
+/// Moves leadership `step` members on from the leader.
 async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     let leader = rig.leader().await?;
     let target_id = rig.member_id(leader, (leader + step) % rig.nodes.len()).await?;
@@ -79,7 +80,8 @@ async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A change may be refused for a moment, while somebody has not been heard of or nobody leads. It must not stay so.
+/// A change may be refused for a moment, while somebody has not been heard of or nobody leads. It
+/// must not stay so.
 async fn again(patience: &mut Patience, error: anyhow::Error) -> anyhow::Result<()> {
     if patience.is_over() {
         return Err(error.context(format!("refused for {PATIENCE:?}")));

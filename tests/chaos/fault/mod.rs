@@ -1,6 +1,8 @@
-//! The faults: each breaks something, holds it broken for a while, heals it, and waits until every node serves again.
+//! The faults: each breaks something, holds it broken for a while, heals it, and waits until every
+//! node serves again.
 //!
-//! One file a family. A fault leaves nothing behind, or says that it could not heal what it broke, which fails the run.
+//! One file a family. A fault leaves nothing behind, or reports that it could not heal, which fails
+//! the run.
 
 mod bits;
 mod clock;
@@ -31,7 +33,7 @@ use crate::rig::ability;
 use crate::rig::net::Kind as Network;
 use crate::work::Lab;
 
-/// What a fault works on.
+/// Cluster and helpers that a fault works with.
 pub(crate) struct Scene<'a> {
     pub rig: &'a Rig,
     pub lab: &'a Lab,
@@ -72,7 +74,7 @@ impl Scene<'_> {
     }
 }
 
-/// What a fault needs that not every machine and not every run has.
+/// A need of a fault that not every machine and not every run meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Disks that are file systems of their own: root, loop devices, ext4.
@@ -81,7 +83,7 @@ pub(crate) enum Need {
     Network,
     /// Proxies between the nodes, also where there could be namespaces.
     Proxies,
-    /// What bends a node's clock.
+    /// The library that bends a node's clock must be compiled.
     Compiler,
 }
 

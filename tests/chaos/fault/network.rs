@@ -1,4 +1,5 @@
-//! Partitions of every shape, lost packets, slow lines. Only between nodes: clients always reach every node.
+//! Partitions of every shape, lost packets, slow lines. Only between nodes: clients always reach
+//! every node.
 
 use std::time::Duration;
 
@@ -11,20 +12,23 @@ use crate::rig::Rig;
 
 /// How long lines stay cut, milliseconds.
 const CUT_MS: std::ops::Range<u64> = 3000..8000;
-/// Terms that may begin in that time while a bridge holds both halves together (spec: reliability §1.12, row 9).
+/// Terms that may begin in that time while a bridge holds both halves together (spec: reliability
+/// §1.12, row 9).
 const BRIDGE_TERMS_MAX: u64 = 2;
 
-/// Packets that get lost, of a hundred: so few that no leader may be taken for dead, or more (spec: reliability §1.12, row 11).
+/// Packets that get lost, of a hundred: so few that no leader may be taken for dead, or more (spec:
+/// reliability §1.12, row 11).
 const LITTLE_PERCENT: std::ops::Range<u8> = 5..PERCENT_MIN;
 const MUCH_PERCENT: std::ops::Range<u8> = PERCENT_MIN..30;
 
-/// Of the bytes between a node and the others, how many of a hundred vanish, and for how long, milliseconds.
+/// Of the bytes between a node and the others, how many of a hundred vanish, and for how long,
+/// milliseconds.
 const DROPPED_PERCENT: u8 = 50;
 const DROPPING_MS: std::ops::Range<u64> = 800..1500;
-/// How long a member may take to apply what the others have committed, once the lines are whole.
+/// Longest time for a member to apply the others' committed entries, once the lines are whole.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(30);
 
-/// What is broken, and from whom to whom nothing gets through.
+/// Name of the fault, and the directed pairs of nodes between which nothing passes.
 type Shape = (&'static str, Vec<(usize, usize)>);
 
 pub(crate) async fn halves(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -37,7 +41,8 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// One node, often the leader, sees everybody; the two sides do not see each other. Nobody needs another leader then.
+/// One node, often the leader, sees everybody; the two sides do not see each other. Nobody needs
+/// another leader then.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let shape = over_a_bridge(scene).await?;
     let before = scene.rig.term().await;
@@ -59,8 +64,8 @@ pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// Breaks lines in a way that the seed chooses; for a fault of which this is only a part. Gives the mark that
-/// [`heal_lines`] ends.
+/// Breaks lines in a way that the seed chooses; for a fault of which this is only a part. Gives the
+/// mark that [`heal_lines`] ends.
 pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     let shape = match scene.rng.random_range(0..5) {
         0 => into_halves(scene),
@@ -168,8 +173,8 @@ async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::R
     Ok((mark, percent))
 }
 
-/// Parts of streams vanish, so that connections between members break in the middle of messages. Half of the times it is the
-/// leader's. Afterwards every member must catch up by itself.
+/// Parts of streams vanish, so that connections between members break in the middle of messages.
+/// Half of the times it is the leader's. Afterwards every member must catch up by itself.
 pub(crate) async fn lossy_peers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = match scene.rng.random_range(0..2) {
         0 => scene.rig.leader().await?,

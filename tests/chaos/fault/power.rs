@@ -6,7 +6,7 @@ use super::Scene;
 use crate::rig::Rig;
 use crate::work::Control;
 
-/// What a leader logs when a follower has less than it had acknowledged.
+/// Log text of a leader whose follower has less than it had acknowledged.
 const REVERTED: &str = "follower log is reverted";
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -22,7 +22,8 @@ pub(crate) async fn all(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     let rig = scene.rig;
     if scene.lab.control == Some(Control::NoFsync) {
-        // As the kernel does by itself now and then: without it there would be nothing at all to come back with.
+        // As the kernel does by itself now and then: without it there would be nothing at all to
+        // come back with.
         for disk in &rig.disks {
             disk.sync().await?;
         }
@@ -30,7 +31,8 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     }
     let before = reversions(rig);
     nodes.iter().for_each(|node| rig.nodes[*node].excuse());
-    // The disks first: nothing is written any more while the processes still run for a moment. They may even notice.
+    // The disks first: nothing is written any more while the processes still run for a moment. They
+    // may even notice.
     let cuts = nodes.iter().map(|node| rig.disks[*node].cut_power());
     let cut: Vec<anyhow::Result<()>> = futures::future::join_all(cuts).await;
     nodes.iter().for_each(|node| rig.nodes[*node].strike());

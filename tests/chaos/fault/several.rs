@@ -1,7 +1,9 @@
-//! Several faults at once: while lines between the nodes are broken, nodes are killed, paused, wiped and lose power.
+//! Several faults at once: while lines between the nodes are broken, nodes are killed, paused,
+//! wiped and lose power.
 //!
-//! Each alone leaves a majority that has everything; together they meet the states in between: a leader that is alone while
-//! the rest loses power, a node that comes back empty while somebody is cut off.
+//! Each alone leaves a majority that has everything; together they meet the states in between: a
+//! leader that is alone while the rest loses power, a node that comes back empty while somebody is
+//! cut off.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use super::{Scene, kill, membership, network, pause, power, wipe};
 
 type Strike = for<'a> fn(&'a mut Scene<'_>) -> BoxFuture<'a, anyhow::Result<()>>;
 
-/// What happens to nodes while the network is broken.
+/// Faults of nodes while the network is broken.
 const STRIKES: &[Strike] = &[
     |scene| Box::pin(kill::one(scene)),
     |scene| Box::pin(kill::leader(scene)),

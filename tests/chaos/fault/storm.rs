@@ -10,8 +10,8 @@ use super::Scene;
 const INTERVAL: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 30;
 
-/// Compacts close behind the newest revision, but never what the watchers of everything have not seen: without them there
-/// would be nothing to judge by. All others may find their past gone.
+/// Compacts close behind the newest revision, but nothing that the watchers of everything have not
+/// seen: without them there would be no evidence. All others may find their past gone.
 pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mark = scene.rig.begin(None, "compaction");
     let (mut done, mut refused) = (0, String::new());

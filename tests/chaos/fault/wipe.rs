@@ -13,7 +13,7 @@ use crate::work::Client;
 
 /// Writers besides the workloads' while a snapshot is on its way.
 const WRITERS: u64 = 32;
-/// What their requests are called.
+/// Name of their requests' workload.
 pub(crate) const LOAD: &str = "load";
 
 pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -28,8 +28,8 @@ pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// A follower misses more than the log keeps, because it is down or nothing reaches it; while it installs the snapshot under
-/// full load, the leader dies.
+/// A follower misses more than the log keeps, because it is down or nothing reaches it; while it
+/// installs the snapshot under full load, the leader dies.
 pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;
@@ -65,7 +65,7 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.launch(leader)?;
     rig.end(mark);
     let served = rig.wait_all_serving().await;
-    // What is under way is part of the history.
+    // Requests under way are part of the history.
     over.cancel();
     while let Some(ended) = writers.join_next().await {
         ended.context("a writer of this program has a defect")?;

@@ -1,4 +1,4 @@
-//! What this machine lets the rig do. Found out by doing it once in small: to be root is not enough in a container.
+//! Abilities of this machine. Each is tried once in small: to be root is not enough in a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! Where a node keeps its data: a plain folder, or a file system of its own in a file, which can lose power, fill up,
-//! fail and freeze (spec: reliability §2.4).
+//! Where a node keeps its data: a plain folder, or a file system of its own in a file, which can
+//! lose power, fill up, fail and freeze (spec: reliability §2.4).
 //!
-//! Power is cut by ext4's own shutdown request without flushing the journal: what was not fsynced is gone, as with a real
-//! power loss whose disk tells the truth.
+//! Power is cut by ext4's own shutdown request without flushing the journal: data without fsync is
+//! gone, as with a real power loss of a disk that honours fsync.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,8 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 const BUSY_POLL: Duration = Duration::from_millis(50);
 /// Size of a volume.
 const VOLUME_BYTES: u64 = 1 << 30;
-/// EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, by way of Python: this crate has no unsafe code.
+/// EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, by way of Python: this crate has no unsafe
+/// code.
 const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
     folder = os.open(sys.argv[1], os.O_RDONLY)\n\
     fcntl.ioctl(folder, 0x8004587d, struct.pack('I', 2))\n";
@@ -67,8 +68,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes it out of the tree of folders. Tries again while it is busy: the measurement of what is on it, or whoever else
-    /// looks at it, is through in a moment.
+    /// Unmounts it. Tries again while it is busy: a measurement of its content, or another reader,
+    /// ends in a moment.
     pub(crate) async fn unmount(&self) -> anyhow::Result<()> {
         let mut patience = Patience::new(BUSY_MAX);
         loop {
@@ -146,7 +147,7 @@ impl Disk {
         }
         // Root may use the reserved blocks, too.
         drop(tool::run("dd", &["if=/dev/zero", &format!("of={}2", ballast.display()), "bs=1M"]).await);
-        // Whoever still finds a block has written meanwhile, or the disk is not what it seems to be.
+        // A write that still finds a block was made meanwhile, or the disk is not the one expected.
         let probe = self.mount.join("ballast3");
         if tool::run("dd", &["if=/dev/zero", &format!("of={}", probe.display()), "bs=1M", "count=1"]).await.is_ok() {
             bail!("{} takes writes although it was filled", self.mount.display());

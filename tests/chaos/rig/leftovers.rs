@@ -1,6 +1,7 @@
-//! What a run left behind that was killed before it could clear up: mounts, images of disks, a network.
+//! Leftovers of a run that was killed before it could clear up: mounts, images of disks, a network.
 //!
-//! A run writes its process id into its folder and onto its bridge. What belongs to a process that is gone is nobody's.
+//! A run writes its process id into its folder and onto its bridge. Leftovers of a process that has
+//! ended belong to no run.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub(crate) fn claim(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join(OWNER), own_id()).context("a run's folder")
 }
 
-/// Removes what runs have left whose processes are gone. What cannot be removed is left for people, and said.
+/// Removes the leftovers of runs that have ended. Those that cannot be removed are reported.
 pub(crate) async fn sweep() {
     if !tool::is_root() {
         return;
@@ -45,7 +46,7 @@ pub(crate) async fn sweep() {
     net::sweep(runs).await;
 }
 
-/// What names this process for ever: its number, which others get later, and when it was started.
+/// A name of this process that is never used again: its id and its time of start.
 pub(super) fn own_id() -> String {
     let pid = std::process::id().to_string();
     let started = started(&pid).unwrap_or_default();

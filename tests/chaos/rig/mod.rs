@@ -1,8 +1,9 @@
 //! The cluster under test: real processes on disks and networks that can be broken.
 //!
-//! Owns processes, addresses, logs, and the marks of the timeline. Knows nothing of workloads and checkers. Invariant:
-//! whatever the rig made (processes, mounts, namespaces) it removes again, also when a run fails or is told to stop. What
-//! a run leaves that was killed, the next one removes.
+//! Owns processes, addresses, logs, and the marks of the timeline. Knows nothing of workloads and
+//! checkers. Invariant: the rig removes everything that it made (processes, mounts, namespaces),
+//! also when a run fails or is told to stop. Leftovers of a run that was killed are removed by the
+//! next one.
 
 pub(crate) mod ability;
 pub(crate) mod disk;
@@ -35,7 +36,7 @@ const POLL: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a rig is made of.
+/// Options of a rig.
 pub(crate) struct RigOptions {
     pub binary: PathBuf,
     pub dir: PathBuf,
@@ -87,7 +88,7 @@ impl Rig {
             more: options.arguments.clone(),
             marks: Mutex::default(),
         };
-        // What was made must go again, also when not all could be made.
+        // Everything made is removed again, also if the rest could not be made.
         if let Err(error) = rig.fill(&options).await {
             rig.stop(false).await;
             return Err(error);
@@ -160,7 +161,8 @@ impl Rig {
         Ok(member.with_context(|| format!("node {} is no member", number + 1))?.id)
     }
 
-    /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught up.
+    /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught
+    /// up.
     pub(crate) async fn wait_serving(&self, number: usize) -> anyhow::Result<()> {
         let mut patience = Patience::new(PATIENCE);
         let ask = Request::Read { key: "health".into(), prefix: false, freshness: Freshness::Linearizable };
@@ -181,8 +183,8 @@ impl Rig {
         }
     }
 
-    /// Waits until every node serves and votes: a node that has lost its data serves before it does, and whoever breaks the
-    /// next one meanwhile takes away the majority for good.
+    /// Waits until every node serves and votes: a node that has lost its data serves before it
+    /// votes, and a fault on the next one meanwhile would take away the majority for good.
     pub(crate) async fn wait_all_serving(&self) -> anyhow::Result<()> {
         for number in 0..self.nodes.len() {
             self.wait_serving(number).await?;
@@ -201,7 +203,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// Who stays behind, and how far.
+    /// The members that stay behind, and their indexes.
     pub(crate) async fn wait_caught_up(&self, longest: Duration) -> anyhow::Result<()> {
         let mut patience = Patience::new(longest);
         let mut wanted = 0;
@@ -279,7 +281,7 @@ impl Rig {
         self.marks.lock().clone()
     }
 
-    /// What each node wrote, life by life.
+    /// The output of each node, life by life.
     pub(crate) fn lives(&self) -> Vec<Life> {
         self.nodes.iter().flat_map(Node::lives).collect()
     }
@@ -305,7 +307,7 @@ impl Rig {
         }
     }
 
-    /// What a node takes of the machine.
+    /// A node's use of the machine.
     pub(crate) fn usage(&self, number: usize) -> Taken {
         let node = &self.nodes[number];
         Taken {

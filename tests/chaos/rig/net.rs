@@ -1,8 +1,8 @@
 //! The network between the nodes, and how it is broken: one direction at a time.
 //!
-//! Three kinds: plain loopback, which cannot be broken; a network namespace for each node, where packets are dropped by
-//! nftables (root); and a proxy in front of each peer port, where they are held back (everybody else). Clients always
-//! reach every node.
+//! Three kinds: plain loopback, which cannot be broken; a network namespace for each node, where
+//! packets are dropped by nftables (root); and a proxy in front of each peer port, where they are
+//! held back (everybody else). Clients always reach every node.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Net {
         }
     }
 
-    /// Tells which process a node is: a proxy recognises by it who connects.
+    /// Tells which process a node is: a proxy identifies connecting nodes by it.
     pub(crate) fn process(&self, node: usize, pid: u32) {
         if let Form::Proxies { proxies, .. } = &self.form {
             proxies.set_process(node, pid);
@@ -125,8 +125,8 @@ impl Net {
         Ok(())
     }
 
-    /// Of the bytes that `from` sends to `to`, this share vanishes from the middle of the connections. TCP makes good whatever a
-    /// network loses, so only a proxy can do this.
+    /// Of the bytes that `from` sends to `to`, this share vanishes from the middle of the
+    /// connections. TCP repairs the losses of a network, so only a proxy can do this.
     pub(crate) fn drop_bytes(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } | Form::Namespaces { .. } => bail!("bytes are only dropped by proxies"),
@@ -135,7 +135,8 @@ impl Net {
         Ok(())
     }
 
-    /// Makes everything that a node sends slow: by so much behind a proxy, by a thin line in a namespace.
+    /// Makes everything that a node sends slow: by so much behind a proxy, by a thin line in a
+    /// namespace.
     pub(crate) async fn slow(&self, node: usize, delay: Duration) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -267,8 +268,8 @@ async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
 
 async fn remove_namespaces(number: u8, nodes: usize) {
     for node in 0..nodes {
-        // By itself the pair of interfaces would stay until the last of the namespace's connections is given up. What was not
-        // made cannot be removed.
+        // By itself the pair of interfaces would stay until the last of the namespace's connections
+        // is given up. A namespace that was not made cannot be removed.
         drop(tool::run("ip", &["link", "del", &outside(number, node)]).await);
         drop(tool::run("ip", &["netns", "del", &space(number, node)]).await);
     }

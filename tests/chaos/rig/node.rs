@@ -1,6 +1,7 @@
 //! One node's process: start, signals, its end, its log.
 //!
-//! A life is the time from one start to the next. Invariant: an end that nobody of the rig brought about is remembered.
+//! A life is the time from one start to the next. Invariant: an end that nobody of the rig brought
+//! about is remembered.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -38,7 +39,7 @@ pub(crate) struct Node {
 
 struct State {
     lives: Vec<Running>,
-    /// What the node is told at every start.
+    /// Arguments of every start.
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -70,7 +71,7 @@ impl Node {
         self.state.lock().environment = environment.to_vec();
     }
 
-    /// What the node is told at later starts.
+    /// Sets the arguments of later starts.
     pub(crate) fn set_arguments(&self, arguments: Vec<String>) {
         self.state.lock().arguments = arguments;
     }
@@ -91,8 +92,8 @@ impl Node {
             .chain(&state.environment)
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        // All of them become the program: the process id stays. Not `ip netns exec`, which copies the mounts: a disk could
-        // not be taken away any more.
+        // All of them become the program: the process id stays. Not `ip netns exec`, which copies
+        // the mounts: a disk could not be taken away any more.
         let mut line: Vec<OsString> = Vec::new();
         if let Some(program) = tool::find("setpriv") {
             // Even if the harness is killed, its nodes end.
@@ -197,12 +198,12 @@ impl Node {
         }
     }
 
-    /// What the life that goes on, or the last one, has written so far.
+    /// Output so far of the present life, or of the last one.
     pub(crate) fn last_log(&self) -> String {
         self.lives().pop().map(|life| life.text).unwrap_or_default()
     }
 
-    /// What each life wrote, and how it ended.
+    /// Output of each life, and its end.
     pub(crate) fn lives(&self) -> Vec<Life> {
         let text = std::fs::read(&self.launch.log).unwrap_or_default();
         let state = self.state.lock();
@@ -235,7 +236,8 @@ impl Node {
     }
 }
 
-/// Whether a signal ended the process that the rig never sends: it fell over while it was told to end.
+/// Whether a signal ended the process that the rig never sends: it fell over while it was told to
+/// end.
 fn is_foreign(status: ExitStatus) -> bool {
     status.signal().is_some_and(|signal| signal != Signal::KILL.as_raw() && signal != Signal::TERM.as_raw())
 }
@@ -268,7 +270,7 @@ mod tests {
         node.pardon();
         let life = end(&node, Signal::USR1).await;
         assert!(!life.excused && life.by_signal && life.ended.is_some());
-        // What it did before is not excused less for it.
+        // Its earlier ends are excused as before.
         let node = waiting(dir.path());
         node.excuse();
         let excused = end(&node, Signal::USR1).await;

@@ -1,7 +1,8 @@
-//! A proxy in front of every peer port, for those who may not make network namespaces.
+//! A proxy in front of every peer port, for users without the right to make network namespaces.
 //!
-//! Who connects is found out from the kernel's table of sockets, so that each direction of each pair of nodes is a link of
-//! its own. What a cut link carries is held back until it is healed, as TCP does with packets that are dropped.
+//! The connecting node is found in the kernel's table of sockets, so that each direction of each
+//! pair of nodes is a link of its own. Bytes on a cut link are held back until it is healed, as TCP
+//! does with packets that are dropped.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,13 +20,14 @@ use tokio::sync::watch;
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// What happens to what one node sends to another.
+/// Damage to the bytes from one node to another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
     pub cut: bool,
     pub loss_percent: u8,
     pub delay: Duration,
-    /// Of what arrives, this share vanishes for good, from the middle of the stream: no TCP brings it again.
+    /// Of what arrives, this share vanishes for good, from the middle of the stream: no TCP brings
+    /// it again.
     pub drop_percent: u8,
 }
 
@@ -77,7 +79,8 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, to: usize, target: u
             // A connection cannot be made while packets get lost one way or the other.
             wait_whole(&mut there).await;
             let Ok(outbound) = TcpStream::connect(("127.0.0.1", target)).await else { return };
-            // Without it small messages wait for each other. A socket that is closed already says so when it is read.
+            // Without it small messages wait for each other. A socket that is closed already says
+            // so when it is read.
             drop((inbound.set_nodelay(true), outbound.set_nodelay(true)));
             let (in_read, in_write) = inbound.into_split();
             let (out_read, out_write) = outbound.into_split();
@@ -158,7 +161,7 @@ mod tests {
         let target = server.local_addr().unwrap().port();
         let spare = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let proxies = Proxies::start(vec![(0, 1), (spare, target)]).await.unwrap();
-        // Both ends are this process: it plays node 1, who connects.
+        // Both ends are this process: it plays node 1, which connects.
         proxies.set_process(0, std::process::id());
         let mut client = TcpStream::connect(("127.0.0.1", spare)).await.unwrap();
         let (mut served, _) = server.accept().await.unwrap();

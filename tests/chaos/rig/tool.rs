@@ -1,4 +1,4 @@
-//! Programs of the system that the rig calls, and what it finds of them.
+//! Programs of the system that the rig calls.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Transactions over several lists: some are read, some get an element appended, all at once.
 //!
-//! The store cannot append, so that a client reads the lists and writes them back on condition that nobody has written
-//! them meanwhile.
+//! The store cannot append, so that a client reads the lists and writes them back on condition that
+//! nobody has written them meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

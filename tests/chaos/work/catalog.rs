@@ -1,7 +1,8 @@
-//! Instances that come, change their health and go, and views of them: one of each service on each node, and one of all
-//! services that goes wherever somebody answers.
+//! Instances that come, change their health and go, and views of them: one of each service on each
+//! node, and one of all services that goes wherever somebody answers.
 //!
-//! What a write came to does not matter: once the cluster is quiet, every view must show what a linearizable read tells.
+//! The outcome of a write does not matter: once the cluster is quiet, every view must equal a
+//! linearizable read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const SERVICES: u64 = 3;
 const NODES: u64 = 4;
 const INSTANCES: u64 = 2;
 const STATUSES: [&str; 3] = ["passing", "warning", "critical"];
-/// How often what is not equal yet is looked at again.
+/// Interval of the comparisons while views and reads differ.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a view may be silent before it is asked again.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -47,7 +48,7 @@ struct Watched {
     /// None: all of them.
     service: Option<String>,
     view: MaterializedView<ServiceHealth>,
-    /// What was wrong with what it showed on the way, and how often it changed.
+    /// Faults of the states that it showed on the way, and the number of its changes.
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -61,7 +62,7 @@ struct Seen {
 #[derive(Clone)]
 struct Writer;
 
-/// Writers, and views of what they write.
+/// Writers, and views of their services.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "catalog", WRITERS, PAUSE, |_| (), Writer);
     let all: Vec<String> = lab.targets.iter().map(|target| target.address().to_owned()).collect();
@@ -133,7 +134,8 @@ impl Views {
         self.all.lock().clear();
     }
 
-    /// Compares every view with linearizable reads until they are equal, for as long as `patience` is.
+    /// Compares every view with linearizable reads until they are equal, for as long as `patience`
+    /// is.
     pub(crate) async fn settle(&self, targets: &[Target], patience: Duration) -> Findings {
         let mut findings = Findings::new("views");
         let all = self.all.lock().clone();
@@ -198,7 +200,7 @@ impl Watched {
         }
     }
 
-    /// How what it shows differs from what was read; nothing if it does not.
+    /// The difference between the view and a read; `None` if they are equal.
     fn difference(&self, told: &Told) -> Option<String> {
         match self.view.latest() {
             None => Some("it shows nothing".to_owned()),

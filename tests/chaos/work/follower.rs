@@ -1,5 +1,5 @@
-//! Reads from any node: a write through one node is read through another that is told how far it must have come, and by
-//! itself what a node shows never goes backwards.
+//! Reads from any node: a write through one node is read through another that is told how far it
+//! must have come, and by itself: the states of one node never go backwards.
 
 use std::time::Duration;
 

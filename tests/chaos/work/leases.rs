@@ -1,9 +1,11 @@
 //! Leases, and everything that can be done to keys that hang on them.
 //!
-//! Some clients have a lease with one key each: it is kept alive for a while, then left alone or revoked. The others share
-//! a few keys and a pool of leases: they put keys with leases and without, move keys from one lease to another, compare before
-//! they put or delete, delete whole groups, and keep alive or revoke what others were granted. History is compacted meanwhile.
-//! Every answer follows from the log of changes, without any search (`check/replay.rs`, `check/leases.rs`).
+//! Some clients have a lease with one key each: it is kept alive for a while, then left alone or
+//! revoked. The others share a few keys and a pool of leases: they put keys with leases and
+//! without, move keys from one lease to another, compare before they put or delete, delete whole
+//! groups, and keep alive or revoke the leases of others. History is compacted meanwhile. Every
+//! answer follows from the log of changes, without any search (`check/replay.rs`,
+//! `check/leases.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ const POOL: usize = 24;
 const GROUPS: u64 = 4;
 /// Keys of a group.
 const KEYS: u64 = 6;
-/// History is compacted this far behind what every watcher of everything has seen.
+/// Interval of compaction, which stays behind all watchers of everything.
 const COMPACT_EVERY: Duration = Duration::from_secs(2);
 const COMPACT_BEHIND: u64 = 300;
 
@@ -146,7 +148,7 @@ impl Leases {
     fn chosen(&self, client: &mut Client, take: bool) -> Option<i64> {
         let mut pool = self.pool.lock();
         let place = client.below(pool.len().max(1) as u64) as usize;
-        // Whoever revokes leaves it there now and then, so that others still try to use it.
+        // A revoked lease stays in the pool now and then, so that others still try to use it.
         if take && client.below(2) == 0 { pool.remove(place) } else { pool.get(place).copied() }
     }
 

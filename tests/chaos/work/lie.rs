@@ -1,5 +1,6 @@
-//! Lies that clients of the workload `leases` write down: an answer that was not given, a request that was not sent, one that
-//! nobody wrote down. Each makes a real run wrong in one of the ways that the checkers judge.
+//! Lies that clients of the workload `leases` write down: an answer that was not given, a request
+//! that was not sent, one that nobody wrote down. Each makes a real run wrong in one of the ways
+//! that the checkers judge.
 
 use super::{Control, REQUEST_TIMEOUT};
 use crate::client::Target;
@@ -8,7 +9,8 @@ use crate::history::{Answer, Body, Freshness, Outcome, Request};
 /// Of so many requests that could be lied about one is.
 const EVERY: u64 = 20;
 
-/// The lie for this request, if there is one and its turn has come. `number` goes up with every request.
+/// The lie for this request, if there is one and its turn has come. `number` goes up with every
+/// request.
 pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> Option<Control> {
     let fits = match (control?, request) {
         (Control::LostWrite | Control::RefusedWrite | Control::RepeatedWrite | Control::WrongRevision, _) => {
@@ -25,11 +27,11 @@ pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> O
     (fits && number.is_multiple_of(EVERY)).then_some(control?)
 }
 
-/// Sends what the lie sends, and tells what shall be written down.
+/// Sends the lie's request, and returns the record to be written.
 pub(super) async fn tell(lie: Control, target: &Target, request: &Request) -> Outcome {
     let send = |request: Request| async move { target.send(&request, REQUEST_TIMEOUT).await };
     match (lie, request) {
-        // Nothing is sent but what tells the revision.
+        // Only a request for the revision is sent.
         (Control::LostWrite | Control::LostRevoke, _) => {
             let look = Request::Read { key: "leases/".into(), prefix: false, freshness: Freshness::Linearizable };
             let body = if lie == Control::LostWrite { Body::Put } else { Body::Revoked };

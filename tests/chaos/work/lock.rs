@@ -1,8 +1,9 @@
 //! A lock made of a lease and a key, and a counter that it protects.
 //!
-//! Whoever creates the key holds the lock until its lease ends. A lease alone excludes nobody: its holder may be slow and
-//! not know that it has ended. So every write under the lock is on condition that the key is still the holder's (the
-//! revision of its creation is the fencing token). The control `unfenced-lock` leaves that out.
+//! The creator of the key holds the lock until its lease ends. A lease alone excludes nobody: its
+//! holder may be slow and not know that it has ended. So every write under the lock is on condition
+//! that the key is still the holder's (the revision of its creation is the fencing token). The
+//! control `unfenced-lock` leaves that out.
 
 use std::time::Duration;
 

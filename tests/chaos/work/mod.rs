@@ -1,7 +1,8 @@
-//! The workloads: what clients do while things break. Each is a file, and each belongs to the checkers that judge it.
+//! The workloads: requests of clients while things break. Each is a file, and each belongs to the
+//! checkers that judge it.
 //!
-//! Clients never repeat a request and never write a value twice. A client is pinned to a node or goes round all of them,
-//! so that every node is always asked.
+//! Clients never repeat a request and never write a value twice. A client is pinned to a node or
+//! goes round all of them, so that every node is always asked.
 
 pub(crate) mod append;
 pub(crate) mod catalog;
@@ -29,7 +30,8 @@ use crate::client::{Target, is_broken, with_deadline};
 use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
 use crate::resource::Ledger;
 
-/// How long a client waits for an answer: long enough for an election, short enough that a node that hangs costs little.
+/// How long a client waits for an answer: long enough for an election, short enough that a node
+/// that hangs costs little.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A workload that can be chosen.
@@ -72,7 +74,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// What is made worse on purpose, to see that a checker notices.
+/// A control: something made worse on purpose, to see that a checker notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Control {
     /// Nodes run with an fsync that does nothing; power losses must then lose acknowledged writes
@@ -107,7 +109,7 @@ pub(crate) enum Control {
     SecretDelete,
 }
 
-/// What every client needs; cheap to clone.
+/// State that every client needs; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Lab {
     pub targets: Vec<Target>,
@@ -115,15 +117,17 @@ pub(crate) struct Lab {
     pub stop: CancellationToken,
     pub control: Option<Control>,
     pub seed: u64,
-    /// How many times longer clients think than in a short run, so that a long one still fits into memory.
+    /// How many times longer clients think than in a short run, so that a long one still fits into
+    /// memory.
     pub pace: u32,
     pub watchers: watch::Watchers,
     pub views: catalog::Views,
     /// How many values were made: none is made twice.
     pub values: Arc<AtomicU64>,
-    /// What was done to resources, which have no revision and so are no part of the other history.
+    /// Requests about resources, which have no revision and so are no part of the other history.
     pub deeds: Arc<Ledger>,
-    /// The highest revision that somebody asked to compact to. Nothing before it may be gone but by that.
+    /// The highest revision that somebody asked to compact to. Nothing before it may be gone but by
+    /// that.
     pub compacted: Arc<AtomicI64>,
     /// How many compactions were carried out.
     pub compactions: Arc<AtomicU64>,
@@ -194,7 +198,8 @@ impl Lab {
     }
 }
 
-/// One step of a client; implemented by plain structs, because closures cannot lend to futures that move threads.
+/// One step of a client; implemented by plain structs, because closures cannot lend to futures that
+/// move threads.
 trait AsyncClientStep<S>: Send + Sync + 'static {
     fn step(&self, client: &mut Client, state: &mut S) -> impl Future<Output = ()> + Send;
 }
@@ -237,13 +242,13 @@ impl Client {
         self.pinned.unwrap_or(any)
     }
 
-    /// Sends a request to this client's node and records what became of it.
+    /// Sends a request to this client's node and records its outcome.
     pub(crate) async fn send(&mut self, request: Request) -> Outcome {
         let node = self.node();
         self.send_to(node, request).await
     }
 
-    /// Sends a request to a node and records what became of it.
+    /// Sends a request to a node and records its outcome.
     pub(crate) async fn send_to(&mut self, node: usize, request: Request) -> Outcome {
         let clock = self.lab.recorder.clock;
         let sent = match (&request, self.lab.control) {

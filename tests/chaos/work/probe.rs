@@ -1,5 +1,5 @@
-//! A write every few milliseconds whatever became of the one before: how long writes stand still is measured with it, and
-//! two-key transactions make revisions with more than one event.
+//! A write every few milliseconds, independent of the one before: it measures how long writes stand
+//! still, and two-key transactions make revisions with more than one event.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::{Client, Lab};
 use crate::history::{Request, Step};
 
-/// What its requests are called.
+/// Name of its workload.
 pub(crate) const PROBE: &str = "probe";
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Writes under way at once.
@@ -40,7 +40,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
                 });
             }
         }
-        // What is under way is part of the history.
+        // Requests under way are part of the history.
         while open.join_next().await.is_some() {}
     });
 }

@@ -1,5 +1,5 @@
-//! Single keys: read, write, compare-and-swap. A key is left for a new one after two hundred operations, so that the
-//! search for an order stays short (spec: reliability §2.1).
+//! Single keys: read, write, compare-and-swap. A key is left for a new one after two hundred
+//! operations, so that the search for an order stays short (spec: reliability §2.1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

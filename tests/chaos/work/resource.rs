@@ -1,7 +1,8 @@
 //! Families of resources: a parent, its children, and sometimes a second life of the parent.
 //!
-//! A parent's name is used by one client alone, one request after the other, so what it must be in the end follows from the last
-//! answers. Deleting a parent takes its children along, but not those of its next life.
+//! A parent's name is used by one client alone, one request after the other, so its state in the
+//! end follows from the last answers. Deleting a parent takes its children along, but not those of
+//! its next life.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::resource::{Act, Became, Life, carry_out, register};
 
 const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(40);
-/// Of so many families one is left as it is: the more there are in the end, the more there is to judge.
+/// Of so many families one is left as it is: the more there are in the end, the more there is to
+/// judge.
 const LEFT: u64 = 6;
 
 #[derive(Clone, Default)]
@@ -37,7 +39,7 @@ impl AsyncClientStep<()> for Families {
     }
 }
 
-/// `None` as soon as it is not known what became of something.
+/// `None` as soon as one outcome is unknown.
 async fn family(client: &mut Client) -> Option<()> {
     let parent = format!("family-{}", client.value());
     let mut life = write(client, &parent, None).await?;

@@ -1,10 +1,11 @@
-//! Watchers: of one key, of a prefix, of everything; they end on purpose and by accident, and resume on any node.
+//! Watchers: of one key, of a prefix, of everything; they end on purpose and by accident, and
+//! resume on any node.
 //!
-//! Others begin close to the newest revision, before or after it, and end soon: where a member has to decide between what it
-//! remembers, what is in its history, what is compacted, and what is still to come.
+//! Others begin close to the newest revision, before or after it, and end soon: where a member has
+//! to decide between its memory, its history, the compacted part, and the future.
 //!
-//! One watcher for each node stays with it and sees everything from the first revision on: put together, what they see is
-//! the log that all answers are judged by.
+//! One watcher for each node stays with it and sees everything from the first revision on:
+//! together, their views are the log that all answers are judged by.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,14 +35,15 @@ const KEYS: u64 = 6;
 const PROGRESS: Duration = Duration::from_millis(700);
 const RETRY: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
-/// Short watches at a time, how far from the newest revision they begin at most, and how long they last, milliseconds.
+/// Short watches at a time, how far from the newest revision they begin at most, and how long they
+/// last, milliseconds.
 const SHORT: u64 = 2;
 const SHORT_DISTANCE: i64 = 100;
 const SHORT_STAY: std::ops::Range<u64> = 500..2500;
 /// The first revision that can hold anything.
 pub(crate) const FIRST: i64 = 2;
 
-/// What one watcher wants, and how it behaves.
+/// Request of one watcher, and its behaviour.
 #[derive(Clone)]
 struct Wish {
     name: String,
@@ -89,7 +91,8 @@ impl Watchers {
         all.iter().filter(|watcher| watcher.collector).map(|watcher| *watcher.next.borrow() - 1).min().unwrap_or(0)
     }
 
-    /// Waits until every watcher has seen everything through `revision`; false if that takes too long.
+    /// Waits until every watcher has seen everything through `revision`; false if that takes too
+    /// long.
     pub(crate) async fn wait_for(&self, revision: i64, patience: Duration) -> bool {
         let nexts: Vec<_> = self.all.lock().iter().map(|watcher| watcher.next.clone()).collect();
         let all = async {
@@ -106,12 +109,12 @@ impl Watchers {
         self.tasks.lock().abort_all();
     }
 
-    /// What each has seen.
+    /// Everything that each watcher has seen.
     pub(crate) fn logs(&self) -> Vec<WatchLog> {
         self.all.lock().iter().map(|watcher| watcher.log.lock().clone()).collect()
     }
 
-    /// What each short watch has seen that began.
+    /// Everything that each short watch has seen.
     pub(crate) fn short(&self) -> Vec<WatchLog> {
         let logs: Vec<WatchLog> = self.short.lock().iter().map(|log| log.lock().clone()).collect();
         let has_begun =
@@ -119,7 +122,8 @@ impl Watchers {
         logs.into_iter().filter(has_begun).collect()
     }
 
-    /// What those who see everything have seen, put together: the log, and when each revision was first heard of.
+    /// The views of the complete watchers, put together: the log, and the time at which each
+    /// revision was first received.
     pub(crate) fn ground(&self) -> (Log, BTreeMap<i64, Micros>, Findings) {
         let all = self.all.lock();
         let locked: Vec<_> = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock()).collect();
@@ -174,7 +178,7 @@ pub(crate) fn start_collectors(lab: &Lab) {
 #[derive(Clone)]
 struct Writer;
 
-/// Writers, and watchers of what they write.
+/// Writers, and watchers of their keys.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "watch", WRITERS, PAUSE, |_| (), Writer);
     for node in 0..lab.targets.len() {
@@ -383,7 +387,7 @@ fn event(event: headwater_proto::pb::mvccpb::Event) -> Option<Event> {
     Some(Event { deleted, pair: pair(event.kv?), before: event.prev_kv.map(pair) })
 }
 
-/// What a member tells of the past when it is asked for all of it: from what is left after compaction to `until`.
+/// The whole history of a member: from the compaction point to `until`.
 pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until: i64, patience: Duration) -> WatchLog {
     let wish = Wish {
         name: format!("the whole past, asked of node {} at the end", node + 1),
