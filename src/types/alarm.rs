@@ -1,11 +1,12 @@
-//! Alarms and the quota: what keeps a store from taking writes although every member is up (spec: etcd §1.8, §4.2).
+//! Alarms and the quota: reasons for a store to refuse writes although every member is up (spec:
+//! etcd §1.8, §4.2).
 //!
-//! Both are replicated, so that every member refuses the same commands. The quota is a setting of each member; the leader
-//! makes its own the one that counts.
+//! Both are replicated, so that every member refuses the same commands. The quota is a setting of
+//! each member; the leader makes its own the one that counts.
 
 use super::NodeId;
 
-/// What is wrong. The numbers are on disk and in the log.
+/// Kind of an alarm. The numbers are on disk and in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AlarmKind {
@@ -28,7 +29,7 @@ impl AlarmKind {
 /// An alarm of one member. It stays until somebody takes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// Whom it is about; not checked, as in etcd.
+    /// The member concerned; not checked, as in etcd.
     pub member: NodeId,
     /// What is wrong.
     pub kind: AlarmKind,
@@ -84,7 +85,7 @@ pub struct SetAlarm {
 pub struct Quota {
     /// The most, bytes; `None` is no bound.
     pub bytes_max: Option<u64>,
-    /// The member whose setting it is: an alarm that the quota raises is about that member.
+    /// The member that has the setting: an alarm of the quota names it.
     pub member: NodeId,
 }
 

@@ -1,8 +1,8 @@
-//! What a backup says of itself.
+//! The header of a backup.
 
 use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 
-/// What a backup holds and where it comes from.
+/// Content and origin of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupInfo {
     /// The cluster.

@@ -1,6 +1,7 @@
-//! What can be asked of the state machine. Every command is one Raft log entry.
+//! Commands of the state machine. Every command is one Raft log entry.
 //!
-//! A command carries everything that is not deterministic (times, ids); applying it reads nothing else.
+//! A command carries everything that is not deterministic (times, ids); applying it reads nothing
+//! else.
 
 use bytes::Bytes;
 
@@ -12,12 +13,13 @@ use super::{
     RangeQuery, Revision, SetAlarm, StoreEpoch,
 };
 
-/// A command with what the proposer stamped on it.
+/// A command with the time that its proposer stamped on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Wall clock of the proposer, milliseconds since the Unix epoch. Used for retention by time, never for ordering.
+    /// Wall clock of the proposer, milliseconds since the Unix epoch. Used for retention by time,
+    /// never for ordering.
     pub unix_ms: u64,
-    /// What to do.
+    /// The operation.
     pub command: Command,
 }
 
@@ -111,9 +113,9 @@ impl Command {
 pub struct Put {
     /// Not empty.
     pub key: Bytes,
-    /// What becomes of the value.
+    /// Choice of the new value.
     pub value: ValueChoice,
-    /// What becomes of the attachment.
+    /// Choice of the new attachment.
     pub lease: LeaseChoice,
     /// Whether the outcome carries the pair that was there before.
     pub prev_kv: bool,
@@ -142,7 +144,7 @@ pub enum LeaseChoice {
 /// Removes an interval of keys (spec: etcd §1.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteRange {
-    /// What to remove.
+    /// The keys to remove.
     pub range: KeyRange,
     /// Whether the outcome carries the removed pairs.
     pub prev_kv: bool,
@@ -160,8 +162,8 @@ pub struct Txn {
 }
 
 impl Txn {
-    /// Whether neither list can change anything, so that it need not be replicated: all operations are ranges.
-    /// A nested transaction counts as a write, as in etcd.
+    /// Whether neither list can change anything, so that it need not be replicated: all operations
+    /// are ranges. A nested transaction counts as a write, as in etcd.
     pub fn is_read_only(&self) -> bool {
         let read = |ops: &[TxnOp]| ops.iter().all(|op| matches!(op, TxnOp::Range(_)));
         read(&self.success) && read(&self.failure)
@@ -184,7 +186,8 @@ pub enum TxnOp {
 /// One condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// The keys that must all satisfy it; an interval without live keys is compared once as an absent key.
+    /// The keys that must all satisfy it; an interval without live keys is compared once as an
+    /// absent key.
     pub range: KeyRange,
     /// Relation of the stored field (left) to the given one (right).
     pub op: CompareOp,
@@ -214,7 +217,7 @@ pub enum CompareTarget {
     CreateRevision(i64),
     /// Revision of the latest put, 0 for an absent key.
     ModRevision(i64),
-    /// The value, bytewise; false for an absent key whatever the operator.
+    /// The value, bytewise; false for an absent key with every operator.
     Value(Bytes),
     /// The lease, 0 for an absent key.
     Lease(i64),
@@ -227,8 +230,8 @@ pub struct Compact {
     pub revision: Revision,
 }
 
-/// Gives up what history has below a log index, for every face alike. For keys that is a compaction to the revision that
-/// was current there.
+/// Drops the history below a log index, for every face alike. For keys that is a compaction to the
+/// revision that was current there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimHistory {
     /// The first command that stays in history.

@@ -1,10 +1,12 @@
-//! Names of elements: how the keys of the store, which are any bytes, become paths of text, and back.
+//! Names of elements: how the keys of the store, which are any bytes, become paths of text, and
+//! back.
 //!
-//! Owns the mapping. A key is split at `/`; each part becomes a segment, which is the part itself if that is text that a URL path
-//! may have. What it may not have is written behind a tilde: an empty part is `~`, so that `/app/a` is `~/app/a`; `.`, `..` and
-//! what begins with a tilde get one more in front; what is no UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key has
-//! exactly one name, every name belongs to at most one key, and what is above a key in the tree is above its name, down to the
-//! last segment that a name may have.
+//! Owns the mapping. A key is split at `/`; each part becomes a segment, which is the part itself
+//! if that is text that a URL path may have. Other parts are written behind a tilde: an empty part
+//! is `~`, so that `/app/a` is `~/app/a`; `.`, `..` and parts that begin with a tilde get one more
+//! in front; a part that is not UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key
+//! has exactly one name, every name belongs to at most one key, and the parents of a key in the
+//! tree are the parents of its name, down to the last segment that a name may have.
 //!
 //! ```text
 //! app/a    app/a          /app/a    ~/app/a          a//b    a/~/b          a/    a/~          ~a    ~~a
@@ -92,7 +94,8 @@ pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
     Ok(key)
 }
 
-/// One part, slashes and all, as one segment of a name: for spaces whose parts are not those of a key.
+/// One part, slashes and all, as one segment of a name: for spaces in which a name is not split
+/// like a key.
 pub fn segment_of(part: &[u8]) -> String {
     let mut segment = String::with_capacity(part.len());
     push_segment(&mut segment, part);
@@ -142,7 +145,7 @@ pub fn relative<'a>(name: &'a str, root: &str) -> Option<&'a str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
-/// What is directly above; `None` above the root.
+/// The parent; `None` for the root.
 pub fn parent(name: &str) -> Option<&str> {
     match name.rsplit_once('/') {
         Some((parent, _)) => Some(parent),

@@ -1,4 +1,4 @@
-//! What a commit did, as the publisher hands it to subscribers.
+//! The events of a commit, as the publisher delivers them to subscribers.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub struct CommitEvents {
     pub kv: Arc<[KvEvent]>,
     /// Changes of resources.
     pub resources: Arc<[ResourceEvent]>,
-    /// What changes of the catalog mean to subscribers.
+    /// Events of the catalog.
     pub catalog: Arc<[CatalogEvent]>,
     /// Changes of leases and members.
     pub cluster: Arc<[ClusterEvent]>,
 }
 
-/// One change of what belongs to the cluster itself.
+/// One change of the cluster itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A lease was granted.
@@ -40,11 +40,11 @@ pub enum ClusterEvent {
     MemberLeft(NodeId),
 }
 
-/// One change of one resource. A write that moves it to another version of its kind makes two: it goes where it was, and comes
-/// where it is from then on.
+/// One change of one resource. A write that moves it to another version of its kind makes two: it
+/// goes where it was, and comes where it is from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceEvent {
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// The resource after a write; as it was last, with its last version, after a removal.
     pub resource: Arc<Resource>,
@@ -53,9 +53,10 @@ pub struct ResourceEvent {
 /// One change of one KV key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvEvent {
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
-    /// The pair after a put; for a removal only `key` and `mod_revision` (the removing revision) are set.
+    /// The pair after a put; for a removal only `key` and `mod_revision` (the removing revision)
+    /// are set.
     pub kv: KeyValue,
 }
 

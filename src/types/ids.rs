@@ -1,4 +1,5 @@
-//! Identities and the two coordinates of the store, each a type of its own so that none is mistaken for another.
+//! Identities and the two coordinates of the store, each a type of its own so that none is mistaken
+//! for another.
 
 use std::fmt;
 
@@ -33,13 +34,14 @@ macro_rules! id {
 }
 
 id! {
-    /// The Raft log index of a command. It orders everything the store does, and is the version of every record in
-    /// storage. The first entry of a cluster's log has index 0; a command never has (ARCHITECTURE.md §1).
+    /// The Raft log index of a command. It orders everything the store does, and is the version of
+    /// every record in storage. The first entry of a cluster's log has index 0; a command never has
+    /// (ARCHITECTURE.md §1).
     LogIndex(u64)
 }
 id! {
-    /// etcd's revision: advances by exactly one per command that changes at least one KV key, and is 1 on an empty
-    /// store. Belongs to the KV face alone (spec: etcd §1.1).
+    /// etcd's revision: advances by exactly one per command that changes at least one KV key, and
+    /// is 1 on an empty store. Belongs to the KV face alone (spec: etcd §1.1).
     Revision(i64)
 }
 id! {
@@ -47,12 +49,13 @@ id! {
     NodeId(u64)
 }
 id! {
-    /// The cluster that a data directory belongs to. Stamped on disk and checked on every peer connection.
+    /// The cluster that a data directory belongs to. Stamped on disk and checked on every peer
+    /// connection.
     ClusterId(u64)
 }
 id! {
-    /// A random id made when a cluster is initialised and again when it is restored from a backup. Positions from
-    /// another epoch are recognised by it instead of being misread.
+    /// A random id made when a cluster is initialised and again when it is restored from a backup.
+    /// Positions from another epoch are recognised by it instead of being misread.
     StoreEpoch(u64)
 }
 id! {
@@ -90,8 +93,8 @@ impl LeaseId {
     /// The absence of a lease.
     pub const NONE: Self = Self(0);
 
-    /// First id, and the first after, of those that no client can name: deadlines of the store's own
-    /// (`types::consul::Deadline`).
+    /// First id, and the first after, of those that no client can name: deadlines of the store's
+    /// own (`types::consul::Deadline`).
     const DEADLINES: (i64, i64) = (i64::MIN, i64::MIN / 2);
     /// Deadlines that one command begins without having to look for an id that is free, count.
     const DEADLINES_PER_COMMAND: u64 = 1 << 8;

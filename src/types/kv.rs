@@ -1,4 +1,4 @@
-//! Keys, key intervals, and what a range asks and answers (spec: etcd §1.2).
+//! Keys, key intervals, and the request and result of a range (spec: etcd §1.2).
 
 use bytes::Bytes;
 
@@ -21,8 +21,8 @@ pub struct KeyValue {
     pub lease: LeaseId,
 }
 
-/// A key interval. etcd's `(key, range_end)` pairs become one of these at the edge and nothing below the edge knows
-/// the "\0" conventions.
+/// A key interval. etcd's `(key, range_end)` pairs become one of these at the edge and nothing
+/// below the edge knows the "\0" conventions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyRange {
     /// Exactly one key.
@@ -37,8 +37,8 @@ pub enum KeyRange {
 }
 
 impl KeyRange {
-    /// Reads etcd's convention: no `range_end` is one key, `"\0"` is everything from `key` on, otherwise
-    /// `[key, range_end)` (spec: etcd §1.2).
+    /// Reads etcd's convention: no `range_end` is one key, `"\0"` is everything from `key` on,
+    /// otherwise `[key, range_end)` (spec: etcd §1.2).
     pub fn from_etcd(key: Bytes, range_end: Bytes) -> Self {
         match range_end.as_ref() {
             [] => Self::One(key),
@@ -83,7 +83,8 @@ impl KeyRange {
     }
 }
 
-/// The first key after all keys that begin with `prefix`; `None` if there is none (empty or all-0xff prefix).
+/// The first key after all keys that begin with `prefix`; `None` if there is none (empty or
+/// all-0xff prefix).
 pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=kept].to_vec();
@@ -97,9 +98,9 @@ pub enum ReadAt {
     /// The newest state of the view.
     #[default]
     Current,
-    /// The state right after the command that made this revision. Below the compaction point it is refused with
-    /// `Compacted`, above the current revision with `FutureRevision`; a negative number counts as compacted
-    /// (spec: etcd §1.6).
+    /// The state right after the command that made this revision. Below the compaction point it is
+    /// refused with `Compacted`, above the current revision with `FutureRevision`; a negative
+    /// number counts as compacted (spec: etcd §1.6).
     Revision(Revision),
 }
 
@@ -194,13 +195,13 @@ impl RangeQuery {
     }
 }
 
-/// What a range answers.
+/// Result of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResult {
     /// The pairs, in the order asked for, cut to the limit.
     pub kvs: Vec<KeyValue>,
     /// Whether the limit cut anything off.
     pub more: bool,
-    /// Live keys in the interval at the state asked for, whatever the limit and the filters.
+    /// Live keys in the interval at the requested state, before limit and filters.
     pub count: u64,
 }

@@ -1,4 +1,4 @@
-//! Changes of the membership: what can be asked for, and why it is refused (spec: etcd §4.1).
+//! Changes of the membership: the requests, and the reasons for refusals (spec: etcd §4.1).
 
 use thiserror::Error;
 
@@ -56,7 +56,7 @@ pub struct ClusterMember {
 /// A node that becomes a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joining {
-    /// Names its data directory: who asks twice with the same one is given the same id.
+    /// Names its data directory: a member that asks twice with the same one is given the same id.
     pub incarnation: u64,
     /// Its name; not empty.
     pub name: String,
@@ -71,7 +71,7 @@ pub struct Joining {
 /// A change that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChanged {
-    /// Whom it was about; the id that was given, for a new member.
+    /// The member concerned; for a new member, its assigned id.
     pub id: NodeId,
     /// An index from which on every member's log knows it.
     pub index: LogIndex,

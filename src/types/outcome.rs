@@ -1,4 +1,5 @@
-//! What a command came to. A refusal is an outcome like any other: replicated, deterministic, and no error of apply.
+//! Outcomes of commands. A refusal is an outcome like any other: replicated, deterministic, and no
+//! error of apply.
 
 use thiserror::Error;
 
@@ -15,14 +16,15 @@ pub struct Applied {
     pub index: LogIndex,
     /// The store's revision right after the command.
     pub revision: Revision,
-    /// What the command came to.
+    /// The outcome of the command.
     pub outcome: Outcome,
 }
 
-/// What a command came to.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The entry carried no command (a leader's blank entry, a membership change), or the outcome was not wanted.
+    /// The entry carried no command (a leader's blank entry, a membership change), or the outcome
+    /// was not wanted.
     Nothing,
     /// The cluster's lineage is set.
     Bootstrapped,
@@ -30,17 +32,20 @@ pub enum Outcome {
     Put(PutDone),
     /// Of [`Command::DeleteRange`](super::Command::DeleteRange).
     DeleteRange(Deleted),
-    /// Of [`Command::Txn`](super::Command::Txn) and [`Command::LeaseTxn`](super::Command::LeaseTxn), whose attachments have
-    /// nothing to tell but the revision.
+    /// Of [`Command::Txn`](super::Command::Txn) and
+    /// [`Command::LeaseTxn`](super::Command::LeaseTxn); attachments have no result but the
+    /// revision.
     Txn(TxnDone),
-    /// Of [`Command::Compact`](super::Command::Compact) and [`Command::TrimHistory`](super::Command::TrimHistory).
+    /// Of [`Command::Compact`](super::Command::Compact) and
+    /// [`Command::TrimHistory`](super::Command::TrimHistory).
     Compacted,
     /// Of [`Command::LeaseGrant`](super::Command::LeaseGrant).
     LeaseGranted {
         /// Time to live, whole seconds.
         ttl_seconds: i64,
     },
-    /// Of [`Command::LeaseRevoke`](super::Command::LeaseRevoke) and [`Command::LeaseExpire`](super::Command::LeaseExpire).
+    /// Of [`Command::LeaseRevoke`](super::Command::LeaseRevoke) and
+    /// [`Command::LeaseExpire`](super::Command::LeaseExpire).
     LeaseEnded {
         /// Number of keys removed with it.
         deleted: u64,
@@ -78,7 +83,8 @@ pub struct PutDone {
 /// A delete that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Revision as of this operation: the new one if anything was changed so far, else the one before.
+    /// Revision as of this operation: the new one if anything was changed so far, else the one
+    /// before.
     pub revision: Revision,
     /// Number of keys removed.
     pub deleted: u64,
@@ -91,7 +97,7 @@ pub struct Deleted {
 pub struct Ranged {
     /// Revision that the range saw: the new one if an operation before it changed anything.
     pub revision: Revision,
-    /// What it found.
+    /// The result.
     pub result: RangeResult,
 }
 
@@ -117,7 +123,8 @@ pub enum TxnOpDone {
     Txn(TxnDone),
 }
 
-/// Why a command or a read was refused. The texts are for logs; each face has its own table to wire codes and texts.
+/// Why a command or a read was refused. The texts are for logs; each face has its own table to wire
+/// codes and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The revision asked for lies below the compaction point.
@@ -150,7 +157,8 @@ pub enum Refusal {
     /// The time to live that was asked for is longer than a lease may live.
     #[error("time to live is too large")]
     LeaseTtlTooLarge,
-    /// A decision about leases came too late: its leader no longer led, or the lease was another one by then.
+    /// A decision about leases came too late: its leader no longer led, or the lease was another
+    /// one by then.
     #[error("decision about a lease is out of date")]
     LeaseStale,
     /// The quota is exceeded, or was and the alarm is still active.

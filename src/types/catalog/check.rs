@@ -1,4 +1,4 @@
-//! Checks: what is known of the health of a node or an instance.
+//! Checks: the known health of a node or an instance.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Check {
     pub status: CheckStatus,
     /// For people.
     pub notes: String,
-    /// What the last run said.
+    /// Output of the last run.
     pub output: String,
     /// The instance that it is about; empty if it is about the node.
     pub service_id: String,
@@ -85,7 +85,8 @@ impl fmt::Display for CheckStatus {
     }
 }
 
-/// How a check is run (spec: consul §4.3). Of all this the server looks at `ttl_ns` and `deregister_critical_after_ns` alone.
+/// How a check is run (spec: consul §4.3). Of all this the server looks at `ttl_ns` and
+/// `deregister_critical_after_ns` alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the public API")]
 pub struct CheckDefinition {

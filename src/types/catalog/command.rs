@@ -1,4 +1,4 @@
-//! What can be done to the catalog, and what comes of it (spec: consul §2.7, §8.3).
+//! Commands about the catalog, and their outcomes (spec: consul §2.7, §8.3).
 
 use thiserror::Error;
 
@@ -14,11 +14,12 @@ pub enum CatalogCommand {
     Deregister(Box<Deregistration>),
     /// Says for which services a terminating gateway stands.
     SetGateway(Box<TerminatingGateway>),
-    /// Removes what was said of the gateway of this name.
+    /// Removes the configuration of the gateway of this name.
     DeleteGateway(String),
 }
 
-/// Registers a node, an instance on it, and checks of either: all or nothing. See [`Registration::complete`].
+/// Registers a node, an instance on it, and checks of either: all or nothing. See
+/// [`Registration::complete`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// The node. Its log indexes count for nothing, here and below.
@@ -31,10 +32,10 @@ pub struct Registration {
     pub checks: Vec<Check>,
     /// Whether other checks of the instance go (`replace-existing-checks`).
     pub replace_checks: bool,
-    /// Whether checks that are there go on standing as they do, whatever is said here: an agent registers the same again and
-    /// again, and a check that passes must not fail until its next report.
+    /// Whether existing checks keep their status in spite of this registration: an agent registers
+    /// the same again and again, and a check that passes must not fail until its next report.
     pub keep_statuses: bool,
-    /// Only if a check still is what it was.
+    /// Condition: a check is unchanged.
     pub guard: Option<CheckGuard>,
 }
 
@@ -43,13 +44,13 @@ pub struct Registration {
 pub struct Deregistration {
     /// Name of the node.
     pub node: String,
-    /// What of it.
+    /// The part to remove.
     pub what: Deregistered,
-    /// Only if a check still is what it was.
+    /// Condition: a check is unchanged.
     pub guard: Option<CheckGuard>,
 }
 
-/// What is removed.
+/// The part to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deregistered {
     /// The node with all that is on it.
@@ -66,11 +67,11 @@ pub enum Deregistered {
 pub struct CheckGuard {
     /// Id of the check, on the node of the command.
     pub check_id: String,
-    /// What its `modified` must be.
+    /// The required value of its `modified`.
     pub modified: LogIndex,
 }
 
-/// What a command about the catalog did.
+/// Effect of a command about the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogDone {
     /// Whether anything is different from before.

@@ -1,4 +1,5 @@
-//! Configuration entries, as far as events depend on them: which services a terminating gateway stands for.
+//! Configuration entries, as far as events depend on them: which services a terminating gateway
+//! stands for.
 
 use crate::LogIndex;
 
@@ -9,7 +10,7 @@ pub struct TerminatingGateway {
     pub name: String,
     /// The services that it stands for, in the order of the entry. No two have the same name.
     pub services: Vec<LinkedService>,
-    /// Notes of those who wrote it.
+    /// Notes of its author.
     pub meta: std::collections::BTreeMap<String, String>,
     /// Log index of its creation; zero if it is not stored.
     pub created: LogIndex,

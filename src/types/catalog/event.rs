@@ -1,20 +1,21 @@
-//! What a change of the catalog means to those who subscribe to it (spec: consul §2.2, §2.3, §2.8).
+//! Events of the catalog for subscribers (spec: consul §2.2, §2.3, §2.8).
 
 use std::sync::Arc;
 
 use super::{CheckServiceNode, Node};
 
-/// One event. Those of one command come together, all deregistrations of a subject before all its registrations.
+/// One event. Those of one command come together, all deregistrations of a subject before all its
+/// registrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogEvent {
-    /// What sort of event it is.
+    /// Topic of the event.
     pub topic: CatalogTopic,
     /// Whether something came or changed, or went.
     pub op: CatalogOp,
-    /// The subject: the canonical name of the service or node; the exact name in [`CatalogTopic::ServiceList`]; empty for
-    /// [`CatalogTopic::Table`].
+    /// The subject: the canonical name of the service or node; the exact name in
+    /// [`CatalogTopic::ServiceList`]; empty for [`CatalogTopic::Table`].
     pub key: Arc<str>,
-    /// What it is about.
+    /// Content of the event.
     pub body: CatalogBody,
 }
 
@@ -49,7 +50,7 @@ pub enum CatalogOp {
     Register,
 }
 
-/// What an event is about.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogBody {
     /// An instance: of both topics of health.

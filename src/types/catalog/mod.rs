@@ -1,8 +1,10 @@
-//! The service catalog as every layer below the edge sees it: nodes, service instances, checks (spec: consul §2, §4).
+//! The service catalog as every layer below the edge sees it: nodes, service instances, checks
+//! (spec: consul §2, §4).
 //!
-//! Owns what the rows are, which names mean the same, and what a registration is completed with. Knows nothing of protobuf or
-//! JSON. What no rule looks at (trees of proxy settings) is kept as the text of a JSON object, so that nothing that was
-//! registered is lost. Invariant: maps are ordered, so that equal rows encode to equal bytes.
+//! Owns the rows, the equality of names, and the defaults of a registration. Knows nothing of
+//! protobuf or JSON. Parts that no rule reads (trees of proxy settings) are kept as the text of a
+//! JSON object, so that nothing that was registered is lost. Invariant: maps are ordered, so that
+//! equal rows encode to equal bytes.
 
 mod check;
 mod command;
@@ -27,18 +29,18 @@ pub use service::{Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, W
 
 use super::LogIndex;
 
-/// A machine, or whatever else services run on.
+/// A machine, or another host of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// As it was registered. Nodes whose names differ in case alone are the same one.
+    /// As it was registered. Nodes are the same if their names differ in case alone.
     pub name: String,
     /// A UUID, or empty.
     pub id: String,
     /// An IP address or a host name.
     pub address: String,
-    /// Other addresses, by what they are for (`lan`, `wan`).
+    /// Other addresses by purpose (`lan`, `wan`).
     pub tagged_addresses: BTreeMap<String, String>,
-    /// Notes of those who registered it.
+    /// Notes of the registrant.
     pub meta: BTreeMap<String, String>,
     /// Where it is, if that was said.
     pub locality: Option<Locality>,
@@ -57,8 +59,8 @@ pub struct Locality {
     pub zone: String,
 }
 
-/// An instance of a service with its node and the checks that are about either: the payload of health events and answers
-/// (spec: consul §2.5).
+/// An instance of a service with its node and the checks that are about either: the payload of
+/// health events and answers (spec: consul §2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckServiceNode {
     /// The node. In a deregistration, only its name.
@@ -76,8 +78,9 @@ impl CheckServiceNode {
     }
 }
 
-/// What names of nodes and services are compared by: their lower case (spec: consul §1.4, §2.2), of ASCII alone, because what
-/// other letters there are depends on what a member was compiled with. The id of an instance and of a check is compared as it is.
+/// The form in which names of nodes and services are compared: lower case (spec: consul §1.4,
+/// §2.2), of ASCII alone, because the case of other letters depends on the tables that a member was
+/// compiled with. The id of an instance and of a check is compared as it is.
 pub fn canonical(name: &str) -> String {
     name.to_ascii_lowercase()
 }

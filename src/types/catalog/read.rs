@@ -1,12 +1,13 @@
-//! What reads of the catalog answer with, and by which index a client waits for the next answer (spec: consul §2.6).
+//! Results of reads of the catalog, and the index by which a client waits for the next result
+//! (spec: consul §2.6).
 
 use std::collections::BTreeSet;
 
 use super::CatalogTable;
 use crate::LogIndex;
 
-/// An answer with its query index: the log index of the last change that could have changed it. Zero if there never was one;
-/// a face that promises a positive number raises it.
+/// An answer with its query index: the log index of the last change that could have changed it.
+/// Zero if there never was one; a face that promises a positive number raises it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed<T> {
     /// The query index.
@@ -15,7 +16,7 @@ pub struct Indexed<T> {
     pub value: T,
 }
 
-/// The name of a service with what its instances are tagged with.
+/// The name of a service with the tags of its instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceName {
     /// As it was registered.
@@ -24,12 +25,12 @@ pub struct ServiceName {
     pub tags: BTreeSet<String>,
 }
 
-/// What a query index is kept for. Names are canonical.
+/// Subject of a query index. Names are canonical.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogMark {
     /// The last change in a table.
     Table(CatalogTable),
-    /// The last change in what a health query of this service answers.
+    /// The last change of the answer to a health query of this service.
     Service(String),
     /// The same for a health query of this service in the mesh.
     Connect(String),

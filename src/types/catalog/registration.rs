@@ -1,4 +1,4 @@
-//! What a registration must say, and what it is completed with, before it is proposed (spec: consul §2.7, §8.3).
+//! Required parts and defaults of a registration, before it is proposed (spec: consul §2.7, §8.3).
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::{Deregistration, Registration, TerminatingGateway, Weights, canonical};
 use crate::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
 
-/// What is wrong with a registration. The texts are for clients.
+/// The mistake in a registration. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RegistrationProblem {
     /// No node is named.
@@ -75,8 +75,9 @@ pub enum RegistrationProblem {
 }
 
 impl Registration {
-    /// Fills in what was left out (spec: consul §8.3): an instance's id is its name, a check's id its name, its type follows
-    /// from its definition, node and service of a check are those of the registration. Idempotent.
+    /// Fills in omitted fields (spec: consul §8.3): an instance's id is its name, a check's id its
+    /// name, its type follows from its definition, node and service of a check are those of the
+    /// registration. Idempotent.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Clients whose structure has no place for "not said" write zeros for both.
+/// Clients that cannot omit the fields write zeros for both.
 fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
     let Weights { passing, warning } = given;
     let most = i32::from(u16::MAX);

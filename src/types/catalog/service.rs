@@ -11,19 +11,19 @@ use crate::LogIndex;
 pub struct Service {
     /// Name of its node, as the node was registered.
     pub node: String,
-    /// What kind of service it is.
+    /// Kind of the service.
     pub kind: ServiceKind,
     /// Unique on its node.
     pub id: String,
-    /// As it was registered. Services whose names differ in case alone are the same one.
+    /// As it was registered. Services are the same if their names differ in case alone.
     pub name: String,
     /// In the order of the registration, which counts.
     pub tags: Vec<String>,
     /// Empty: that of the node.
     pub address: String,
-    /// Other addresses, by what they are for.
+    /// Other addresses by purpose.
     pub tagged_addresses: BTreeMap<String, ServiceAddress>,
-    /// Notes of those who registered it.
+    /// Notes of the registrant.
     pub meta: BTreeMap<String, String>,
     /// Zero if it has none.
     pub port: i32,
@@ -33,7 +33,7 @@ pub struct Service {
     pub weights: Weights,
     /// Whether others may change the tags.
     pub enable_tag_override: bool,
-    /// What it stands in front of, if it is a proxy.
+    /// Its target, if it is a proxy.
     pub proxy: Proxy,
     /// How it takes part in the mesh.
     pub connect: ServiceConnect,
@@ -45,7 +45,7 @@ pub struct Service {
     pub modified: LogIndex,
 }
 
-/// What kind of service an instance is of.
+/// Kind of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ServiceKind {
@@ -124,7 +124,7 @@ impl Default for Weights {
     }
 }
 
-/// What a proxy stands in front of (spec: consul §4.2).
+/// Target of a proxy (spec: consul §4.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxy {
     /// The service; a sidecar's connect events go to its subscribers.
@@ -139,8 +139,9 @@ pub struct Proxy {
     pub local_service_socket_path: String,
     /// `transparent`, `direct` or empty.
     pub mode: String,
-    /// Every other member (`Config`, `Upstreams`, `MeshGateway`, `Expose`, `TransparentProxy`, `EnvoyExtensions`,
-    /// `AccessLogs`) as one JSON object with Consul's names, keys sorted, without white space; empty if there is none.
+    /// Every other member (`Config`, `Upstreams`, `MeshGateway`, `Expose`, `TransparentProxy`,
+    /// `EnvoyExtensions`, `AccessLogs`) as one JSON object with Consul's names, keys sorted,
+    /// without white space; empty if there is none.
     pub more_json: String,
 }
 

@@ -1,10 +1,11 @@
-//! What ends because nothing was heard, and what it is about (`docs/consul-kv.md`).
+//! Deadlines of checks and sessions without news (`docs/consul-kv.md`).
 //!
-//! A deadline is a lease that no client can name: see [`LeaseId::is_deadline`](crate::LeaseId::is_deadline).
+//! A deadline is a lease that no client can name: see
+//! [`LeaseId::is_deadline`](crate::LeaseId::is_deadline).
 
 use bytes::Bytes;
 
-/// What a deadline is about. There is at most one for each.
+/// Subject of a deadline. There is at most one for each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
     /// The session with this id ends.

@@ -1,7 +1,9 @@
-//! Consul's keys with their locks, and sessions: records, commands, outcomes (spec: consul §8.3; `docs/consul-kv.md`).
+//! Consul's keys with their locks, and sessions: records, commands, outcomes (spec: consul §8.3;
+//! `docs/consul-kv.md`).
 //!
-//! Owns where a path lives among the keys of the KV face. Knows no wire format. A *path* is a key as Consul's clients name it,
-//! without the prefix; an empty one stands for all of them where a prefix is meant.
+//! Owns where a path lives among the keys of the KV face. Knows no wire format. A *path* is a key
+//! as Consul's clients name it, without the prefix; an empty one stands for all of them where a
+//! prefix is meant.
 
 mod deadline;
 mod op;
@@ -17,7 +19,7 @@ pub use session::{Session, SessionBehavior, SessionCreate, SessionRefusal};
 
 use super::LogIndex;
 
-/// What the keys of the KV face begin with that are paths of Consul's.
+/// Prefix of the etcd keys that are paths of Consul's KV.
 pub const CONSUL_PREFIX: &[u8] = b"consul/kv/";
 /// The check on which a session stands if none is named and the node has it.
 pub const DEFAULT_CHECK: &str = "serfHealth";
@@ -32,7 +34,7 @@ pub fn consul_path(key: &Bytes) -> Option<Bytes> {
     key.starts_with(CONSUL_PREFIX).then(|| key.slice(CONSUL_PREFIX.len()..))
 }
 
-/// What is kept beside a key: all that Consul's clients see of it and etcd's do not.
+/// Side record of a key: the fields that Consul's clients see and etcd's do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvSide {
     /// Opaque to the store.
@@ -52,7 +54,7 @@ pub struct KvEntry {
     pub path: Bytes,
     /// Arbitrary bytes, may be empty.
     pub value: Bytes,
-    /// What is kept beside.
+    /// The side record.
     pub side: KvSide,
     /// Log index of the command that wrote it last.
     pub modified: LogIndex,

@@ -1,4 +1,4 @@
-//! What Consul's API asks of the state machine, and what that came to.
+//! Commands of Consul's API, and their outcomes.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -11,9 +11,10 @@ use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN
 /// A command of Consul's KV and session API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulCommand {
-    /// One operation on a path. What does not hold is no refusal but "false".
+    /// One operation on a path. A condition that does not hold is no refusal but "false".
     Kv(KvOp),
-    /// Operations of which all are done or none; at most [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
+    /// Operations of which all are done or none; at most
+    /// [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
     Txn(Vec<TxnOp>),
     /// Makes a session.
     SessionCreate(Box<SessionCreate>),
@@ -24,7 +25,7 @@ pub enum ConsulCommand {
 /// One operation on a path, or on all that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvOp {
-    /// What to do.
+    /// The operation.
     pub verb: KvVerb,
     /// The path or the prefix; only a prefix may be empty.
     pub path: Bytes,
@@ -38,7 +39,7 @@ pub struct KvOp {
     pub session: String,
 }
 
-/// What is done to a path.
+/// Operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvVerb {
     /// Writes; a lock that is held stays.
@@ -118,8 +119,8 @@ pub enum TxnOp {
 }
 
 impl TxnOp {
-    /// The operation on a path that it is, if it changes nothing and need not be replicated. Operations on the catalog are
-    /// replicated, whatever they do.
+    /// The operation on a path that it is, if it changes nothing and need not be replicated.
+    /// Operations on the catalog are always replicated.
     pub fn as_read(&self) -> Option<&KvOp> {
         match self {
             Self::Kv(op) => op.verb.is_read().then_some(op),
@@ -128,7 +129,7 @@ impl TxnOp {
     }
 }
 
-/// What is done to a row of the catalog.
+/// Operation on a row of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogVerb {
     /// Reads it; it must be there.
@@ -137,7 +138,7 @@ pub enum CatalogVerb {
     Set,
     /// Writes it if the index is that of the stored one; 0 means that it must not be there.
     Cas,
-    /// Removes it, with what is on it.
+    /// Removes it, with everything on it.
     Delete,
     /// Removes it if the index is its own. One that is not there is removed.
     DeleteCas,
@@ -148,8 +149,8 @@ impl CatalogVerb {
     pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Cas, Self::Delete, Self::DeleteCas];
 }
 
-/// A row of the catalog. In an operation `modified` is the index that is expected, and where nothing is written the names alone
-/// count.
+/// A row of the catalog. In an operation `modified` is the index that is expected, and where
+/// nothing is written the names alone count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnRow {
     /// A node.
@@ -160,12 +161,12 @@ pub enum TxnRow {
     Check(Box<Check>),
 }
 
-/// What a command came to.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulOutcome {
     /// Of one operation: whether it was done. If not, nothing changed.
     Kv(bool),
-    /// Of a transaction that was carried out: what its operations have to tell, in order.
+    /// Of a transaction that was carried out: the results of its operations, in order.
     Txn(Vec<TxnItem>),
     /// Of a transaction of which nothing was carried out.
     TxnFailed(Vec<TxnFault>),
@@ -175,7 +176,7 @@ pub enum ConsulOutcome {
     SessionDestroyed,
 }
 
-/// What an operation of a transaction has to tell.
+/// Result of an operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnItem {
     /// A key; without its value after a write.
@@ -189,11 +190,11 @@ pub enum TxnItem {
 pub struct TxnFault {
     /// Place of the operation, from 0.
     pub op: u32,
-    /// What does not hold.
+    /// The condition that does not hold.
     pub reason: TxnFaultReason,
 }
 
-/// What does not hold.
+/// The condition that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TxnFaultReason {
     /// The index is not that of the key.
@@ -214,7 +215,7 @@ pub enum TxnFaultReason {
     /// There is such a key.
     #[error("key exists")]
     Present,
-    /// What is wrong with the session.
+    /// Fault of the session.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
     /// There is no such row in the catalog.

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::LogIndex;
 
-/// What becomes of the keys that a session holds when it ends.
+/// Effect of a session's end on the keys that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionBehavior {
     /// Their locks are released.
@@ -27,9 +27,10 @@ pub struct Session {
     pub node_checks: Vec<String>,
     /// Checks of services on the node that must not be critical, by id.
     pub service_checks: Vec<String>,
-    /// What becomes of its keys.
+    /// Effect of its end on its keys.
     pub behavior: SessionBehavior,
-    /// How long a key that it held cannot be locked after it has ended, milliseconds; 0 for not at all.
+    /// How long a key that it held cannot be locked after it has ended, milliseconds; 0 for not at
+    /// all.
     pub lock_delay_ms: u64,
     /// How long it lives without being renewed, milliseconds; 0 for ever.
     pub ttl_ms: u64,
@@ -53,7 +54,8 @@ pub struct SessionCreate {
     pub session: Session,
     /// Whether it stands on [`DEFAULT_CHECK`](super::DEFAULT_CHECK) if the node has that check.
     pub default_check: bool,
-    /// Whether the node must be registered: it was named by the client, and is not the member itself.
+    /// Whether the node must be registered: it was named by the client, and is not the member
+    /// itself.
     pub node_required: bool,
 }
 

@@ -1,7 +1,8 @@
-//! What can be done to resources, and what comes of it (spec: consul §5.6 to §5.10).
+//! Commands about resources, and their outcomes (spec: consul §5.6 to §5.10).
 //!
-//! A command carries all that is chosen (ULIDs, times) and what was found out about it before (which registration of
-//! the type it obeys). Everything else is decided where it is applied, so that nothing can come in between.
+//! A command carries all choices (ULIDs, times) and the result of earlier checks (which
+//! registration of the type it obeys). Everything else is decided where it is applied, so that
+//! nothing can come in between.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -18,14 +19,15 @@ pub enum ResourceCommand {
     WriteStatus(Box<ResourceWriteStatus>),
     /// Deletes one, or marks it.
     Delete(Box<ResourceDelete>),
-    /// Deletes some of what a deleted one owned.
+    /// Deletes some children of a deleted owner.
     Reap(Box<ResourceReap>),
 }
 
 /// Creates or replaces a resource (spec: consul §5.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWrite {
-    /// What is to be stored. A `uid` says which life is meant; `version` and `generation` count for nothing.
+    /// The resource to store. A `uid` names the incarnation; `version` and `generation` are
+    /// ignored.
     pub resource: Resource,
     /// The version that must be stored; zero is one that nothing has.
     pub expected: Option<LogIndex>,
@@ -33,7 +35,8 @@ pub struct ResourceWrite {
     pub uid: String,
     /// The ULID of this writing.
     pub generation: String,
-    /// The version of the type's registration that was obeyed; zero for a type that is always there.
+    /// The version of the type's registration that was obeyed; zero for a type that is always
+    /// there.
     pub type_version: LogIndex,
     /// If the resource is a type: the type, and where its resources live.
     pub registers: Option<(Type, Scope)>,
@@ -46,9 +49,9 @@ pub struct ResourceWriteStatus {
     pub id: ResourceId,
     /// The version that must be stored; zero is one that nothing has.
     pub expected: Option<LogIndex>,
-    /// Whose status.
+    /// Key of the status.
     pub key: String,
-    /// What it becomes, with the time.
+    /// The new status, with the time.
     pub status: Status,
 }
 
@@ -59,24 +62,25 @@ pub struct ResourceDelete {
     pub id: ResourceId,
     /// The version that must be stored; zero is one that nothing has.
     pub expected: Option<LogIndex>,
-    /// What is chosen for it.
+    /// Choices of the proposer.
     pub chosen: Chosen,
 }
 
-/// Deletes the next of what a deleted resource owned (spec: consul §5.10).
+/// Deletes the next children of a deleted resource (spec: consul §5.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceReap {
     /// The life that has ended.
     pub owner: ResourceId,
-    /// Version of the tombstone when the walk through what it owned began: a later child has given it another one.
+    /// Version of the tombstone when the walk through its children began: a later child has given
+    /// it another one.
     pub tombstone_version: LogIndex,
     /// The child that was looked at last; empty at the beginning of the walk.
     pub after: Bytes,
-    /// What is chosen for it.
+    /// Choices of the proposer.
     pub chosen: Chosen,
 }
 
-/// What one command chooses, however many resources it deletes.
+/// Choices of one command, for any number of deleted resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// The first of the ULIDs that it may need, as a number; the others follow it.
@@ -85,7 +89,7 @@ pub struct Chosen {
     pub now: String,
 }
 
-/// What became of a command about resources.
+/// Outcome of a command about resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceOutcome {
     /// It is stored like this.
@@ -96,7 +100,7 @@ pub enum ResourceOutcome {
     Reaped(ResourceReaped),
 }
 
-/// What a delete did.
+/// Effect of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceDeletion {
     /// Nothing: there was none, or it was marked already.
@@ -107,7 +111,7 @@ pub enum ResourceDeletion {
     Removed,
 }
 
-/// What a step of reaping did.
+/// Effect of a step of reaping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceReaped {
     /// Children that were removed.

@@ -1,8 +1,8 @@
 //! Typed resources as every layer below the edge sees them (spec: consul §5).
 //!
-//! Owns what a resource is, what its names may look like, and which types exist without being registered. Knows nothing of
-//! protobuf: `data` is bytes with the name of their message. Invariant: maps are ordered, so that equal resources encode
-//! to equal bytes.
+//! Owns the parts of a resource, the rules of names, and the types that exist without registration.
+//! Knows nothing of protobuf: `data` is bytes with the name of their message. Invariant: maps are
+//! ordered, so that equal resources encode to equal bytes.
 
 mod command;
 mod names;
@@ -27,9 +27,10 @@ pub use registration::{ResourceType, Rule, Scope, TypeName, builtin_registration
 pub use selector::{Selector, resource_key};
 pub use ulid::{is_ulid, ulid_text};
 
-/// Metadata key whose presence says that a resource is marked for deletion.
+/// Metadata key that marks a resource for deletion.
 pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
-/// Metadata key that holds the names, separated by white space, of those who must let go of a resource before it goes.
+/// Metadata key that holds the names, separated by white space, of the finalizers that must release
+/// a resource before it is deleted.
 pub const FINALIZERS: &str = "finalizers";
 
 /// Whether a text is a point in time as RFC 3339 has it.
@@ -42,7 +43,8 @@ pub fn is_rfc3339(text: &str) -> bool {
 pub struct Type {
     /// Lower snake case.
     pub group: String,
-    /// `v1`, `v2beta1`. Not part of a resource's identity: two versions of a kind share one space of names.
+    /// `v1`, `v2beta1`. Not part of a resource's identity: two versions of a kind share one space
+    /// of names.
     pub group_version: String,
     /// Pascal case.
     pub kind: String,
@@ -110,7 +112,8 @@ impl Tenancy {
 /// Names one resource and, if `uid` is not empty, one life of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId {
-    /// A ULID chosen by the server at creation; empty in a request that means whichever life there is.
+    /// A ULID chosen by the server at creation; empty in a request that means whichever life there
+    /// is.
     pub uid: String,
     /// A DNS label.
     pub name: String,
@@ -121,7 +124,8 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// Where the tombstone of this life is (spec: consul §5.9). Its name may be longer than a client's may.
+    /// Where the tombstone of this life is (spec: consul §5.9). Its name may be longer than a
+    /// client's may.
     pub fn tombstone(&self) -> Self {
         Self {
             uid: String::new(),
@@ -142,7 +146,7 @@ pub struct Any {
 }
 
 impl Any {
-    /// Full name of the message: what comes after the last `/` of the URL.
+    /// Full name of the message: the part after the last `/` of the URL.
     pub fn message_name(&self) -> &str {
         self.type_url.rsplit('/').next().unwrap_or_default()
     }
@@ -155,15 +159,16 @@ pub struct Resource {
     pub id: ResourceId,
     /// The resource that it belongs to. Set at creation and never changed.
     pub owner: Option<ResourceId>,
-    /// Log index of the last write of any kind; zero if it is not stored. On the wire it is decimal text.
+    /// Log index of the last write of any kind; zero if it is not stored. On the wire it is decimal
+    /// text.
     pub version: LogIndex,
     /// A ULID that changes with every write but those of a status.
     pub generation: String,
     /// Notes of clients; see [`DELETION_TIMESTAMP`] and [`FINALIZERS`].
     pub metadata: BTreeMap<String, String>,
-    /// What controllers found, each under its own key.
+    /// Findings of controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
-    /// What it says, if its type has content and it was given.
+    /// Its content, if its type has content and some was given.
     pub data: Option<Any>,
 }
 
@@ -173,7 +178,7 @@ impl Resource {
         self.metadata.contains_key(DELETION_TIMESTAMP)
     }
 
-    /// Those who must let go of it before it goes, without repetitions, in order.
+    /// The finalizers that must release it before it is deleted, without repetitions, in order.
     pub fn finalizers(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.metadata.get(FINALIZERS).map(|names| names.split_whitespace().collect()).unwrap_or_default();
@@ -182,8 +187,8 @@ impl Resource {
         names
     }
 
-    /// How much it says, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts it. The mark is left out,
-    /// so that whatever fits can be deleted.
+    /// How much it says, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts
+    /// it. The mark is left out, so that every resource that fits can be deleted.
     pub fn said_bytes(&self) -> usize {
         let metadata = self.metadata.iter().filter(|(key, _)| *key != DELETION_TIMESTAMP);
         let metadata: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
@@ -193,7 +198,7 @@ impl Resource {
     }
 }
 
-/// What one controller found out about a resource.
+/// Status that one controller has set on a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The generation that it looked at.
@@ -231,15 +236,16 @@ impl Timestamp {
 /// One finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// What is claimed.
+    /// Type of the condition.
     pub type_: String,
-    /// 0 unknown, 1 true, 2 false. An earlier version of the program took other numbers, too; they stay.
+    /// 0 unknown, 1 true, 2 false. An earlier version of the program took other numbers, too; they
+    /// stay.
     pub state: i32,
     /// Why, for programs.
     pub reason: String,
     /// Why, for people.
     pub message: String,
-    /// What it is about, if that is another resource.
+    /// The resource concerned, if it is another one.
     pub resource: Option<Reference>,
 }
 

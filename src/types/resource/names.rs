@@ -1,4 +1,4 @@
-//! What names may look like (spec: consul §5.3). Names are not folded: what is not as it must be is refused.
+//! Rules of names (spec: consul §5.3). Names are not folded: a name that breaks a rule is refused.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use crate::limits::RESOURCE_NAME_BYTES_MAX;
 pub const WILDCARD: &str = "*";
 /// The unit that is meant when none is named.
 pub const DEFAULT_UNIT: &str = "default";
-/// What is wrong with a name. The text has no subject, so that the caller can say which name it is.
+/// The mistake in a name. The text has no subject, so that the caller can add the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameProblem {
     /// Not a lower-case DNS label.
@@ -28,8 +28,8 @@ pub enum NameProblem {
     Kind,
 }
 
-/// Checks the name of a resource or of a unit of tenancy: 1 to 63 characters of `a-z`, `0-9` and `-`, with a letter or
-/// digit at both ends.
+/// Checks the name of a resource or of a unit of tenancy: 1 to 63 characters of `a-z`, `0-9` and
+/// `-`, with a letter or digit at both ends.
 ///
 /// # Errors
 ///

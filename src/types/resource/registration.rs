@@ -60,7 +60,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What a `headwater.v1.ResourceType` says.
+/// Content of a `headwater.v1.ResourceType`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceType {
     /// Group, version and kind.
@@ -73,7 +73,7 @@ pub struct ResourceType {
     pub descriptor_set: Bytes,
     /// Values of fields that are left out: a JSON object, or empty.
     pub defaults_json: String,
-    /// What the data must satisfy, in order.
+    /// Rules for the data, in order.
     pub rules: Vec<Rule>,
     /// Leaves the type out of HTTP.
     pub dont_map_http: bool,
@@ -86,12 +86,12 @@ pub struct ResourceType {
 pub struct Rule {
     /// In the Common Expression Language.
     pub expression: String,
-    /// What a client is told whose resource does not satisfy it.
+    /// Message to a client if its resource breaks the rule.
     pub message: String,
 }
 
-/// The name of the resource that registers a type: group, version and kind in lower case, joined by `-`. Two types
-/// have the same name only if they differ in the case of their kind alone.
+/// The name of the resource that registers a type: group, version and kind in lower case, joined by
+/// `-`. Two types have the same name only if they differ in the case of their kind alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeName(pub String);
 
@@ -113,7 +113,8 @@ pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
     ]
 }
 
-/// The types that are always there, as registrations; `descriptors` is the encoded `FileDescriptorSet` of their messages.
+/// The types that are always there, as registrations; `descriptors` is the encoded
+/// `FileDescriptorSet` of their messages.
 pub fn builtin_registrations(descriptors: &'static [u8]) -> [ResourceType; 4] {
     builtin_types().map(|(type_, scope, message)| ResourceType {
         type_,

@@ -1,9 +1,10 @@
 //! Where a resource is kept, and how many are asked for at once.
 //!
-//! Owns the key of a resource: group, kind, partition, namespace and name, each but the last followed by a separator that
-//! no name has and that sorts before everything that a name has. So the resources of a type follow each other by partition,
-//! namespace and name, and what is asked for without a wildcard is one stretch of keys. The version of the group is no
-//! part of it: versions of a kind share one space of names (spec: consul §5.15).
+//! Owns the key of a resource: group, kind, partition, namespace and name, each but the last
+//! followed by a separator that no name has and that sorts before everything that a name has. So
+//! the resources of a type follow each other by partition, namespace and name, and a query without
+//! a wildcard is one stretch of keys. The version of the group is no part of it: versions of a kind
+//! share one space of names (spec: consul §5.15).
 
 use bytes::Bytes;
 
@@ -38,12 +39,12 @@ fn push_part(key: &mut Vec<u8>, part: &str) {
 /// The resources of one type in some units, with names that begin alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
-    /// The type; resources of other versions of its kind are left out. [`WILDCARD`] stands for every version, for every kind with
-    /// every version, or for every group with everything in it.
+    /// The type; resources of other versions of its kind are left out. [`WILDCARD`] stands for
+    /// every version, for every kind with every version, or for every group with everything in it.
     pub type_: Type,
     /// The units; [`WILDCARD`] stands for every one.
     pub tenancy: Tenancy,
-    /// What names begin with.
+    /// Prefix of the names.
     pub name_prefix: String,
 }
 
@@ -70,8 +71,8 @@ impl Selector {
             && id.name.starts_with(&self.name_prefix)
     }
 
-    /// The stretch of keys that has everything that is asked for: it ends at the first wildcard, so that what it has must
-    /// still be looked at.
+    /// The stretch of keys that has every match: it ends at the first wildcard, so that its keys
+    /// must still be matched.
     pub fn range(&self) -> KeyRange {
         let mut prefix = Vec::new();
         for part in [&self.type_.group, &self.type_.kind] {
