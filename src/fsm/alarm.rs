@@ -1,4 +1,5 @@
-//! Raises alarms and takes them back (spec: etcd §4.2). What is active is refused for in `quota`.
+//! Raises alarms and takes them back (spec: etcd §4.2). `quota` refuses requests while one is
+//! active.
 
 use super::stop::Stop;
 use headwater_storage::StorageError;
@@ -11,7 +12,7 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, S
     Ok(Outcome::AlarmSet { was_active })
 }
 
-/// Raises the alarm of a store that is full, unless it is there already: about the member whose quota it is.
+/// Raises the alarm of a full store, unless it is active: it names the member that set the quota.
 pub(super) fn raise_no_space(txn: &mut WriteTxn<'_>) -> Result<(), StorageError> {
     let head = *txn.head();
     if head.alarms.has(AlarmKind::NoSpace) {
@@ -31,7 +32,7 @@ fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> 
             alarms.remove(place);
         }
         (None, true) => {
-            // Nobody has that many members. What matters is kept: which kinds are active.
+            // No cluster has that many members. The kinds that are active stay known.
             if alarms.len() >= ALARMS_MAX
                 && let Some(place) = alarms.iter().position(|alarm| alarm.kind == set.alarm.kind)
             {

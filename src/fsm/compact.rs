@@ -1,5 +1,6 @@
-//! Moves the beginning of history: to a revision that a client names (spec: etcd §1.7), or to where it has become too old. The
-//! effect is immediate; space is given back later, on each member at its own pace.
+//! Moves the beginning of history: to a revision that a client names (spec: etcd §1.7), or to where
+//! it has become too old. The effect is immediate; space is given back later, on each member at its
+//! own pace.
 
 use super::stop::Stop;
 use headwater_storage::StorageError;
@@ -23,8 +24,8 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome
     Ok(Outcome::Compacted)
 }
 
-/// Begins history at the command at `trim.from`, or at this one, at `at`, at the latest. What was given up before is no refusal:
-/// whoever asked is a leader that did not know yet.
+/// Begins history at the command at `trim.from`, or at this one, at `at`, at the latest. An earlier
+/// trim is no refusal: the leader that proposed it did not know of that one yet.
 pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> Result<Outcome, Stop> {
     let from = trim.from.min(at);
     if from <= txn.head().compacted_index() {

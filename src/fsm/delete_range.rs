@@ -1,4 +1,5 @@
-//! Removes an interval of keys (spec: etcd §1.5): all share one revision, and the order of keys is their sub-revision.
+//! Removes an interval of keys (spec: etcd §1.5): all share one revision, and the order of keys is
+//! their sub-revision.
 
 use super::range;
 use super::stop::Stop;

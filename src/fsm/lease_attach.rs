@@ -1,5 +1,6 @@
-//! Attaches a key to a lease (spec: etcd §7.5): a new version of the key with the same value, so that whatever is said of
-//! a revision stays true. Nothing happens if the key is attached to that lease already.
+//! Attaches a key to a lease (spec: etcd §7.5): a new version of the key with the same value, so
+//! that every statement about a revision stays true. Nothing happens if the key is attached to that
+//! lease already.
 
 use super::put;
 use super::stop::Stop;

@@ -6,14 +6,15 @@ use headwater_types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
 
 /// `term` is that of the log entry.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Stop> {
-    // What an earlier leader has measured says nothing about leases that a later one has kept alive.
+    // The measurements of an earlier leader are void for leases that a later one has kept alive.
     if checkpoint.term != term {
         return Err(Refusal::LeaseStale.into());
     }
     let clock_ms = checkpoint.clock_ms.max(txn.lease_clock()?);
     txn.set_lease_clock(clock_ms);
     for remaining in &checkpoint.leases {
-        // One that has ended meanwhile, or is another one by now, has nothing to do with the others.
+        // One that has ended meanwhile, or is another one by now, has nothing to do with the
+        // others.
         if let Some(lease) = txn.lease(remaining.id)?
             && lease.granted == remaining.granted
         {

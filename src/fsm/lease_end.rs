@@ -1,5 +1,6 @@
-//! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1, §3.2): at a client's wish,
-//! or because it has run out. Either way its keys expire (§7.6), which those who can tell it from a removal are told.
+//! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1,
+//! §3.2): at a client's wish, or because it has run out. Either way its keys expire (§7.6), which
+//! clients of the early draft see as EXPIRE events.
 
 use super::consul;
 use super::stop::Stop;
@@ -20,8 +21,8 @@ pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: 
     let Some(lease) = writer.txn.lease(expire.id)? else {
         return Err(Refusal::LeaseNotFound.into());
     };
-    // In another term another leader may have kept the lease alive without a word to the log, and an id may have been
-    // granted again.
+    // In another term another leader may have kept the lease alive without a word to the log, and
+    // an id may have been granted again.
     if expire.term != term || expire.granted != lease.granted {
         return Err(Refusal::LeaseStale.into());
     }

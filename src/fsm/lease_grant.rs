@@ -6,8 +6,9 @@ use headwater_types::limits::LEASE_TTL_SECONDS_MAX;
 use headwater_types::{ClusterEvent, Lease, LeaseGrant, LogIndex, Outcome, Refusal};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, Stop> {
-    // The least time to live follows from the clocks of consensus, which members may be told differently: the node that
-    // proposes has seen to it. What no clock could measure is refused by everybody.
+    // The least time to live follows from the clocks of consensus, which members may configure
+    // differently: the node that proposes has enforced it. A time that no clock could measure is
+    // refused by every member.
     let ttl_seconds = grant.ttl_seconds.max(1);
     if ttl_seconds > LEASE_TTL_SECONDS_MAX {
         return Err(Refusal::LeaseTtlTooLarge.into());

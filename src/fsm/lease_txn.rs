@@ -1,8 +1,8 @@
 //! A transaction that also attaches (spec: etcd §7.5), all in one revision.
 //!
-//! Attaching a key that the transaction puts becomes part of that put: a key changes once in a revision. Attaching any other
-//! key is a put that keeps its value. So the whole is one plain transaction, and has all its rules: in particular, it
-//! cannot attach what it deletes.
+//! Attaching a key that the transaction puts becomes part of that put: a key changes once in a
+//! revision. Attaching any other key is a put that keeps its value. So the whole is one plain
+//! transaction, and has all its rules: in particular, it cannot attach a key that it deletes.
 
 use super::lease_attach::{as_put, is_attached};
 use super::stop::Stop;

@@ -1,7 +1,7 @@
 //! Which commands are taken while an alarm is active, and when a store is full (spec: etcd §1.8).
 //!
-//! Decided where commands are applied, from what is replicated: every member refuses the same ones. What frees space is
-//! always taken.
+//! Decided where commands are applied, from replicated state: every member refuses the same ones.
+//! Commands that free space are always accepted.
 
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::catalog::{CatalogCommand, Check, Node, Registration, Service};
@@ -9,12 +9,12 @@ use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulT
 use headwater_types::resource::{Condition, ResourceCommand};
 use headwater_types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
-/// What a put takes besides key and value, bytes.
+/// Overhead of a put besides key and value, bytes.
 const PUT_OVERHEAD_BYTES: u64 = 256;
-/// What a lease takes, bytes.
+/// Size of a lease, bytes.
 const LEASE_BYTES: u64 = 64;
 
-/// Refuses what must not be done to the store as it is.
+/// Refuses a command that the quota or an alarm forbids.
 pub(super) fn admit(txn: &WriteTxn<'_>, command: &Command) -> Result<(), Refusal> {
     let head = txn.head();
     if head.alarms.has(AlarmKind::Corrupt) && is_stopped_by_corruption(command) {
@@ -33,7 +33,8 @@ pub(super) fn admit(txn: &WriteTxn<'_>, command: &Command) -> Result<(), Refusal
     }
 }
 
-/// What the command could add, bytes; 0 if it can only free space. What it replaces is not looked up.
+/// Most bytes that the command could add; 0 if it can only free space. Replaced values are not
+/// looked up.
 fn cost_bytes(command: &Command) -> u64 {
     match command {
         Command::Put(put) => put_bytes(put),
@@ -72,12 +73,14 @@ fn attach_bytes(attach: &LeaseAttach) -> u64 {
     PUT_OVERHEAD_BYTES + attach.key.len() as u64
 }
 
-/// About what a resource takes; its tombstone is free, for it comes with what frees space.
+/// Approximate size of a resource, bytes; its tombstone is free, for it is written by commands that
+/// free space.
 fn resource_bytes(command: &ResourceCommand) -> u64 {
     match command {
         ResourceCommand::Write(write) => {
             let resource = &write.resource;
-            // Taking a finalizer off is on the way to freeing space, but looks like any other write.
+            // Taking a finalizer off is on the way to freeing space, but looks like any other
+            // write.
             let metadata: usize = resource.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
             PUT_OVERHEAD_BYTES + (metadata + resource.data.as_ref().map_or(0, |data| data.value.len())) as u64
         }
@@ -125,7 +128,8 @@ pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     catalog_bytes(&CatalogCommand::Register(Box::new(registration)))
 }
 
-/// About what a registration takes: texts that may be long are counted, the rest is in the overhead of a row.
+/// Approximate size of a registration, bytes: texts that may be long are counted, the rest is in
+/// the overhead of a row.
 fn catalog_bytes(command: &CatalogCommand) -> u64 {
     let service = |service: &Service| {
         let tags: usize = service.tags.iter().map(String::len).sum();

@@ -1,7 +1,8 @@
-//! What a range answers (spec: etcd §1.2), the same from a view and inside a transaction.
+//! Ranges (spec: etcd §1.2), with the same result from a view and inside a transaction.
 //!
-//! Owns intervals, limits, filters, sorting and `count`. Values are fetched only for what is answered (or sorted by value).
-//! Invariant: `count` is the number of live keys in the interval, whatever the limit and the filters.
+//! Owns intervals, limits, filters, sorting and `count`. Values are fetched only for the pairs of
+//! the answer (or to sort by value). Invariant: `count` is the number of live keys in the interval,
+//! before limit and filters.
 
 use std::cmp::Ordering;
 
@@ -40,13 +41,14 @@ pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
     }
 }
 
-/// Answers a range whose revision was checked.
+/// Answers a range after its revision was checked.
 pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, Stop> {
     let at = resolve(state, query.at)?;
     let collecting = Collecting::of(query);
     let mut rows = Vec::new();
     let mut count = 0;
-    // The head knows how many keys there are in all: a limited walk through the whole store may stop early.
+    // The head knows how many keys there are in all: a limited walk through the whole store may
+    // stop early.
     let total = match (at, is_everything(&query.range)) {
         (NEWEST, true) => Some(state.head().live_keys),
         _ => None,
@@ -91,9 +93,9 @@ pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeR
     Ok(RangeResult { kvs, more, count })
 }
 
-/// Whether there is room for the keys that a checked range looks at and the pairs that it loads. Every member works it out in
-/// apply: nothing is collected, and the walk ends with the room. Where sorting decides which pairs the limit leaves, each is
-/// taken to be as large as the largest.
+/// Whether there is room for the keys that a checked range looks at and the pairs that it loads.
+/// Every member works it out in apply: nothing is collected, and the walk ends with the room. Where
+/// sorting decides which pairs the limit leaves, each is taken to be as large as the largest.
 pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room) -> Result<bool, Stop> {
     let at = resolve(state, query.at)?;
     let rows_max = Collecting::of(query).rows_max;
@@ -116,7 +118,8 @@ pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room
     Ok(fits && room.take(0, told))
 }
 
-/// Visits the keys of an interval that were live at `at`, in key order, until `visit` answers false.
+/// Visits the keys of an interval that were live at `at`, in key order, until `visit` answers
+/// false.
 pub(super) fn visit(
     state: &impl StateReader,
     range: &KeyRange,
@@ -177,8 +180,8 @@ struct Collecting {
 
 impl Collecting {
     fn of(query: &RangeQuery) -> Self {
-        // Quirk: without an explicit order the limit cuts in key order first, and only what is left (with the one row
-        // more that tells whether there is more) is sorted by another target.
+        // Quirk: without an explicit order the limit cuts in key order first, and only the rest
+        // (with the one row more that tells whether there is more) is sorted by another target.
         let cut_first = query.order == SortOrder::None && !query.filter.is_active();
         let natural = query.target == SortTarget::Key && query.order != SortOrder::Descend;
         let rows_max = if query.count_only {

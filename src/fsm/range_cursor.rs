@@ -1,7 +1,8 @@
 //! A range that is answered piece by piece, without holding the whole (spec: etcd §1.3).
 //!
-//! Owns where it is and what was counted. Invariant: the pieces in order, with what the end says, equal what
-//! [`range`](super::range()) answers from the same view, in key order; memory is bounded by one piece.
+//! Owns its position and the count. Invariant: the parts in order, with the values at the end,
+//! equal the answer that [`range`](super::range()) answers from the same view, in key order; memory
+//! is bounded by one piece.
 
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ use headwater_types::{KeyRange, KeyValue, RangeQuery, ReadAt, Refusal};
 pub enum RangePart {
     /// Pairs, in key order; at least one.
     Kvs(Vec<KeyValue>),
-    /// The end, with what holds for the whole.
+    /// The end, with the values of the whole range.
     End {
         /// Whether the limit cut anything off.
         more: bool,
@@ -57,8 +58,8 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
         Ok(Ok(Self { view, query, walk, found: 0, kept: 0, ended: false }))
     }
 
-    /// The next piece: at most `keys_max` pairs, and no more after their keys and values reach `bytes_max`; one pair
-    /// always fits. `None` after the end.
+    /// The next piece: at most `keys_max` pairs, and no more after their keys and values reach
+    /// `bytes_max`; one pair always fits. `None` after the end.
     ///
     /// # Errors
     ///
@@ -90,8 +91,8 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
         Ok(Some(RangePart::End { more: self.kept > limit_of(&self.query) as u64, count }))
     }
 
-    /// The next row that is answered, with the length of its key; the rest is only counted. The key itself is decoded
-    /// only where it is needed.
+    /// The next row that is answered, with the length of its key; the rest is only counted. The key
+    /// itself is decoded only where it is needed.
     fn advance(&mut self) -> Result<Option<(Bytes, usize, Version)>, StorageError> {
         let limit = limit_of(&self.query) as u64;
         if self.knows_total() && (self.query.count_only || self.kept > limit) {

@@ -1,14 +1,15 @@
 //! How much the operations of a transaction may look at and tell, of etcd's API and of Consul's.
 //!
-//! Invariant: what fits follows from the state and the operations alone, not from whether somebody wants to hear of it. Once
-//! something does not fit, nothing does, so that a transaction which is too long costs no more than one that is not.
+//! Invariant: the capacity used follows from the state and the operations alone, not from whether
+//! the outcome is wanted. Once something does not fit, nothing does, so that a transaction which is
+//! too long costs no more than one that is not.
 
 use headwater_types::limits::{
     CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX, ENTRY_BYTES, TXN_READ_BYTES_MAX,
     TXN_READ_KEYS_MAX,
 };
 
-/// What is left.
+/// Remaining capacity.
 pub(super) struct Room {
     keys: usize,
     bytes: usize,
@@ -31,18 +32,19 @@ impl Room {
         Self { keys: usize::MAX, bytes: CONSUL_LIST_BYTES_MAX, is_wanted: true }
     }
 
-    /// Whether somebody wants to hear what operations of Consul's API have to tell.
+    /// Whether results of operations of Consul's API are wanted.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
-    /// Takes the room of a key or a row, by the length of what is told of it; false if there is not enough.
+    /// Takes capacity for a key or a row of the result, by its length; false if there is not
+    /// enough.
     pub(super) fn tell(&mut self, len: usize) -> bool {
         self.take(1, ENTRY_BYTES.saturating_add(len))
     }
 
-    /// Takes the room of a key that is looked at and not told of, by the length of what is read of it; false if there is not
-    /// enough.
+    /// Takes capacity for a key that is read without being part of the result, by its length; false
+    /// if there is not enough.
     pub(super) fn look(&mut self, len: usize) -> bool {
         self.take(1, len)
     }

@@ -1,4 +1,5 @@
-//! Why a command or a read did not go through: inside this layer one error, outside a refusal and a failure kept apart.
+//! Why a command or a read did not go through: inside this layer one error, outside a refusal and a
+//! failure kept apart.
 
 use headwater_storage::StorageError;
 use headwater_types::Refusal;

@@ -1,8 +1,9 @@
 //! Compares, then does one of two lists (spec: etcd §1.6).
 //!
-//! In three steps that do not overlap: decide all compares, nested ones too, against the state before; check everything on
-//! the chosen path that could refuse it; only then write. Compares, and what ranges and previous pairs tell, each have to fit a
-//! [`Room`], which every member works out, whoever wants to hear of it. Invariant: a refused transaction has written nothing.
+//! In three steps that do not overlap: decide all compares, nested ones too, against the state
+//! before; check everything on the chosen path that could refuse it; only then write. Compares, and
+//! the results of ranges and previous pairs, each have to fit a [`Room`], which every member
+//! computes, wanted or not. Invariant: a refused transaction has written nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use headwater_types::{
     ValueChoice,
 };
 
-/// Versions whose values a compare fetches together.
+/// Versions of which a compare fetches the values together, count.
 const COMPARE_BATCH: usize = 256;
 
 /// Which list runs, and the same for the transactions nested in it, in order.
@@ -80,7 +81,8 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Resul
     }
 }
 
-/// The proposer has checked this, but a key that changes twice in one revision would break streams for ever.
+/// The proposer has checked this, but a key that changes twice in one revision would break streams
+/// for ever.
 pub(super) fn check_legal(txn: &Txn) -> Result<(), Stop> {
     match check_duplicates(txn) {
         Err(InvalidTxn::DuplicateKey) => Err(Refusal::DuplicateKey.into()),
@@ -88,7 +90,8 @@ pub(super) fn check_legal(txn: &Txn) -> Result<(), Stop> {
     }
 }
 
-/// Whether the compares hold, and the operations that will run, in order, those of nested transactions in their place.
+/// Whether the compares hold, and the operations that will run, in order, those of nested
+/// transactions in their place.
 pub(super) fn chosen(writer: &Writer<'_, '_>, txn: &Txn) -> Result<(bool, Vec<TxnOp>), Stop> {
     let path = decide(&*writer.txn, txn, &mut Room::of_txn())?;
     let mut ops = Vec::new();
@@ -145,8 +148,9 @@ fn check_ranges(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), 
     })
 }
 
-/// Refuses what would tell too much, from versions alone. What comes before a range is not carried out for it: what it put counts
-/// beside what is there, and what it deleted still counts.
+/// Refuses a transaction with too large a result, from versions alone. Operations before a range
+/// are not carried out for it: their puts count beside the stored keys, and their deletions still
+/// count.
 fn check_told(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), Stop> {
     let mut room = Room::of_txn();
     let mut puts = BTreeMap::<Bytes, usize>::new();
@@ -186,7 +190,7 @@ fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> R
     let mut responses = Vec::with_capacity(if want { ops.len() } else { 0 });
     for op in ops {
         let done = match op {
-            // What nobody reads is not loaded: it has no effect on the state.
+            // An unwanted result is not loaded: it has no effect on the state.
             TxnOp::Range(_) if !want => continue,
             TxnOp::Range(query) => {
                 let result = range::run(&*writer.txn, query)?;
@@ -205,8 +209,8 @@ fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> R
     Ok(TxnDone { succeeded: path.succeeded, responses })
 }
 
-/// Whether every live key of the interval satisfies the compare; an interval without any is compared once as an absent
-/// key.
+/// Whether every live key of the interval satisfies the compare; an interval without any is
+/// compared once as an absent key.
 fn holds(state: &impl StateReader, compare: &Compare, room: &mut Room) -> Result<bool, Stop> {
     match &compare.target {
         CompareTarget::Value(given) => {

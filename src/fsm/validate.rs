@@ -1,8 +1,9 @@
-//! What can be said of a transaction without looking at any state (spec: etcd §1.6).
+//! Checks of a transaction that need no state (spec: etcd §1.6).
 //!
-//! Owns the budgets of operations and the duplicate rule. Both holes of etcd's duplicate check are closed here: an interval
-//! without an end counts, and nested siblings are compared whatever their order. A deliberate divergence: a key that
-//! changed twice in one revision would break the promise of streams.
+//! Owns the budgets of operations and the duplicate rule. Both holes of etcd's duplicate check are
+//! closed here: an interval without an end counts, and nested siblings are compared in any order. A
+//! deliberate divergence: a key that changed twice in one revision would break the promise of
+//! streams.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +16,8 @@ use headwater_types::{KeyRange, Txn, TxnOp};
 /// Why a transaction cannot be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvalidTxn {
-    /// More compares or operations in one list than the limit leaves at its depth, or in all than [`TXN_TREE_FACTOR`] times as many.
+    /// More compares or operations in one list than the limit leaves at its depth, or in all than
+    /// [`TXN_TREE_FACTOR`] times as many.
     #[error("too many operations in txn request")]
     TooManyOps,
     /// A compare or an operation names no key.
@@ -26,18 +28,20 @@ pub enum InvalidTxn {
     DuplicateKey,
 }
 
-/// Checks a transaction before it is proposed, of which one list may have `ops_max` compares or operations.
+/// Checks a transaction before it is proposed, of which one list may have `ops_max` compares or
+/// operations.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with it, in etcd's order: form first, list by list, then duplicates.
+/// The first thing that is wrong with it, in etcd's order: form first, list by list, then
+/// duplicates.
 pub fn validate(txn: &Txn, ops_max: usize) -> Result<(), InvalidTxn> {
     check_form(txn, ops_max, &mut { TXN_TREE_FACTOR * ops_max })?;
     check_duplicates(txn)
 }
 
-/// A list's length counts against the budget, and nested transactions get what the longest list of their parent leaves. In
-/// `tree` is what all of them together may still have.
+/// A list's length counts against the budget, and nested transactions get the rest that the longest
+/// list of their parent leaves. In `tree` is the rest of the budget of all of them together.
 fn check_form(txn: &Txn, budget: usize, tree: &mut usize) -> Result<(), InvalidTxn> {
     let lens = [txn.compares.len(), txn.success.len(), txn.failure.len()];
     let longest = lens.into_iter().max().unwrap_or_default();
@@ -69,7 +73,8 @@ pub(super) fn check_duplicates(txn: &Txn) -> Result<(), InvalidTxn> {
     Ok(())
 }
 
-/// Everything that something may write: keys and intervals, each with the operation of the list that it is from.
+/// Everything that something may write: keys and intervals, each with the operation of the list
+/// that it is from.
 #[derive(Default)]
 struct Writes<'t> {
     puts: BTreeMap<&'t [u8], usize>,
@@ -77,7 +82,8 @@ struct Writes<'t> {
 }
 
 impl<'t> Writes<'t> {
-    /// The writes of a list whose operations all run: no two of them may touch one key, unless both delete it.
+    /// The writes of a list in which all operations run: no two of them may touch one key, unless
+    /// both delete it.
     fn of_list(ops: &'t [TxnOp]) -> Result<Self, InvalidTxn> {
         let mut all = Self::default();
         for (at, op) in ops.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! The writes of one KV command: all share one revision, which exists only if there is at least one.
+//! The writes of one KV command: all share one revision, which exists only if there is at least
+//! one.
 //!
-//! Owns when the revision moves (spec: etcd §1.1) and the fields of a new version. Invariant: the revision moves by
-//! exactly one, at the first write; sub-revisions are the order of the calls.
+//! Owns when the revision moves (spec: etcd §1.1) and the fields of a new version. Invariant: the
+//! revision moves by exactly one, at the first write; sub-revisions are the order of the calls.
 
 use bytes::Bytes;
 
@@ -18,7 +19,7 @@ pub(super) struct Writer<'t, 'db> {
 
 impl<'t, 'db> Writer<'t, 'db> {
     pub(super) fn new(txn: &'t mut WriteTxn<'db>) -> Self {
-        // What has changed keys in this command already made the revision.
+        // An earlier change of a key in this command has made the revision.
         let (before, now) = (txn.revision_before(), txn.head().revision);
         Self { txn, before, changed: now != before }
     }
@@ -43,7 +44,8 @@ impl<'t, 'db> Writer<'t, 'db> {
         self.put_beside(key, value, lease, previous, None)
     }
 
-    /// Writes a key, and what lies beside it if it is one of Consul's paths. What lay there before goes.
+    /// Writes a key, and its side record if it is one of Consul's paths. An earlier side record is
+    /// dropped.
     pub(super) fn put_beside(
         &mut self,
         key: Bytes,

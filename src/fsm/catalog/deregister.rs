@@ -1,4 +1,5 @@
-//! Removes a node with all that is on it, or an instance with its checks, or a check. What is not there is removed already.
+//! Removes a node with everything on it, or an instance with its checks, or a check. An absent row
+//! counts as removed.
 
 use super::desk::Desk;
 use crate::stop::Stop;

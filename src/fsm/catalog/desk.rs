@@ -1,7 +1,8 @@
-//! What one command does to the catalog, gathered row by row and then written at once.
+//! The rows that one command of the catalog changes, staged one by one and then written at once.
 //!
-//! Owns the order: first every rule, then every row, then what the rows mean. Invariant: before [`Desk::finish`] nothing is
-//! written; it writes a row at most once, and none that says what the stored one says.
+//! Owns the order: first every rule, then every row, then the events. Invariant: before
+//! [`Desk::finish`] nothing is written; it writes a row at most once, and none that equals the
+//! stored one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,12 +17,13 @@ use headwater_types::catalog::{
     CatalogRefusal, Check, CheckGuard, CheckStatus, Node, Service, TerminatingGateway, canonical,
 };
 
-/// What a command did, as far as others of its layer depend on it.
+/// Effect of a command, as far as sessions and deadlines depend on it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
     /// Whether anything is different from before.
     pub(crate) changed: bool,
-    /// Checks that turned critical or went, by name of their node and id: sessions that depend on one end.
+    /// Checks that turned critical or went, by name of their node and id: sessions that depend on
+    /// one end.
     pub(crate) failed_checks: Vec<(String, String)>,
     /// Canonical names of nodes that went: their sessions end.
     pub(crate) removed_nodes: Vec<String>,
@@ -88,7 +90,7 @@ impl<'t, 'db> Desk<'t, 'db> {
         self.checks.list(self.txn, &indexed, |row| canonical(&row.node) == node && of_instance(row))
     }
 
-    /// Refuses a command whose decision was based on a check that was written since.
+    /// Refuses a command if the check on which it is based was written since.
     pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), Stop> {
         let Some(guard) = guard else { return Ok(()) };
         match self.check(node, &guard.check_id)? {
@@ -155,7 +157,7 @@ impl<'t, 'db> Desk<'t, 'db> {
         Ok(self.nodes.set(self.txn, node_key(name), None)?)
     }
 
-    /// Writes what has changed, and says what it means to subscribers.
+    /// Writes the changed rows, and emits the events for subscribers.
     pub(crate) fn finish(self) -> Result<Finished, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
         let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();

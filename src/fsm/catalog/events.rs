@@ -1,9 +1,11 @@
-//! Writes the changed rows of a command, and says what they mean to subscribers (spec: consul §2.2, §2.3, §2.8).
+//! Writes the changed rows of a command, and makes the events for subscribers (spec: consul §2.2,
+//! §2.3, §2.8).
 //!
-//! Owns the two passes. Marking says which instances are concerned and whether each went, came, or only has something about it
-//! changed; emission makes one event of it for each subject. A subject's deregistrations come before its registrations, so
-//! that whoever applies them in order ends up with what is there. Invariant: an instance has at most one registration in a
-//! subject for a command, whatever changed about it, its node and its checks.
+//! Owns the two passes. Marking says which instances are concerned and whether each went, came, or
+//! only has something about it changed; emission makes one event of it for each subject. A
+//! subject's deregistrations come before its registrations, so that applying them in order gives
+//! the present state. Invariant: an instance has at most one registration in a subject for a
+//! command, however many of its rows, its node's and its checks' changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,12 +35,13 @@ impl Changes {
     }
 }
 
-/// What a command means to one instance.
+/// Effect of a command on one instance.
 #[derive(Default)]
 struct Mark {
     /// As it was before, if its own row has changed.
     before: Option<Arc<Service>>,
-    /// Whether the instance, its node or a check of either has changed, so that its subscribers must hear of it.
+    /// Whether the instance, its node or a check of either has changed, so that its subscribers
+    /// must hear of it.
     is_concerned: bool,
     /// Services in the mesh that it stood for.
     mesh_before: BTreeSet<String>,
@@ -46,7 +49,8 @@ struct Mark {
     mesh_changed: BTreeSet<String>,
 }
 
-/// The key of an event that concerns the subscribers of the whole mesh alone. No service has an empty name.
+/// The key of an event that concerns the subscribers of the whole mesh alone. No service has an
+/// empty name.
 const MESH_AS_A_WHOLE: &str = "";
 
 /// Instances by their keys.
@@ -113,7 +117,7 @@ fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
         mark.before = touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
         mark.is_concerned = true;
     }
-    // A node that changed, or whose own checks did, concerns every instance on it.
+    // A change of a node, or of its own checks, concerns every instance on it.
     let mut nodes: BTreeSet<String> =
         changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name)).map(|name| canonical(name)).collect();
     for touched in changes.checks.values() {
@@ -149,7 +153,7 @@ fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
     Ok(marks)
 }
 
-/// Marks the instances of a gateway whose links have changed.
+/// Marks the instances of a gateway with changed links.
 fn mark_gateway(
     txn: &WriteTxn<'_>,
     touched: &Touched<TerminatingGateway>,
@@ -181,7 +185,7 @@ fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>,
     Ok(names)
 }
 
-/// An instance that is there after the command, and whom to tell of it.
+/// An instance that exists after the command, and the subjects that get its event.
 struct Arrival {
     /// The subject of its service, if that must hear of it.
     service: Option<String>,
@@ -199,8 +203,8 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
     let (mut keys, mut arrivals) = (Vec::new(), Vec::new());
     for (key, mark) in marks {
         let after = txn.row::<Service>(&key)?.map(|stored| stored.row);
-        // Subscribers know an instance by its node's name as it is written (spec: consul §4.6). That is another one if this
-        // command has removed the node and made it again.
+        // Subscribers know an instance by its node's name as it is written (spec: consul §4.6).
+        // That is another one if this command has removed the node and made it again.
         let stays = |before: &Service| {
             let Some(after) = &after else { return false };
             canonical(&after.name) == canonical(&before.name) && after.node == before.node
@@ -210,8 +214,8 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
             Some(service) => mesh_names(txn, service)?,
             None => BTreeSet::new(),
         };
-        // Whoever leaves a service leaves what it stood for with it, and comes again as what it is now. A link that was
-        // changed is left and made again.
+        // An instance that leaves a service leaves its targets with it, and is registered again as
+        // it is now. A link that was changed is left and made again.
         let leaves = |name: &String| left.is_some() || !mesh_after.contains(name) || mark.mesh_changed.contains(name);
         let mesh_left: Vec<&String> = mark.mesh_before.iter().filter(|name| leaves(name)).collect();
         if left.is_some() || !mesh_left.is_empty() {
@@ -228,7 +232,8 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
         let stays_in_mesh = !mesh_left.is_empty() && !mesh_after.is_empty();
         let mut mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
         if stays_in_mesh && mesh.is_empty() {
-            // Whoever follows the whole mesh has heard that it left, and has to hear that it is there for others.
+            // A subscriber of the whole mesh got the deregistration, and needs the registration for
+            // other services.
             mesh.push(MESH_AS_A_WHOLE.to_owned());
         }
         let service = after.filter(|_| mark.is_concerned).map(|service| canonical(&service.name));
@@ -254,7 +259,8 @@ fn gone(service: Arc<Service>) -> CheckServiceNode {
     CheckServiceNode { node: Arc::new(node), service, checks: Vec::new() }
 }
 
-/// Exact names of services that may have come into use or gone out of it, with whether they are in use now.
+/// Exact names of services that may have come into use or gone out of it, with whether they are in
+/// use now.
 fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>, StorageError> {
     let mut names = BTreeMap::new();
     for touched in changes.services.values() {
@@ -267,7 +273,8 @@ fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>
     Ok(names)
 }
 
-/// Nodes that have changed, or on which anything has: by canonical name, with the name as it was registered.
+/// Nodes that have changed, or on which anything has: by canonical name, with the name as it was
+/// registered.
 fn nodes(changes: &Changes) -> BTreeMap<String, String> {
     let nodes = changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name));
     let services = changes.services.values().filter_map(|touched| Some(&side(touched)?.node));
@@ -285,11 +292,12 @@ fn tables(changes: &Changes) -> Vec<CatalogTable> {
     changed.into_iter().filter_map(|(table, is_changed)| is_changed.then_some(table)).collect()
 }
 
-/// Moves the query index of everything that an event is about (spec: consul §2.6): who reads again after an event finds a
-/// higher one, and nobody else does.
+/// Moves the query index of everything that an event is about (spec: consul §2.6): a read after an
+/// event finds a higher one, and no other read does.
 fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
     let mut moved = BTreeSet::new();
-    // Registrations come last, and what a subject is told of at last is there: nobody has to look.
+    // Registrations come last, so the last event of a subject tells whether it exists: no lookup is
+    // needed.
     for event in events.iter().rev() {
         // No query is about it.
         if event.topic == CatalogTopic::ServiceHealthConnect && event.key.as_ref() == MESH_AS_A_WHOLE {

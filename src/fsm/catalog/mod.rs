@@ -1,8 +1,10 @@
-//! What commands about the catalog do (spec: consul §2): one command is one transaction of rows, and one set of events.
+//! Commands about the catalog (spec: consul §2): one command is one transaction of rows, and one
+//! set of events.
 //!
-//! Owns the rules of registration, and what a change means to subscribers. [`Desk`] gathers what a command does to rows, so that
-//! a refusal leaves nothing behind and a row is written once however often a command touches it; [`Desk::finish`] writes and
-//! tells. Catalog commands never move the KV revision. Virtual addresses (`consul-virtual`) are not given.
+//! Owns the rules of registration, and the events of a change. [`Desk`] stages the rows of a
+//! command, so that a refusal leaves nothing behind and a row is written once however often a
+//! command touches it; [`Desk::finish`] writes and tells. Catalog commands never move the KV
+//! revision. Virtual addresses (`consul-virtual`) are not given.
 
 mod deregister;
 mod desk;
@@ -19,7 +21,8 @@ use headwater_storage::state::WriteTxn;
 use headwater_types::catalog::{CatalogCommand, CatalogRefusal};
 use headwater_types::{LogIndex, Refusal};
 
-/// Applies a command of the log entry at `index`. What came of it is for those whose state depends on the catalog's.
+/// Applies a command of the log entry at `index`. The result is for sessions and deadlines, which
+/// depend on the catalog.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Finished, Stop> {
     let mut desk = Desk::new(txn, index);
     match command {

@@ -1,4 +1,4 @@
-//! Writes a node: who it is, when it is renamed, and who may take a name (spec: consul §2.7).
+//! Writes a node: its identity, its renaming, and the right to take a name (spec: consul §2.7).
 
 use super::desk::Desk;
 use crate::stop::Stop;
@@ -9,7 +9,8 @@ use headwater_types::catalog::{CatalogRefusal, CheckStatus, Node, canonical};
 const SERF_CHECK: &str = "serfHealth";
 
 impl Desk<'_, '_> {
-    /// Writes a node. One whose id is stored under another name is renamed: what is on it comes along.
+    /// Writes a node. If its id is stored under another name, the node is renamed, with everything
+    /// on it.
     ///
     /// # Errors
     ///
@@ -19,12 +20,13 @@ impl Desk<'_, '_> {
         if let Some(named) = &named
             && node.id.is_empty()
         {
-            // Whoever does not know the id does not mean to take it away.
+            // A client that does not know the id does not mean to remove it.
             node.id.clone_from(&named.id);
         }
         let renamed = if node.id.is_empty() { None } else { self.other_name(&node)? };
         if let Some(named) = &named {
-            // A node without an id gives way to an id that nobody has, not to a node that has a name already.
+            // A node without an id gives way to an id that nobody has, not to a node that has a
+            // name already.
             let gives_way = named.id.is_empty() && renamed.is_none();
             if named.id != node.id && !gives_way && self.is_alive(&named.name)? {
                 return Err(CatalogRefusal::NodeNameReserved.into());
@@ -43,7 +45,7 @@ impl Desk<'_, '_> {
     /// The name under which a node with this id is stored, if that is another one.
     fn other_name(&self, node: &Node) -> Result<Option<String>, Stop> {
         let is_other = |other: &Node| other.id == node.id && canonical(&other.name) != canonical(&node.name);
-        // What was written earlier in the same command is in no index yet.
+        // Rows written earlier in the same command are in no index yet.
         let mut written = self.nodes.touched().filter_map(|(_, after)| after);
         if let Some(other) = written.find(|written| is_other(written)) {
             return Ok(Some(other.name.clone()));
@@ -59,14 +61,14 @@ impl Desk<'_, '_> {
         Ok(self.check(node, SERF_CHECK)?.is_some_and(|check| check.status != CheckStatus::Critical))
     }
 
-    /// Removes a node, and puts what was on it onto another one.
+    /// Removes a node, and moves everything on it to another one.
     fn move_all(&mut self, from: &str, to: &str) -> Result<(), Stop> {
         let (services, checks) = (self.services_on(from)?, self.checks_on(from, None)?);
         self.delete_node(from)?;
         for service in services {
             let mut service = service.as_ref().clone();
             to.clone_into(&mut service.node);
-            // What is there already under the new name is newer.
+            // A row that exists under the new name is newer.
             if self.service(to, &service.id)?.is_none() {
                 self.set_service(service)?;
             }

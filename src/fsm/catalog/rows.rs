@@ -12,7 +12,7 @@ use headwater_storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
 pub(super) struct Touched<R> {
     /// As it is stored.
     pub(super) before: Option<StoredRow<R>>,
-    /// What becomes of it.
+    /// The row after the command.
     pub(super) after: Option<Arc<R>>,
 }
 
@@ -60,7 +60,8 @@ impl<R: CatalogRow> Rows<R> {
         Ok(())
     }
 
-    /// The rows that a secondary index names, as the command has them: `wanted` says which rows the index is about.
+    /// The rows that a secondary index names, as the command has them: `wanted` says which rows the
+    /// index is about.
     pub(super) fn list(
         &self,
         txn: &WriteTxn<'_>,
@@ -74,13 +75,13 @@ impl<R: CatalogRow> Rows<R> {
         Ok(rows)
     }
 
-    /// What the command touched, by key: as it is stored, and what becomes of it.
+    /// The rows that the command touched, by key: before and after it.
     pub(super) fn touched(&self) -> impl Iterator<Item = (Option<Arc<R>>, Option<Arc<R>>)> {
         let before = |touched: &Touched<R>| touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
         self.touched.values().map(move |touched| (before(touched), touched.after.clone()))
     }
 
-    /// What becomes something else, by key.
+    /// The rows that change, by key.
     pub(super) fn into_changes(self) -> BTreeMap<Bytes, Touched<R>> {
         self.touched.into_iter().filter(|(_, touched)| touched.is_change()).collect()
     }

@@ -1,4 +1,4 @@
-//! What happens when a deadline has run out (`docs/consul-kv.md`).
+//! Effects of expired deadlines (`docs/consul-kv.md`).
 
 use super::draft::Draft;
 use super::follow::{about_ttl, follow, goes_when_critical};
@@ -10,7 +10,7 @@ use headwater_types::catalog::{Check, CheckStatus};
 use headwater_types::consul::Deadline;
 use headwater_types::{LeaseId, LogIndex};
 
-/// What a check says that was not refreshed in time.
+/// Output of a check that was not refreshed in time.
 pub(crate) const TTL_EXPIRED: &str = "TTL expired";
 
 /// Ends a deadline that has run out, in the command at `index`; how many keys went with it.

@@ -1,7 +1,8 @@
-//! What a command is about to do to Consul's keys and sessions: later operations see earlier ones, and nothing is written
-//! before the whole is known to be right.
+//! Staged changes of a command to Consul's keys and sessions: later operations see earlier ones,
+//! and nothing is written before the whole is known to be right.
 //!
-//! Invariant: each path is written at most once in a command, whatever the operations did to it on the way.
+//! Invariant: each path is written at most once in a command, however many of its operations
+//! changed it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +18,13 @@ use headwater_storage::state::{ConsulReader, NEWEST, StateReader, Table, Version
 use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
 use headwater_types::{ChangeKind, KeyRange, LeaseId, LogIndex};
 
-/// A state with what operations have done to it so far.
+/// A state with the changes of the operations so far.
 pub(super) struct Draft<'a, S> {
     state: &'a S,
     pub(super) index: LogIndex,
     slots: BTreeMap<Bytes, Slot>,
-    /// By session, the paths that operations have written as held by it: all that it can hold besides those that `index` names.
+    /// By session, the paths that operations have written as held by it: all that it can hold
+    /// besides those that `index` names.
     taken: BTreeMap<String, BTreeSet<Bytes>>,
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
@@ -37,7 +39,7 @@ struct Slot {
     changed: bool,
 }
 
-/// What has to be written.
+/// Changes to write.
 #[derive(Default)]
 pub(super) struct Changes {
     slots: BTreeMap<Bytes, Slot>,
@@ -47,13 +49,14 @@ pub(super) struct Changes {
 }
 
 impl<'a, S: StateReader> Draft<'a, S> {
-    /// Nothing is done yet; what will be is of the command at `index`.
+    /// Without changes yet; they will be of the command at `index`.
     pub(super) fn new(state: &'a S, index: LogIndex) -> Self {
         Self::resume(Changes::default(), state, index)
     }
 
     fn slot(&mut self, path: &Bytes) -> Result<&mut Slot, StorageError> {
-        // Looked up twice, because a reference into the map cannot be returned and the map changed on the other way.
+        // Looked up twice, because a reference into the map cannot be returned and the map changed
+        // on the other way.
         if !self.slots.contains_key(path) {
             let slot = match self.state.consul_entry(path)? {
                 Some((version, entry)) => Slot { before: Some(version), entry: Some(entry), changed: false },
@@ -64,7 +67,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.slots.get_mut(path).expect("invariant: it was put there"))
     }
 
-    /// Goes on with what operations have done so far, on the same state.
+    /// Continues with the changes of earlier operations, on the same state.
     pub(super) fn resume(changes: Changes, state: &'a S, index: LogIndex) -> Self {
         let Changes { slots, taken, ended, delayed } = changes;
         Self { state, index, slots, taken, ended, delayed }
@@ -75,8 +78,9 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.slot(path)?.entry.clone())
     }
 
-    /// All keys that begin with `prefix`, in order, as far as there is room: `None` if there is not. Nothing is kept of those
-    /// that only the state knows, and nothing is read of their values if nobody wants to hear of them.
+    /// All keys that begin with `prefix`, in order, as far as there is room: `None` if there is
+    /// not. Nothing is kept of those that only the state knows, and nothing is read of their values
+    /// if nobody wants to hear of them.
     pub(super) fn read_tree(&self, prefix: &[u8], room: &mut Room) -> Result<Option<Vec<KvEntry>>, StorageError> {
         let (mut stored, mut entries) = (Vec::new(), Vec::new());
         let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
@@ -115,7 +119,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
         while let Some((key, version)) = scan.next()? {
             let Some(path) = path_of(&key.to_bytes()) else { continue };
-            // What operations have touched follows below.
+            // Keys that operations have touched follow below.
             if let Entry::Vacant(place) = self.slots.entry(path) {
                 place.insert(Slot { before: Some(version), entry: None, changed: true });
             }
@@ -158,7 +162,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.delayed.contains_key(path) || self.state.deadline(&Deadline::LockDelay(path.clone()))?.is_some())
     }
 
-    /// Ends a session, if there is one: releases or deletes what it holds.
+    /// Ends a session, if there is one: releases or deletes the keys that it holds.
     pub(super) fn end_session(&mut self, id: &str) -> Result<(), StorageError> {
         let Some(session) = self.session(id)? else { return Ok(()) };
         let mut paths: BTreeSet<Bytes> = self.state.session_paths(id)?.into_iter().collect();
@@ -196,7 +200,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         ids.iter().try_for_each(|id| self.end_session(id))
     }
 
-    /// What has to be written.
+    /// Changes to write.
     pub(super) fn into_changes(self) -> Changes {
         Changes { slots: self.slots, taken: self.taken, ended: self.ended, delayed: self.delayed }
     }
@@ -243,7 +247,8 @@ fn below(prefix: &[u8]) -> KeyRange {
     KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into())
 }
 
-/// The path at a key that is [`below`] a prefix. An etcd client may have made a key of the bare prefix, which is no path.
+/// The path at a key that is [`below`] a prefix. An etcd client may have made a key of the bare
+/// prefix, which is no path.
 fn path_of(key: &Bytes) -> Option<Bytes> {
     consul_path(key).filter(|path| !path.is_empty())
 }

@@ -1,6 +1,7 @@
-//! What a change of the catalog means to sessions and deadlines (spec: consul §2.7, §8.3).
+//! Effects of changes of the catalog on sessions and deadlines (spec: consul §2.7, §8.3).
 //!
-//! Every command that changes the catalog comes through here, in the same log entry, whichever it is.
+//! Every command that changes the catalog comes through here, in the same log entry, whichever it
+//! is.
 
 use super::draft::{Changes, Draft};
 use crate::catalog::{Finished, TouchedCheck};
@@ -13,7 +14,8 @@ use headwater_types::catalog::{Check, CheckStatus, canonical};
 use headwater_types::consul::Deadline;
 use headwater_types::limits::CRITICAL_SERVICE_SECONDS_MIN;
 
-/// Ends the sessions that stood on what has failed or gone, and begins and ends the deadlines of checks.
+/// Ends the sessions that depend on failed or removed checks and nodes, and begins and ends the
+/// deadlines of checks.
 pub(crate) fn follow(writer: &mut Writer<'_, '_>, index: LogIndex, finished: &Finished) -> Result<u64, Stop> {
     follow_with(writer, index, Changes::default(), finished)
 }
@@ -46,7 +48,7 @@ fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result
     if rows().any(|row| row.definition.ttl_ns > 0) {
         let about = about_ttl(check);
         match after {
-            // Whatever was written is a sign of life.
+            // Every write is a sign of life.
             Some(after) if after.definition.ttl_ns > 0 => {
                 writer.txn.begin_deadline(&about, seconds(after.definition.ttl_ns))?;
             }
@@ -57,7 +59,7 @@ fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result
         let about = about_service(check);
         match after {
             Some(after) if goes_when_critical(after) => {
-                // What was critical before goes on to be so.
+                // A check that was critical before still is.
                 if writer.txn.deadline(&about)?.is_none() {
                     let seconds = seconds(after.definition.deregister_critical_after_ns);
                     writer.txn.begin_deadline(&about, seconds.max(CRITICAL_SERVICE_SECONDS_MIN))?;

@@ -10,7 +10,7 @@ use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
 use headwater_types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFaultReason};
 
-/// What an operation has to tell, or why it does not hold.
+/// Result of an operation, or the reason why its condition does not hold.
 type Done = Result<Vec<KvEntry>, TxnFaultReason>;
 
 /// Carries an operation out on a draft; if it does not hold, the draft is as before.
@@ -64,7 +64,7 @@ pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp, room: &mu
     })
 }
 
-/// Writes value and flags; a lock that is held stays. What is there already keeps its index.
+/// Writes value and flags; a lock that is held stays. An equal pair keeps its index.
 fn set<S: StateReader>(
     draft: &mut Draft<'_, S>,
     op: &KvOp,

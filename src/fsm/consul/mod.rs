@@ -1,7 +1,7 @@
-//! What commands of Consul's KV and session API do (spec: consul §8.3, §2.7; `docs/consul-kv.md`).
+//! Commands of Consul's KV and session API (spec: consul §8.3, §2.7; `docs/consul-kv.md`).
 //!
-//! Owns locks, sessions, and what becomes of deadlines. Everything is worked out on a [`Draft`] first and written only when
-//! nothing can be refused any more, so that a transaction is all or nothing.
+//! Owns locks, sessions, and deadlines. Everything is staged in a [`Draft`] first and written only
+//! when nothing can be refused any more, so that a transaction is all or nothing.
 
 mod deadline;
 mod draft;
@@ -23,7 +23,8 @@ use headwater_types::{LogIndex, Refusal};
 
 use draft::Draft;
 
-/// Applies a command of the log entry at `index`. With `want` false nobody hears what a transaction has to tell.
+/// Applies a command of the log entry at `index`. With `want` false the results of a transaction
+/// are dropped.
 pub(super) fn apply(
     writer: &mut Writer<'_, '_>,
     index: LogIndex,

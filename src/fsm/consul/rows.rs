@@ -11,7 +11,8 @@ use headwater_types::catalog::{Check, Node, Service};
 use headwater_types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
 use headwater_types::{LogIndex, Refusal};
 
-/// Does one operation; what it has to tell, or why it does not hold. Nothing is written before the desk is finished.
+/// Runs one operation: its result, or the reason why its condition does not hold. Nothing is
+/// written before the desk is finished.
 pub(super) fn run(
     desk: &mut Desk<'_, '_>,
     verb: CatalogVerb,

@@ -1,10 +1,11 @@
-//! Operations of which all are done or none (spec: consul §8.3). Those after one that does not hold are looked at all the
-//! same, so that the client hears of everything that is wrong.
+//! Operations of which all are done or none (spec: consul §8.3). Those after one that does not hold
+//! are looked at all the same, so that the client hears of everything that is wrong.
 //!
-//! Operations on keys are worked out first, then those on the catalog. They do not see each other, but for sessions: those that
-//! end because a check of the transaction failed let go of keys that the transaction has written.
+//! Operations on keys are worked out first, then those on the catalog. They do not see each other,
+//! but for sessions: those that end because a check of the transaction failed let go of keys that
+//! the transaction has written.
 //!
-//! What they may tell has bounds, because every member works it out, now and when it starts again.
+//! Results are bounded, because every member computes them, now and after a restart.
 
 use super::draft::{Changes, Draft};
 use super::follow::follow_with;
@@ -18,7 +19,7 @@ use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
 use headwater_types::consul::{ConsulOutcome, KvOp, TxnFault, TxnItem, TxnOp};
 
-/// What operations have to tell, with their places; and what does not hold.
+/// Results of operations, with their positions, and conditions that do not hold.
 #[derive(Default)]
 struct Told {
     items: Vec<(u32, TxnItem)>,

@@ -1,4 +1,5 @@
-//! What a write may change about a resource that is marked for deletion, or that it marks (spec: consul §5.8).
+//! Rules for a write of a resource that is marked for deletion, or that it marks (spec: consul
+//! §5.8).
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,8 @@ pub(super) fn compares_data(stored: &Resource, input: &Resource) -> bool {
     stored.is_marked() || input.is_marked() || !stored.finalizers().is_empty()
 }
 
-/// Refuses a mark that is neither a time nor empty, unless it is stored already: what an earlier version of the program took
-/// can still be deleted.
+/// Refuses a mark that is neither a time nor empty, unless it is stored already: a mark that an
+/// earlier version of the program accepted can still be deleted.
 pub(super) fn check_mark(stored: Option<&Resource>, input: &Resource) -> Result<(), ResourceRefusal> {
     let mark_of = |resource: &Resource| resource.metadata.get(DELETION_TIMESTAMP).cloned();
     match mark_of(input) {
@@ -30,7 +31,7 @@ pub(super) fn check_mark(stored: Option<&Resource>, input: &Resource) -> Result<
     }
 }
 
-/// Checks what `input` would make of `stored`. Both have their final metadata.
+/// Checks the change from `stored` to `input`. Both have their final metadata.
 pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, ResourceRefusal> {
     let same_data = || stored.data == input.data;
     let finalizers = || removes_finalizers(stored, input);

@@ -1,4 +1,5 @@
-//! Deletes a resource: in one step with its tombstone, so that a refusal leaves nothing behind (spec: consul §5.9).
+//! Deletes a resource: in one step with its tombstone, so that a refusal leaves nothing behind
+//! (spec: consul §5.9).
 
 use super::tenancy::{is_default, unit_of};
 use super::ulid::Ulids;
@@ -68,7 +69,8 @@ pub(super) fn delete_one(
     Ok(ResourceDeletion::Removed)
 }
 
-/// Whether somebody must let go of it first: its finalizers, or what lives in it if it is a unit of tenancy.
+/// Whether something must release it first: its finalizers, or the resources in it if it is a unit
+/// of tenancy.
 fn is_held(txn: &WriteTxn<'_>, resource: &Resource) -> Result<bool, Stop> {
     if !resource.finalizers().is_empty() {
         return Ok(true);

@@ -1,8 +1,8 @@
-//! What commands about resources do (spec: consul §5.6 to §5.10). One command, one file.
+//! Commands about resources (spec: consul §5.6 to §5.10). One command, one file.
 //!
-//! Owns the rules; none of them looks at anything but the state and the command, so a check and what follows from it cannot
-//! be torn apart: a blanket write never loses a race, and a refused delete leaves no tombstone. Resources never move the KV
-//! revision.
+//! Owns the rules; they read only the state and the command, so a check and its effect cannot be
+//! torn apart: a blanket write never loses a race, and a refused delete leaves no tombstone.
+//! Resources never move the KV revision.
 
 mod deferred;
 mod delete;
@@ -51,8 +51,8 @@ pub fn unit_is_marked(
     settle(tenancy::look_up(state, scope, tenancy).map(|units| units == tenancy::Units::Marked))
 }
 
-/// The owner that a resource would have if it were written now; refuses what [`ResourceCommand::Write`] would refuse about
-/// owners and marks.
+/// The owner that a resource would have if it were written now; refuses what
+/// [`ResourceCommand::Write`] would refuse about owners and marks.
 ///
 /// # Errors
 ///
@@ -87,13 +87,15 @@ fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Sto
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
-/// As [`find`], but without data and generation, which need not be read from disk if the resource was written lately.
+/// As [`find`], but without data and generation, which need not be read from disk if the resource
+/// was written lately.
 fn find_outline(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
     let found = state.resource_outline(id)?;
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
-/// Where resources of a type live, and the version of its registration, which is zero for types that are always there.
+/// Where resources of a type live, and the version of its registration, which is zero for types
+/// that are always there.
 fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, Stop> {
     if let Some(scope) = builtin_scope(type_) {
         return Ok(Some((scope, LogIndex::ZERO)));
@@ -119,8 +121,9 @@ fn check_size(resource: &Resource) -> Result<(), ResourceRefusal> {
     if resource.said_bytes() > RESOURCE_BYTES_MAX { Err(ResourceRefusal::TooLarge) } else { Ok(()) }
 }
 
-/// Stores a resource; if it registers a type and says something new of it, the registration has its version from then on. A
-/// status or a mark says nothing new: whoever obeys the registration goes on.
+/// Stores a resource; if it registers a type and says something new of it, the registration has its
+/// version from then on. A status or a mark says nothing new: whoever obeys the registration goes
+/// on.
 fn store(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -1,14 +1,16 @@
 //! Which resource owns another one (spec: consul §5.6, §5.10).
 //!
-//! Decided where a write is applied: an owner lives while its child is created, so that the tombstone which the owner leaves
-//! later finds every child. Units that a reference leaves out are filled in by the scope of the owner's type.
+//! Decided where a write is applied: an owner lives while its child is created, so that the
+//! tombstone which the owner leaves later finds every child. Units that a reference leaves out are
+//! filled in by the scope of the owner's type.
 
 use super::{find_outline, type_of};
 use crate::stop::Stop;
 use headwater_storage::state::StateReader;
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal};
 
-/// The owner that `given` will have once it is written over `stored`. `stored` is the resource of that name, if there is one.
+/// The owner that `given` will have once it is written over `stored`. `stored` is the resource of
+/// that name, if there is one.
 pub(super) fn decide(
     state: &impl StateReader,
     given: &Resource,
@@ -36,8 +38,8 @@ fn living(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, St
     }
 }
 
-/// The owner of a resource that is there: the stored one, which `given` must name. Whether it lives is not asked: what a
-/// dead owner has left behind must be able to lose its finalizers.
+/// The owner of a resource that is there: the stored one, which `given` must name. Whether it lives
+/// is not asked: what a dead owner has left behind must be able to lose its finalizers.
 fn kept(
     state: &impl StateReader,
     given: Option<&ResourceId>,
@@ -61,7 +63,8 @@ pub(super) fn lives(state: &impl StateReader, owner: &ResourceId) -> Result<bool
     Ok(found.is_some_and(|stored| stored.resource.id.uid == owner.uid))
 }
 
-/// `owner` with the units that its type has and that it leaves out. A type that is not registered has none that are known.
+/// `owner` with the units that its type has and that it leaves out. A type that is not registered
+/// has none that are known.
 fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
     let mut owner = owner.clone();
     if let Some((scope, _)) = type_of(state, &owner.type_)? {

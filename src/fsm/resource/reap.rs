@@ -1,9 +1,10 @@
 //! Deletes what a deleted resource owned, a bounded number in one command (spec: consul §5.10).
 //!
-//! A tombstone stands for a life that has ended until nothing is left that it owned, but for what is marked and waits for
-//! its finalizers. Invariant: a resource whose owner's life has ended, and that is not marked, has a tombstone that will
-//! find it, for only what lives gets children. Nothing is deleted unless a deletion wrote the tombstone and the owner is
-//! gone: an earlier version of the program wrote tombstones for owners that it had not found.
+//! A tombstone stands for a life that has ended until no child of it is left, but for those that
+//! are marked and wait for its finalizers. Invariant: a resource that is not marked and has lost
+//! its owner has a tombstone that will find it, for only live resources get children. Nothing is
+//! deleted unless a deletion wrote the tombstone and the owner is gone: an earlier version of the
+//! program wrote tombstones for owners that it had not found.
 
 use super::ulid::Ulids;
 use super::{Stored, delete, find, owner, store};
@@ -28,7 +29,7 @@ pub(super) fn apply(
         Some(_) | None => return Err(ResourceRefusal::NothingToReap.into()),
     };
     if !is_of_a_deletion(&tombstone.resource) || owner::lives(txn, &reap.owner)? {
-        // Not proven: what it would take stays.
+        // Not proven: its children stay.
         txn.delete_resource(&tombstone.version, tombstone.resource)?;
         return Ok(Some(ResourceOutcome::Reaped(ResourceReaped::default())));
     }
@@ -49,7 +50,7 @@ pub(super) fn apply(
             Ok(ResourceDeletion::Removed) => reaped.removed += 1,
             Ok(ResourceDeletion::Marked) => reaped.marked += 1,
             Ok(ResourceDeletion::Nothing) => {}
-            // What must stay outlives its owner.
+            // A resource that must stay outlives its owner.
             Err(Stop::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
@@ -62,7 +63,8 @@ pub(super) fn apply(
     Ok(Some(ResourceOutcome::Reaped(reaped)))
 }
 
-/// Whether a deletion wrote this tombstone, rather than an earlier version of the program that could not find an owner.
+/// Whether a deletion wrote this tombstone, rather than an earlier version of the program that
+/// could not find an owner.
 fn is_of_a_deletion(tombstone: &Resource) -> bool {
     tombstone.metadata.get(GENERATED_AT).is_some_and(|at| !at.is_empty())
 }

@@ -1,7 +1,7 @@
 //! Which units of tenancy there are, and which are being deleted (spec: consul §5.4).
 //!
-//! A unit is a resource like any other. The default partition is always there, and the default namespace of every partition
-//! that is.
+//! A unit is a resource like any other. The default partition is always there, and the default
+//! namespace of every partition that is.
 
 use super::find_outline;
 use crate::stop::Stop;
@@ -20,7 +20,7 @@ pub(super) enum Units {
 /// Looks at the units in which a resource of a type with `scope` would live.
 pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<Units, Stop> {
     let mut units = Units::Open;
-    // What always stays need not be looked at, and most resources live there.
+    // The default units always exist, and most resources live there.
     let in_default = tenancy.partition == DEFAULT_UNIT;
     if scope.has_partition() && !in_default {
         match is_marked(state, &partition(&tenancy.partition))? {

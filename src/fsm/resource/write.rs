@@ -28,7 +28,7 @@ pub(super) fn apply(
     }
     let units = tenancy::look_up(txn, scope, &id.tenancy)?;
     let stored = match find_outline(txn, id)? {
-        // What leaves its type is told as it was last, with its data.
+        // A resource that leaves its type is delivered in its last state, with its data.
         Some(outline) if outline.resource.id.type_ != id.type_ || compares_data(&outline.resource, &write.resource) => {
             find(txn, id)?
         }
@@ -36,7 +36,8 @@ pub(super) fn apply(
     };
     let resource = match &stored {
         None => {
-            // A uid says that the resource is there, and so does a version: the life that it means was deleted since.
+            // A uid says that the resource is there, and so does a version: the life that it means
+            // was deleted since.
             if !id.uid.is_empty() {
                 return Err(ResourceRefusal::Gone.into());
             }
@@ -58,7 +59,7 @@ pub(super) fn apply(
     Ok(want.then(|| ResourceOutcome::Written(Box::new(Resource::clone(&written)))))
 }
 
-/// Refuses what a new resource must not bring.
+/// Refuses fields that a new resource must not have.
 fn check_new(write: &ResourceWrite, units: Units) -> Result<(), ResourceRefusal> {
     if !write.resource.status.is_empty() {
         Err(ResourceRefusal::StatusAtCreation)
@@ -88,7 +89,7 @@ fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Uni
     match write.expected {
         Some(expected) if expected != before.version => return Err(ResourceRefusal::VersionMismatch.into()),
         Some(_) => {}
-        // Whoever writes whatever is there has not seen that it is being deleted.
+        // A blanket write has not seen the mark for deletion.
         None => {
             for key in [DELETION_TIMESTAMP, FINALIZERS] {
                 if let Some(value) = before.metadata.get(key)

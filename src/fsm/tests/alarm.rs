@@ -49,7 +49,7 @@ fn alarms_are_raised_and_taken_back_one_by_one() {
 
 #[test]
 fn a_put_fits_exactly_or_raises_the_alarm() {
-    // 256 and the pair, on top of what lives.
+    // 256 and the pair, on top of the live bytes.
     let needed = 10 + 256 + 2;
     for (name, bytes_max, fits) in [
         ("at the limit", Some(needed), true),
@@ -137,7 +137,8 @@ fn what_is_done_while_an_alarm_is_active() {
         for (kind, is_done, refusal) in
             [(AlarmKind::NoSpace, when_full, NO_SPACE), (AlarmKind::Corrupt, when_corrupt, CORRUPT)]
         {
-            // A member that is no member any more counts as well, and space that is free again does not.
+            // A member that is no member any more counts as well, and space that is free again does
+            // not.
             let mut bed =
                 Bed::with([put("key", "1234567"), grant(9, 60), quota(Some(1 << 20)), set_alarm(77, kind, true)]);
             let hash = bed.store.current().head();

@@ -24,7 +24,8 @@ pub(super) fn bytes(text: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(text.as_ref())
 }
 
-/// A directory in memory where there is one: these tests are about rules, and would wait for the disk most of the time.
+/// A directory in memory where there is one: these tests are about rules, and would wait for the
+/// disk most of the time.
 pub(super) fn scratch_dir() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -40,7 +41,7 @@ impl Bed {
         Self { dir, store, next: 1 }
     }
 
-    /// Closed and opened again: what is known then was read from disk.
+    /// Closed and opened again: its state is then read from disk.
     pub(super) fn reopened(self) -> Self {
         let Self { dir, store, next } = self;
         drop(store);

@@ -1,4 +1,5 @@
-//! What a commit hands to the publisher (spec: etcd §1.1): one group per command that changed something, in order.
+//! Events that a commit hands to the publisher (spec: etcd §1.1): one group per command that
+//! changed something, in order.
 
 use super::bed::*;
 use headwater_types::{ChangeKind, Command, CommitEvents};

@@ -1,4 +1,4 @@
-//! What leaders say about the time of leases.
+//! Checkpoints of the time of leases.
 
 use super::bed::*;
 use headwater_types::{

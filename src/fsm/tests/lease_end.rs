@@ -44,7 +44,7 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
         assert_eq!((bed.lease(1), bed.lease_keys(1).len()), (None, 0), "revoked: {is_revoked}");
         assert_eq!(bed.lease_keys(2), ["b"], "revoked: {is_revoked}");
         assert_eq!(bed.revision(), 7, "revoked: {is_revoked}");
-        // The kind is in the history too, for whoever reads it later.
+        // The kind is in the history too, for later readers.
         let mut kinds = Vec::new();
         let index = committed.head.applied_index();
         let db = bed.store.current();

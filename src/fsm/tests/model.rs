@@ -1,4 +1,4 @@
-//! What the rules say, written down a second time in the plainest way: maps that are copied for every revision.
+//! The rules, written a second time in the plainest way: maps that are copied for every revision.
 //!
 //! Nothing here is shared with the code under test but the vocabulary.
 
@@ -287,7 +287,7 @@ impl Model {
             SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
             SortTarget::Value => a.value.cmp(&b.value),
         };
-        // By key until now; what compares equal stays so.
+        // By key until now; equal elements keep that order.
         match query.order {
             SortOrder::None | SortOrder::Ascend => kvs.sort_by(compare),
             SortOrder::Descend => kvs.sort_by(|a, b| compare(b, a)),

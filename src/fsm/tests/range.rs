@@ -3,7 +3,7 @@
 use super::bed::*;
 use headwater_types::{RangeQuery, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
-/// Five keys whose orders by key, version, creation, modification and value all differ.
+/// Five keys with different orders by key, version, creation, modification and value.
 fn bed() -> Bed {
     Bed::with([
         put("d", "5"),  // 2
@@ -103,7 +103,7 @@ fn limits() {
     ];
     for (name, limit, want, more) in cases {
         for at in [ReadAt::Current, ReadAt::Revision(Revision(12))] {
-            // The whole store, whose count is known, and an interval that has to be counted.
+            // The whole store, with its known count, and an interval that has to be counted.
             for (key, end) in [("\0", "\0"), ("a", "z")] {
                 let query = RangeQuery { limit, at, ..get(key, end) };
                 assert_eq!(keys(&bed, &query), (want.to_owned(), more, 5), "{name} {at:?}");
@@ -117,7 +117,8 @@ fn sorting() {
     use SortOrder::{Ascend, Descend, None};
     use SortTarget::{Create, Key, Mod, Value, Version};
     let bed = bed();
-    // By key: abcde. Version: b2 a2 d3 others 1. Create: d b a e c. Mod: e c b d a. Value: e c b a d.
+    // By key: abcde. Version: b2 a2 d3 others 1. Create: d b a e c. Mod: e c b d a. Value: e c b a
+    // d.
     let cases = [
         (None, Key, 0, "abcde", false),
         (Ascend, Key, 0, "abcde", false),
@@ -133,7 +134,8 @@ fn sorting() {
         (Ascend, Value, 0, "ecbad", false),
         (Descend, Value, 2, "da", true),
         (Descend, Version, 1, "d", true),
-        // Without an order: sorted ascending, but the limit cuts in key order first and leaves one row more than it.
+        // Without an order: sorted ascending, but the limit cuts in key order first and leaves one
+        // row more than it.
         (None, Create, 0, "dbaec", false),
         (None, Create, 2, "ba", true),
         (None, Mod, 2, "cb", true),

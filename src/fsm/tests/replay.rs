@@ -1,5 +1,5 @@
-//! Random commands against the model, in random batches, with reclamation, flushes, crashes and snapshots in between: the
-//! outcome of a command must depend on none of these.
+//! Random commands against the model, in random batches, with reclamation, flushes, crashes and
+//! snapshots in between: the outcome of a command must depend on none of these.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::model::{self, Model};
 use headwater_storage::state::{StateStore, Table};
 use headwater_types::{Command, CommitEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
 
-/// What happens after a commit.
+/// Event after a commit.
 #[derive(Clone, Copy, Debug)]
 enum Between {
     Nothing,
@@ -78,7 +78,7 @@ fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
     }
 }
 
-/// What a watch of all keys would read from the compaction point on.
+/// Events that a watch of all keys would read from the compaction point on.
 fn key_events(bed: &Bed) -> Vec<(LogIndex, Vec<KeyValue>)> {
     let db = bed.store.current();
     let view = db.view().unwrap();

@@ -7,7 +7,7 @@ use headwater_types::{
     SortOrder, SortTarget, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// What a transaction answered, one line per operation.
+/// The answer of a transaction, one line per operation.
 fn show_done(done: &TxnDone) -> Vec<String> {
     let mut out = vec![if done.succeeded { "yes" } else { "no" }.to_owned()];
     for response in &done.responses {
@@ -52,7 +52,7 @@ fn compares_of_one_key() {
         bed.read_txn(&request).unwrap().succeeded
     };
     for (name, target, stored) in numbers {
-        // An absent key counts as zero, whatever the field.
+        // An absent key counts as zero in every field.
         for (key, stored) in [("k", stored), ("gone", 0), ("never", 0)] {
             for given in [stored - 1, stored, stored + 1] {
                 for (op, want) in [

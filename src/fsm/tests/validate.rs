@@ -24,7 +24,7 @@ fn budget_of_operations() {
         ops.push(op);
         ops
     };
-    // 4 + 4 + 4, and in the nested ones 4 * 124 and what is given: 512 with 4.
+    // 4 + 4 + 4, and in the nested ones 4 * 124 and the given count: 512 with 4.
     let tree = |count: usize| {
         let success = with(vec![nest(gets(124), vec![]); 3], nest(gets(124), gets(count)));
         txn(compares(4), success, gets(4))
@@ -134,7 +134,8 @@ fn duplicates() {
         assert_eq!(validate(&txn(vec![], ops.clone(), vec![])), valid, "{name}");
         assert_eq!(validate(&txn(vec![], vec![], ops.clone())), valid, "{name}, as the failure list");
 
-        // What was not checked before it was proposed is refused when it is applied, whichever list would run.
+        // A transaction that was not checked before it was proposed is refused by apply, whichever
+        // list would run.
         for (compares, lists) in [(vec![], (ops.clone(), vec![])), (vec![], (vec![], ops))] {
             let mut bed = Bed::with([put("a", "0"), put("b", "0")]);
             let outcome = bed.apply(Command::Txn(txn(compares, lists.0, lists.1)));

@@ -1,9 +1,9 @@
-//! What history says of events is what was published.
+//! Events from history equal the published ones.
 
 use super::*;
 use crate::tests::bed::compact;
 
-/// What catch-up would tell from the first command on, or from the compaction point.
+/// Events of catch-up from the first command on, or from the compaction point.
 pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
     store.view(|view| {
         let from = view.head().compacted_index();
@@ -20,7 +20,8 @@ pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
     })
 }
 
-/// History tells what was published, from rows that are remembered and from those on disk.
+/// Checks that history gives the published events, from rows that are remembered and from those on
+/// disk.
 pub(super) fn assert_replays(store: Store, name: &str) -> Store {
     let told: Vec<_> = store.told.iter().filter(|(_, events)| !events.is_empty()).cloned().collect();
     assert_eq!(recorded(&store), told, "{name}");

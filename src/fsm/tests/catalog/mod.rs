@@ -1,7 +1,8 @@
 //! Commands about the catalog, applied without anything around them.
 //!
-//! An event reads `H/web + n1/web1 [c1]`: its topic (`H`ealth, `C`onnect, `L`ist, `N`ode, `T`able) and subject, `+` for a registration
-//! and `-` for a deregistration, then what it is about: node and instance, with the checks that came with it.
+//! An event reads `H/web + n1/web1 [c1]`: its topic (`H`ealth, `C`onnect, `L`ist, `N`ode, `T`able)
+//! and subject, `+` for a registration and `-` for a deregistration, then its content: node and
+//! instance, with the checks that came with it.
 
 mod history;
 pub(crate) mod model;
@@ -23,7 +24,7 @@ use headwater_types::catalog::{
 use headwater_types::consul::{CatalogVerb, ConsulCommand, ConsulOutcome, TxnOp, TxnRow};
 use headwater_types::{Command, LogIndex, Outcome, Refusal, Term};
 
-/// What a command came to, with its events.
+/// Outcome of a command, with its events.
 type Done = Result<Vec<String>, CatalogRefusal>;
 
 /// A catalog.
@@ -31,7 +32,7 @@ pub(super) struct Store {
     pub(super) bed: Bed,
     /// Everything that was applied.
     log: Vec<Command>,
-    /// What every command meant.
+    /// Events of every command.
     told: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
 }
 
@@ -45,7 +46,7 @@ impl Store {
         Self { bed: self.bed.reopened(), ..self }
     }
 
-    /// Applies a command, which must be complete, and returns what it came to with its events.
+    /// Applies a command, which must be complete, and returns its outcome with its events.
     pub(super) fn run(&mut self, command: CatalogCommand) -> Result<(CatalogDone, Vec<CatalogEvent>), CatalogRefusal> {
         self.log.push(Command::Catalog(command.clone()));
         let (mut outcomes, committed) = self.bed.apply_all([Command::Catalog(command)], true);
@@ -63,7 +64,8 @@ impl Store {
         }
     }
 
-    /// Does in one transaction what these commands do one after the other: nodes that are removed, registrations without checks.
+    /// Runs these commands as one transaction: nodes that are removed, registrations without
+    /// checks.
     fn transact(&mut self, commands: &[CatalogCommand]) {
         let set = |row| TxnOp::Catalog(CatalogVerb::Set, row);
         let mut ops = Vec::new();

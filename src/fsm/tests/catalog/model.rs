@@ -1,5 +1,5 @@
-//! Random registrations against a plain model: what is stored, what the secondary indexes say, what the events tell, and how the
-//! query indexes move.
+//! Random registrations against a plain model: the rows, the secondary indexes, the events, and the
+//! moves of the query indexes move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const NAMES: [&str; 4] = ["web", "Web", "api", "gw"];
 const IDS: [&str; 2] = ["s1", "s2"];
 const CHECKS: [&str; 2] = ["c1", "c2"];
 
-/// What is done.
+/// A step.
 #[derive(Clone, Debug)]
 enum Op {
     Register {
@@ -89,7 +89,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is there: rows without log indexes, by canonical names.
+/// The state: rows without log indexes, by canonical names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Model {
     nodes: BTreeMap<String, Node>,
@@ -100,7 +100,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Does what a command does, as the specification reads. Nobody is refused a name here, for no node says that it is alive;
+    /// Applies a command by the specification. No name is refused here, for no node is alive;
     /// and guards are for tests of their own.
     pub(crate) fn apply(&mut self, command: &CatalogCommand) -> Outcome {
         let mut after = self.clone();
@@ -245,14 +245,15 @@ fn text_of(instance: &CheckServiceNode) -> String {
     text(&instance.node, &instance.service, &checks)
 }
 
-/// An instance as a subscriber knows it, in the order of answers: its node in lower case, its id, its node as it is written.
+/// An instance as a subscriber knows it, in the order of answers: its node in lower case, its id,
+/// its node as it is written.
 type Place = (String, String, String);
 
-/// What a subscriber of everything has heard: by topic, subject and instance.
+/// Events of a subscriber of everything: by topic, subject and instance.
 #[derive(Default)]
 struct Heard {
     instances: BTreeMap<(CatalogTopic, String), BTreeMap<Place, String>>,
-    /// What a subscriber of the whole mesh has, who does not see for which service an instance stands.
+    /// Instances of a subscriber of the whole mesh, which does not see their target services.
     mesh: BTreeMap<Place, String>,
     names: BTreeSet<String>,
 }
@@ -424,18 +425,19 @@ proptest! {
                 prop_assert!(answer == *answer_before || index > *index_before, "a new answer has a new index: {:?}", query);
             }
         }
-        // Whether commands are committed one by one or together makes no difference, nor whether somebody wants to know.
+        // Whether commands are committed one by one or together makes no difference, nor whether
+        // somebody wants to know.
         let mut together = Bed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());
-        // Whoever catches up hears the same, and what was remembered is what is on disk.
+        // Catch-up gives the same events, and the cache equals the disk.
         let remembered = answers(&store);
         let mut store = store.reopened();
         prop_assert_eq!(answers(&store), remembered);
         let told: Vec<_> =
             store.told.iter().filter(|(index, events)| *index >= compacted && !events.is_empty()).cloned().collect();
         prop_assert_eq!(history::recorded(&store), told);
-        // What was counted when it came is counted when it goes.
+        // Bytes counted at registration are counted at removal.
         for name in NODES {
             store.deregister(name, Deregistered::Node).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Who a node is, what is copied into checks, what is refused, which indexes move (spec: consul §2.6, §2.7).
+//! Identity of nodes, fields copied into checks, refusals, moved indexes (spec: consul §2.6, §2.7).
 
 use super::*;
 use crate::tests::bed::quota;
@@ -164,7 +164,7 @@ fn a_decision_about_a_check_holds_only_for_what_it_was_based_on() {
 fn a_node_is_who_its_id_says() {
     let mut store = Store::new();
     store.register(Registration { service: Some(typical("web")), ..node_with_id("n1", 1) }).unwrap();
-    // Without an id a registration means whoever has the name, and does not take the id away.
+    // A registration without an id means the node of that name, and does not remove its id.
     assert_eq!(store.register(node("n1")), Ok(Vec::new()));
     let id_of =
         |store: &Store, name: &str| store.view(|view| view.node(name).unwrap().value.map(|node| node.id.clone()));
@@ -204,7 +204,7 @@ fn a_node_is_not_renamed_to_the_name_of_one_that_lives() {
         store.register(alive("y")).unwrap();
         assert_eq!(store.register(node_with_id("Y", 1)), Err(CatalogRefusal::NodeNameReserved), "{owner:?}");
         assert_eq!(names(&store), ["x", "y"]);
-        // Whoever lives no longer, or does not say so, gives it away.
+        // A node that is not known to be alive loses its name.
         store.register(dead("y")).unwrap();
         assert_eq!(
             store.register(node_with_id("Y", 1)).unwrap(),
@@ -212,13 +212,15 @@ fn a_node_is_not_renamed_to_the_name_of_one_that_lives() {
         );
         assert_eq!(names(&store), ["y"]);
     }
-    // An id that nobody has takes the name of a node without one, even of one that lives; then the name is owned.
+    // An id that nobody has takes the name of a node without one, even of one that lives; then the
+    // name is owned.
     let mut store = Store::new();
     first(&mut store, node("y"));
     store.register(alive("y")).unwrap();
     assert_eq!(store.register(node_with_id("y", 3)).unwrap(), ["H/db + y/db [serfHealth]"]);
     assert_eq!(store.register(node_with_id("y", 4)), Err(CatalogRefusal::NodeNameReserved));
-    // So does an id whose node the same transaction has removed before, and not one that it has made elsewhere.
+    // So does an id of a node that the same transaction has removed before, and not one that it has
+    // made elsewhere.
     let mut store = Store::new();
     first(&mut store, node("y"));
     store.register(alive("y")).unwrap();
@@ -391,7 +393,7 @@ fn a_view_keeps_its_checks_whatever_is_remembered_since() {
     let second = db.view().unwrap();
     store.deregister("n1", Deregistered::Check("alive".to_owned())).unwrap();
     let third = db.view().unwrap();
-    // Whoever asks first, and whatever the others have had remembered by then.
+    // In every order of the readers, which share a cache.
     for order in [[&first, &second, &third], [&third, &second, &first], [&second, &first, &third]] {
         for view in order {
             let wanted: &[&str] = match view.applied() {

@@ -1,9 +1,9 @@
-//! Every row of the table of spec consul §2.4, and every case of §2.11 that exists here: what is done, and the events that it
-//! makes. Run with `--nocapture`, this prints them.
+//! Every row of the table of spec consul §2.4, and every case of §2.11 that exists here: the step,
+//! and the events that it makes. Run with `--nocapture`, this prints them.
 
 use super::*;
 
-/// What is there first, what is done then, and the events of that, in order.
+/// Preparation, step, and the events of the step, in order.
 type Case = (&'static str, fn(&mut Store), fn(&mut Store) -> Vec<String>, &'static [&'static str]);
 
 fn ok(done: Done) -> Vec<String> {
@@ -497,7 +497,8 @@ fn terminating_gateways() {
             |s| ok(s.link("gw", &["srv1", "srv2"])),
             &["C/srv2 + n1/gw"],
         ),
-        // The event without a service is for those who follow the whole mesh: the gateway is still in it.
+        // The event without a service is for subscribers of the whole mesh: the gateway is still in
+        // it.
         ("the entry removes a service", linked, |s| ok(s.link("gw", &["srv2"])), &["C/srv1 - n1/gw", "C/ + n1/gw"]),
         (
             "the entry removes a service and adds another",

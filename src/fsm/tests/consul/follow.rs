@@ -1,4 +1,4 @@
-//! What the catalog means to sessions and deadlines, and transactions that change both.
+//! Effects of the catalog on sessions and deadlines, and transactions that change both.
 
 use super::*;
 use headwater_storage::state::CatalogReader;
@@ -48,7 +48,7 @@ impl Bed {
         db.view().unwrap().check("n", id).unwrap().map(|check| Check::clone(&check.row))
     }
 
-    /// Applies what must be accepted.
+    /// Applies a command that must be accepted.
     fn accept(&mut self, command: Command) {
         let outcome = self.apply(command);
         assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
@@ -132,7 +132,7 @@ fn a_ttl_check_that_nobody_refreshes_turns_critical() {
     assert_eq!(bed.lease(first.get()).unwrap().ttl_seconds, 11, "rounded up");
     bed.session(Session { node: "n".to_owned(), service_checks: vec!["c".to_owned()], ..session("s") });
     bed.kv(with_session(KvVerb::Lock, "l", "s"));
-    // Whatever is written of it is a sign of life, also the same again.
+    // Every write of it is a sign of life, also of an equal one.
     bed.accept(register(vec![ttl(CheckStatus::Passing)]));
     let second = bed.deadline(&about).unwrap();
     assert!(first != second && bed.lease(first.get()).is_none());
@@ -211,7 +211,8 @@ fn a_transaction_changes_catalog_and_keys_or_neither() {
     assert_eq!(refused, Outcome::Consul(ConsulOutcome::TxnFailed(faults)));
     assert_eq!((bed.revision(), bed.shown("")), (revision, shown));
 
-    // A check that fails takes its session along, which lets go of a key that the transaction writes.
+    // A check that fails takes its session along, which lets go of a key that the transaction
+    // writes.
     let at = LogIndex(bed.next);
     let done = bed.apply(txn_of(vec![
         row(CatalogVerb::Set, TxnRow::Node(Box::new(other))),

@@ -1,4 +1,4 @@
-//! The table of `/v1/kv`, row by row, and what an etcd client does to it.
+//! The table of `/v1/kv`, row by row, and writes of an etcd client to its keys.
 
 use super::*;
 use headwater_types::consul::SessionRefusal;
@@ -17,7 +17,7 @@ fn a_path_is_a_key_of_the_kv_face_and_moves_its_revision() {
     assert_eq!((bed.revision(), bed.shown("")), (3, vec!["web/motd=hi/0 0@1/3".to_owned()]));
     assert!(bed.kv(op(KvVerb::Delete, "web/motd")));
     assert_eq!((bed.revision(), bed.shown("").len(), bed.pairs().len()), (4, 0, 0));
-    // What is not there is deleted, and nothing changes.
+    // An absent key counts as deleted, and nothing changes.
     assert!(bed.kv(op(KvVerb::Delete, "web/motd")));
     assert_eq!(bed.revision(), 4);
     assert!(bed.kv(set("web/motd", "anew")));
@@ -32,7 +32,7 @@ fn comparing_with_the_index() {
         (KvVerb::Cas, 0, true),
         (KvVerb::Cas, 0, false),
         (KvVerb::Cas, 1, false),
-        // Equal to what is there: it holds, and the index stays.
+        // Equal to the stored pair: it holds, and the index stays.
         (KvVerb::Cas, 2, true),
         (KvVerb::DeleteCas, 5, false),
         (KvVerb::DeleteCas, 0, false),
@@ -61,7 +61,7 @@ fn below_a_prefix() {
     assert_eq!(bed.revision(), 7, "one revision for all of them");
     assert!(bed.kv(op(KvVerb::DeleteTree, "a/")));
     assert_eq!(bed.revision(), 7);
-    // What was deleted counts, and goes on to count when it is forgotten.
+    // A deleted key counts, and still counts after it was compacted.
     assert_eq!((bed.prefix_index("a/"), bed.prefix_index("b")), (6, 5));
     bed.kv(set("c", ""));
     bed.kv(set("c", "1"));

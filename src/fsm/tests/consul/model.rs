@@ -1,4 +1,5 @@
-//! Random commands against a plain model of what Consul's documents promise, with an etcd client that writes, too.
+//! Random commands against a plain model of Consul's documented promises, with an etcd client that
+//! writes, too.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ struct Entry {
     modified: u64,
 }
 
-/// What is there, and which session lives with which behaviour.
+/// The keys, and the live sessions with their behaviour.
 #[derive(Clone, Debug, Default)]
 struct Model {
     entries: BTreeMap<usize, Entry>,
@@ -86,7 +87,7 @@ impl Model {
         }
     }
 
-    /// What the step is as a command, and what it must come to; `None` for a refusal.
+    /// The step as a command, and its required result; `None` for a refusal.
     fn run(&mut self, bed: &Bed, step: &Step) -> (Command, Option<bool>) {
         self.index += 1;
         match *step {

@@ -1,4 +1,4 @@
-//! Sessions: how they end, and what ends with them.
+//! Sessions: their ends, and the effects of these.
 
 use super::*;
 use headwater_types::catalog::{CatalogCommand, Check, CheckStatus, Node, Registration};

@@ -134,7 +134,7 @@ fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
         (vec![many.clone(), op(KvVerb::Get, "a"), op(KvVerb::GetOrEmpty, "absent")], too_much(2)),
         (vec![long.clone()], too_much(0)),
         (vec![op(KvVerb::Get, "long/1"), op(KvVerb::Get, "long/2")], too_much(1)),
-        // What is removed by then is looked at all the same.
+        // Keys that were removed before are read all the same.
         (vec![op(KvVerb::DeleteTree, "many/"), many.clone(), many.clone()], too_much(2)),
     ] {
         let ops: Vec<KvOp> = ops.into_iter().chain([set("a", "never")]).collect();

@@ -56,7 +56,7 @@ const ROWS: &[Row] = &[
     Row { what: "or exchanges it", stored: ("-", "f", "-", "x"), input: ("-", "g", "-", "y"), wanted: None },
 ];
 
-/// Stores what a row begins with: a mark is given by a write of its own.
+/// Stores the resource that a row begins with: a mark is given by a write of its own.
 fn stored(store: &mut Store, row: &Row) -> Resource {
     let (mark, finalizers, other, text) = row.stored;
     let plain = store.write(resource(("-", finalizers, other, text))).unwrap();
@@ -81,7 +81,7 @@ fn the_table_of_deferred_deletion() {
 #[test]
 fn a_blanket_write_does_not_undo_a_mark() {
     for (input, wanted) in [
-        // What it does not name stays: the same as before is no change.
+        // Unnamed fields stay: the same as before is no change.
         (("-", "-", "-", "x"), Some(ResourceRefusal::NoOpWrite)),
         (("-", "-", "n", "x"), Some(ResourceRefusal::MetadataModified)),
         (("-", "-", "-", "y"), Some(ResourceRefusal::DataModified)),

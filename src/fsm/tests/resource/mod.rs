@@ -1,7 +1,7 @@
 //! Commands about resources, applied without anything around them.
 //!
-//! The type `demo.v2.Artist` (namespaces), `demo.v1.Artist` beside it, `demo.v1.RecordLabel` (partitions) and
-//! `demo.v1.Executive` (cluster) are registered first.
+//! The type `demo.v2.Artist` (namespaces), `demo.v1.Artist` beside it, `demo.v1.RecordLabel`
+//! (partitions) and `demo.v1.Executive` (cluster) are registered first.
 
 mod deferred;
 mod delete;
@@ -22,7 +22,7 @@ use headwater_types::{Command, KeyRange, LogIndex, Outcome, Refusal};
 
 pub(super) const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// What a command came to, in short.
+/// Outcome of a command, in short.
 pub(super) type Done = Result<ResourceOutcome, ResourceRefusal>;
 
 pub(super) fn types() -> [(Type, Scope); 4] {
@@ -60,7 +60,7 @@ pub(super) fn with_finalizers(resource: Resource, finalizers: &str) -> Resource 
 /// A store of resources.
 pub(super) struct Store {
     pub(super) bed: Bed,
-    /// Counts what is chosen.
+    /// Counter of chosen ids.
     chosen: u128,
     /// Everything that was applied.
     log: Vec<Command>,

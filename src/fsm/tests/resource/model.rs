@@ -1,4 +1,4 @@
-//! Random commands against a plain model: what is stored, what the indexes say, and what the events tell.
+//! Random commands against a plain model: resources, indexes, and events.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use headwater_types::ChangeKind;
 
-/// What is done to one of a few names.
+/// A step about one of a few names.
 #[derive(Clone, Debug)]
 enum Op {
     Write { name: usize, owner: Option<Owner>, finalizers: bool, version: Choice, uid: Choice },
@@ -51,7 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is there, by name: uid, version, owner's uid, whether it is held, whether it is marked.
+/// A stored resource: uid, version, owner's uid, whether it is held, whether it is marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Live {
     uid: String,
@@ -93,8 +93,8 @@ fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<
                 }
                 (None, Some(_)) | (Some(_), None) => false,
             };
-            // The mark is carried by a blanket write alone. It may let go, or, once all have, change what it likes; and it
-            // must change something.
+            // The mark is carried by a blanket write alone. It may release, or, once all have,
+            // change anything; and it must change something.
             let allowed = !live.marked || version.is_none() && live.held != held;
             same_life && same_version && owner_same && allowed
         }
@@ -141,7 +141,7 @@ proptest! {
         let mut store = Store::new();
         let from = store.bed.next;
         let mut model = Model::new();
-        // Lives that have ended, and whose children were not looked after yet.
+        // Deleted owners with children that were not reaped yet.
         let mut ended: Vec<String> = Vec::new();
         for op in ops {
             match op {
@@ -229,11 +229,12 @@ proptest! {
             }
             check(&store, &model)?;
         }
-        // Whether commands are committed one by one or together makes no difference, nor whether somebody wants to know.
+        // Whether commands are committed one by one or together makes no difference, nor whether
+        // somebody wants to know.
         let mut together = Bed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());
-        // Whoever follows from the beginning comes to the same.
+        // A watcher from the beginning reaches the same state.
         let mut replayed: BTreeMap<bytes::Bytes, Resource> = BTreeMap::new();
         store.view(|view| view.history(LogIndex(from), |command| {
             for record in &command.records {

@@ -1,4 +1,4 @@
-//! What a deleted resource owned goes as well (spec: consul §5.10).
+//! Children of a deleted resource are deleted as well (spec: consul §5.10).
 
 use super::*;
 use headwater_types::limits::RESOURCE_REAP_BATCH;
@@ -169,7 +169,8 @@ fn a_tombstone_that_no_deletion_wrote_takes_nothing() {
     let owner = store.write(of(artist("owner"))).unwrap();
     let child = store.write(child_of(&owner.id, "child")).unwrap();
     store.delete(&owner.id).unwrap();
-    // As an earlier version of the program wrote them for owners that it could not find: with an empty time, or none.
+    // As an earlier version of the program wrote them for owners that it could not find: with an
+    // empty time, or none.
     for generated_at in [Some(""), None] {
         let metadata = generated_at.map(|at| ("generated_at".to_owned(), at.to_owned())).into_iter().collect();
         let place = owner.id.tombstone();
@@ -178,6 +179,6 @@ fn a_tombstone_that_no_deletion_wrote_takes_nothing() {
         assert_eq!(store.reap_all(), 1);
         assert_eq!(store.read(&child.id), Some(child.clone()), "{generated_at:?}");
     }
-    // What is there can still be changed, with the owner that it has.
+    // An existing child can still be changed, with its owner.
     assert!(store.write(child_of(&owner.id, "child")).is_ok());
 }

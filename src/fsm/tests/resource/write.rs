@@ -1,4 +1,4 @@
-//! Create, replace, and what each refuses (spec: consul §5.6, §5.7).
+//! Create, replace, and their refusals (spec: consul §5.6, §5.7).
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn a_late_write_makes_no_new_life() {
     assert!(store.write(of(artist("a"))).is_ok());
 }
 
-/// Ids of one owner whose units are said and left out in every way that means the default ones.
+/// Ids of one owner with its units written and omitted in every way that means the default ones.
 fn spellings(of: &ResourceId) -> Vec<ResourceId> {
     let units = [("default", "default"), ("", "default"), ("default", ""), ("", "")];
     units.map(|(partition, namespace)| ResourceId { tenancy: Tenancy::new(partition, namespace), ..of.clone() }).into()
@@ -262,7 +262,7 @@ fn history_tells_the_same_as_the_publisher() {
     assert_eq!(replayed(&store, from), published.into_iter().map(|commit| commit.resources).collect::<Vec<_>>());
 }
 
-/// What history tells from a command on.
+/// Events of history from a command on.
 fn replayed(store: &Store, from: u64) -> Vec<Arc<[ResourceEvent]>> {
     let mut replayed = Vec::new();
     store.view(|view| {
@@ -302,7 +302,7 @@ fn a_move_to_another_version_is_a_removal_from_the_old_one() {
         assert_eq!(published[1][0].resource, published[0][0].resource, "as it was last, data and all");
         assert_eq!(published[3][0].resource, published[2][0].resource);
         assert_eq!(replayed(&store, from), published);
-        // Where history begins with the move, what was there before it can be read nowhere else.
+        // If history begins with the move, the state before it is in no other place.
         store.bed.apply(trim(from + 1));
         store.bed.reclaim(100);
         assert_eq!(replayed(&store, from + 1), published[1..]);
@@ -334,7 +334,8 @@ fn statuses_do_not_make_a_resource_larger_than_one_may_be() {
     store.run(report("k".to_owned(), room)).unwrap();
     let full = store.read(&artist("a")).unwrap();
     assert_eq!(full.said_bytes(), RESOURCE_BYTES_MAX);
-    // Nothing more fits, whoever writes; what is there may change, become smaller, be marked and go.
+    // Nothing more fits, from any writer; an existing resource may change, become smaller, be
+    // marked and be deleted.
     assert_eq!(store.run(report("l".to_owned(), 0)), Err(ResourceRefusal::TooLarge));
     assert_eq!(store.write(Resource { data: data("longer"), ..of(artist("a")) }), Err(ResourceRefusal::TooLarge));
     store.run(report("k".to_owned(), 0)).unwrap();
