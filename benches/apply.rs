@@ -1,4 +1,4 @@
-//! What it costs to apply commands and to read ranges, on a real database with the default options.
+//! Cost of applying commands and reading ranges, on a real database with the default options.
 
 use std::time::{Duration, Instant};
 
@@ -193,7 +193,8 @@ fn reads(c: &mut Criterion) {
     let mut group = c.benchmark_group("range");
     for (name, in_order) in [("written in order", true), ("written scattered", false)] {
         let mut bed = Bed::new();
-        // Ten times as many commands as keys in the range, so that a scattered range is really scattered.
+        // Ten times as many commands as keys in the range, so that a scattered range is really
+        // scattered.
         let all = count * 10;
         bed.load((0..all).map(|number| if in_order { number } else { number.wrapping_mul(7_919) % all }));
         for flushed in [false, true] {

@@ -1,4 +1,4 @@
-//! What it costs to make and read keys of the state: on the path of every put and every row of a range.
+//! Cost of making and reading keys of the state: on the path of every put and every row of a range.
 
 use std::hint::black_box;
 

@@ -1,6 +1,8 @@
-//! How many entries a second the log makes durable: by entries in one append, and by appends that wait together.
+//! How many entries a second the log makes durable: by entries in one append, and by appends that
+//! wait together.
 //!
-//! Every figure includes the fsync of the disk that the temporary directory lies on: compare only runs on one machine.
+//! Every figure includes the fsync of the disk that the temporary directory lies on: compare only
+//! runs on one machine.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -45,7 +47,8 @@ impl Bench {
             .collect()
     }
 
-    /// Makes `appends` of `entries` each durable, all of them submitted before the first is waited for.
+    /// Makes `appends` of `entries` each durable, all of them submitted before the first is waited
+    /// for.
     fn append(&mut self, appends: u64, entries: u64) {
         let (sender, done) = mpsc::channel();
         for _ in 0..appends {
@@ -74,7 +77,7 @@ fn append(c: &mut Criterion) {
         let mut bench = Bench::new();
         group.bench_function(BenchmarkId::new("appends_waiting", appends), |b| b.iter(|| bench.append(appends, 1)));
     }
-    // What is left without the disk: the processor's share.
+    // The processor's share, without the disk.
     group.throughput(Throughput::Elements(256));
     let mut bench = Bench::with(LogOptions { unsafe_no_fsync: true, ..LogOptions::default() });
     group.bench_function(BenchmarkId::new("entries_without_fsync", 256), |b| b.iter(|| bench.append(1, 256)));

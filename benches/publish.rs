@@ -1,7 +1,8 @@
-//! What it costs to publish a commit, by who subscribes: on the path of every write, before it is answered.
+//! Cost of publishing a commit, by its subscribers: on the path of every write, before it is
+//! answered.
 //!
-//! Subscriptions of other keys must cost nothing. A crowd on one key costs the publisher one append; waking the crowd and
-//! reading, which happens beside it, is measured apart.
+//! Subscriptions of other keys must cost nothing. A crowd on one key costs the publisher one
+//! append; waking the crowd and reading, which happens beside it, is measured apart.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,10 +37,10 @@ fn key(number: usize) -> Bytes {
     Bytes::from(format!("/registry/bench/{number:016x}"))
 }
 
-/// What a subscription asks for, by its number.
+/// Subject of a subscription, by its number.
 type Subject = fn(usize) -> KeyRange;
 
-/// What every commit changes.
+/// The key that every commit changes.
 const CHANGED: usize = 0;
 
 impl Bed {
@@ -91,7 +92,8 @@ impl Bed {
         }
     }
 
-    /// Lets the feed wake crowds, then reads for everybody who was woken. Gives the number of events.
+    /// Lets the feed wake crowds, then reads for every woken subscriber. Gives the number of
+    /// events.
     fn read(&mut self) -> usize {
         let mut cx = Context::from_waker(Waker::noop());
         let mut events = 0;
@@ -114,7 +116,8 @@ impl Bed {
         }
     }
 
-    /// Publishes one commit and reads it, `rounds` times. Gives the time that publishing took, and everything together.
+    /// Publishes one commit and reads it, `rounds` times. Gives the time that publishing took, and
+    /// everything together.
     fn run(&mut self, rounds: u64) -> (Duration, Duration, usize) {
         let (mut publishing, mut all, mut events) = (Duration::ZERO, Duration::ZERO, 0);
         for _ in 0..rounds {

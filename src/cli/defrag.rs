@@ -15,7 +15,8 @@ use headwater_proto::pb::etcdserverpb::DefragmentRequest;
 
 /// Make each endpoint rewrite its files, so that what was removed takes no space any more
 ///
-/// Space is given back in the background anyway, some time after a compaction. Reads and writes go on meanwhile.
+/// Space is given back in the background anyway, some time after a compaction. Reads and writes go
+/// on meanwhile.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DefragArgs {
     /// Every member of the cluster, not only the named endpoints
@@ -31,7 +32,8 @@ struct Row {
     error: Option<String>,
 }
 
-/// One endpoint after the other: while one rewrites its files, the others have the disk and the processor to themselves.
+/// One endpoint after the other: while one rewrites its files, the others have the disk and the
+/// processor to themselves.
 pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {
@@ -44,7 +46,8 @@ pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs
     for (number, endpoint) in cluster.names().enumerate() {
         let began = Instant::now();
         let done = match cluster.attempt(number).await {
-            // It takes as long as it takes; that the other side is still there is asked by the connection.
+            // It takes as long as it takes; that the other side is still there is asked by the
+            // connection.
             Ok(attempt) => {
                 let done = attempt.maintenance().defragment(Request::new(DefragmentRequest {})).await;
                 done.map_err(|status| status.message().to_owned())

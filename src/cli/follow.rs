@@ -1,7 +1,8 @@
-//! `headwater follow`: prints an entity and then its changes, going on elsewhere from its last marker when a node stops.
+//! `headwater follow`: prints an entity and then its changes, going on elsewhere from its last
+//! marker when a node stops.
 //!
-//! Invariant: `marker` is that of the last group that was printed to its end, so that nothing is missed; a group that was cut off
-//! is printed again from its beginning.
+//! Invariant: `marker` is that of the last group that was printed to its end, so that nothing is
+//! missed; a group that was cut off is printed again from its beginning.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -37,8 +38,9 @@ static POOL: LazyLock<DescriptorPool> =
 
 /// Print any part of the store, then every change of it as it happens
 ///
-/// TARGET is a path: /kv/app, /resources/demo/v2/Artist, or / for the list of spaces. Goes on by itself after the last change seen,
-/// at the next endpoint, when a node stops or the connection breaks.
+/// TARGET is a path: /kv/app, /resources/demo/v2/Artist, or / for the list of spaces. Goes on by
+/// itself after the last change seen, at the next endpoint, when a node stops or the connection
+/// breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FollowArgs {
     /// What to follow; parts are percent-encoded, a key that begins with a slash is below /kv/~
@@ -46,7 +48,8 @@ pub(super) struct FollowArgs {
     /// With everything below, not the children alone
     #[arg(long, short)]
     recursive: bool,
-    /// Begin with the state (start), with changes alone (now), or after a marker that was printed before
+    /// Begin with the state (start), with changes alone (now), or after a marker that was printed
+    /// before
     #[arg(long, default_value = "start", value_name = "now|start|MARKER")]
     from: String,
     /// Print the marker after each group of changes that happened together
@@ -204,7 +207,7 @@ fn name(any: &prost_types::Any) -> &str {
     any.type_url.rsplit('/').next().unwrap_or_default()
 }
 
-/// What an element carries, on one line for people.
+/// The data of an element, on one line for people.
 fn shown(any: &prost_types::Any, types: &Types) -> String {
     let bytes = any.value.as_slice();
     match name(any) {

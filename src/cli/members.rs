@@ -1,4 +1,5 @@
-//! `headwater member` and `headwater move-leader`: who belongs to the cluster, and changes of that.
+//! `headwater member` and `headwater move-leader`: the members of the cluster, and changes of the
+//! membership.
 //!
 //! Ids are hexadecimal, as etcdctl prints them; a member may also be called by its name.
 
@@ -143,7 +144,7 @@ async fn add(
     print_change(&answer.header, &answer.members, &text, client)
 }
 
-/// What was done in words, or the members after it.
+/// Prints the change in words, or the members after it.
 fn print_change(
     header: &Option<ResponseHeader>,
     members: &[Member],
@@ -171,7 +172,8 @@ async fn members(cluster: &Cluster) -> Result<Vec<Member>, CliError> {
     Ok(list.members)
 }
 
-/// The id of a member that is called by name or id. An id need not be a member's: the server says what is wrong with it.
+/// The id of a member that is called by name or id. An id need not be a member's: the server
+/// refuses a wrong one.
 async fn find(text: &str, cluster: &Cluster) -> Result<u64, CliError> {
     choose(text, &members(cluster).await?)
 }

@@ -1,10 +1,12 @@
-//! The command line: `headwater serve`, the client commands, loading and checking data, and the load generator.
+//! The command line: `headwater serve`, the client commands, loading and checking data, and the
+//! load generator.
 //!
-//! Owns what a person types and what is printed. Talks to servers through the public APIs only (`etcdserverpb`, for
-//! `resource` the resource service, for the service catalog Consul's HTTP API and `Subscribe`), so that every client command
-//! works against any endpoint that speaks them; knows nothing of nodes or storage. Invariant: a
-//! write that got no answer is reported as indeterminate, never as failed, and is never sent a second time unless it was
-//! certainly not carried out or is idempotent by nature.
+//! Owns the arguments and the output. Talks to servers through the public APIs only
+//! (`etcdserverpb`, for `resource` the resource service, for the service catalog Consul's HTTP API
+//! and `Subscribe`), so that every client command works against any endpoint that speaks them;
+//! knows nothing of nodes or storage. Invariant: a write that got no answer is reported as
+//! indeterminate, never as failed, and is never sent a second time unless it was certainly not
+//! carried out or is idempotent by nature.
 
 mod alarm;
 mod catalog;
@@ -35,7 +37,7 @@ pub fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(CliError::OutputClosed) => ExitCode::SUCCESS,
-        // Whoever ended so has said why.
+        // The command has printed the reason.
         Err(CliError::Exit(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error}");

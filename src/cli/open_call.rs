@@ -1,6 +1,6 @@
-//! Calls that stay open: at whatever endpoint answers, until somebody ends them.
+//! Calls that stay open, at any endpoint that answers, until a signal or the server ends them.
 //!
-//! Owns when the next endpoint is tried, and what a person hears on standard error while nobody answers.
+//! Owns the failover, and the messages on standard error while no endpoint answers.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,8 @@ impl Contact {
     }
 }
 
-/// What a status that ends a call means: nobody would take it, or the reason to try the next endpoint.
+/// Judges a status that ends a call: an error if every endpoint would refuse it, else the reason to
+/// try the next endpoint.
 pub(crate) fn ended(status: &Status) -> Result<String, CliError> {
     match status.code() {
         Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
@@ -57,12 +58,13 @@ pub(crate) fn ended(status: &Status) -> Result<String, CliError> {
     }
 }
 
-/// Makes `call` at one endpoint after the other. It tells `Contact` when it is answered, and gives the reason for which it ended
-/// where another endpoint may do better.
+/// Makes `call` at one endpoint after the other. It tells `Contact` when it is answered, and gives
+/// the reason for which it ended where another endpoint may do better.
 ///
 /// # Errors
 ///
-/// What the call ended with for good, or that nobody took it in the first place. It ends in no other way.
+/// The final error of the call, or the failures of all endpoints before the first success. It ends
+/// in no other way.
 pub(crate) async fn keep_open(
     cluster: &Cluster,
     mut call: impl AsyncFnMut(&Attempt, &mut Contact) -> Result<String, CliError>,

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 use super::error::CliError;
 use headwater_server::config::{Config, SETTINGS, Setting, Sources};
 
-/// What `serve` was told by flags.
+/// Settings of `serve` from flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServeArgs {
     file: Option<PathBuf>,
@@ -75,7 +75,7 @@ pub(super) fn setting_arg(setting: &'static Setting) -> Arg {
     if setting.is_switch() { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
-/// What was said about these settings.
+/// Settings given by flags.
 pub(super) fn given_settings(
     settings: impl Iterator<Item = &'static Setting>,
     matches: &ArgMatches,

@@ -119,7 +119,8 @@ pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, C
 
 type Answer = Result<(StatusResponse, MemberListResponse), Tried>;
 
-/// Hashes at the newest revision that every endpoint has: a replica that lags a moment is no replica that differs.
+/// Hashes at the newest revision that every endpoint has: a replica that lags a moment is no
+/// replica that differs.
 async fn hashes(cluster: &Cluster, answers: &[Answer]) -> Vec<Result<Hash, Tried>> {
     let revision = answers
         .iter()

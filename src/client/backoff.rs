@@ -7,8 +7,9 @@ const FIRST: Duration = Duration::from_millis(200);
 /// Longest pause, before the jitter.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Pauses between attempts: none after the first failure, then 200 ms, doubling up to a minute, each lengthened by up to
-/// the same again, so that those who failed together do not come back together.
+/// Pauses between attempts: none after the first failure, then 200 ms, doubling up to a minute,
+/// each lengthened by up to the same again, so that clients that failed together do not come back
+/// together.
 #[derive(Clone, Debug, Default)]
 pub struct Backoff {
     failures: u32,

@@ -17,8 +17,8 @@ use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often an open connection asks whether the other side is there, and how long it waits for an answer: a stream is
-/// silent for as long as nothing changes.
+/// How often an open connection asks whether the other side is there, and how long it waits for an
+/// answer: a stream is silent for as long as nothing changes.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Metadata: the lineage that indexes belong to, on answers and on requests that resume.
@@ -39,7 +39,7 @@ pub struct Opened {
     pub events: BoxStream<'static, Result<Event, Status>>,
 }
 
-/// What a view shows.
+/// State that a view shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The lineage of its state.
@@ -48,10 +48,11 @@ pub struct Shown {
     pub index: u64,
 }
 
-/// Where a view subscribes. A clone has a place of its own among the endpoints: what one view goes past, others do not.
+/// Where a view subscribes. A clone has its own position among the endpoints: the failover of one
+/// view does not move others.
 pub trait EventSource: Send + Sync + 'static {
-    /// Opens a subscription. `shown` is what there is already: a request without an index must not be answered with an older
-    /// state of the same lineage.
+    /// Opens a subscription. `shown` is the present state of the view: a request without an index
+    /// must not be answered with an older state of the same lineage.
     fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>>;
 
     /// The last attempt failed: make the next one elsewhere.
@@ -61,7 +62,8 @@ pub trait EventSource: Send + Sync + 'static {
     fn endpoints(&self) -> usize;
 }
 
-/// Members of a cluster; a view goes on at the next one when one does not answer. Clones share connections, and nothing else.
+/// Members of a cluster; a view goes on at the next one when one does not answer. Clones share
+/// connections, and nothing else.
 #[derive(Debug)]
 pub struct Endpoints {
     channels: Arc<[Channel]>,
@@ -80,7 +82,8 @@ impl Endpoints {
     ///
     /// # Errors
     ///
-    /// [`BadEndpoint`] for one that makes no sense, or if there is none. Needs a Tokio runtime around it.
+    /// [`BadEndpoint`] for one that makes no sense, or if there is none. Needs a Tokio runtime
+    /// around it.
     pub fn new<S: AsRef<str>>(endpoints: impl IntoIterator<Item = S>) -> Result<Self, BadEndpoint> {
         let channels = endpoints.into_iter().map(|name| channel(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
         if channels.is_empty() {

@@ -1,6 +1,7 @@
-//! What a stream's messages mean to a view, one after the other (spec: consul §3.2).
+//! The effect of a stream's messages on a view, one after the other (spec: consul §3.2).
 //!
-//! Pure: no time, no connection. Invariant: nothing is handed out before it is whole: a snapshot at its end, a commit at once.
+//! Pure: no time, no connection. Invariant: nothing is handed out before it is whole: a snapshot at
+//! its end, a commit at once.
 
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
@@ -9,7 +10,7 @@ use super::topic::{Rejected, ViewTopic};
 
 /// Where an attempt is.
 enum Phase<S> {
-    /// A snapshot is coming; what is visible meanwhile is the old state.
+    /// A snapshot is being received; the old state stays visible meanwhile.
     Snapshot(S),
     /// The server has not said anything yet: it goes on, or begins a snapshot.
     Resume,
@@ -17,11 +18,11 @@ enum Phase<S> {
     Live,
 }
 
-/// What a message changes.
+/// Effect of a message.
 pub(super) enum Step<T: ViewTopic> {
     /// Nothing that can be seen.
     Nothing,
-    /// What is visible is out of date: a snapshot was begun.
+    /// The visible state is out of date: a snapshot was begun.
     Outdated,
     /// A snapshot is complete: this is the state at the index.
     Replace(T::State, u64),
@@ -47,7 +48,7 @@ impl<S: Default> Fold<S> {
         self.resume
     }
 
-    /// What was seen does not connect to what comes: the next attempt asks for a snapshot.
+    /// Earlier events do not connect to later ones: the next attempt asks for a snapshot.
     pub(super) fn reset(&mut self) {
         self.resume = 0;
     }

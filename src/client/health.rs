@@ -10,7 +10,8 @@ use headwater_proto::pb::subscribe::{CatalogOp, NamedSubject, SubscribeRequest, 
 
 use super::topic::{Rejected, ViewTopic};
 
-/// Follows the instances of one service, or of all; which of them the view shows can be narrowed down.
+/// Follows the instances of one service, or of all; which of them the view shows can be narrowed
+/// down.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceHealth {
     /// Lower case, as the server compares names; `None` for all services.
@@ -40,20 +41,21 @@ impl ServiceHealth {
         Self { is_connect: true, ..Self::of(name) }
     }
 
-    /// The instances through which any service is reached in the mesh. Consul's servers refuse it, Headwater's do not.
+    /// The instances through which any service is reached in the mesh. Consul's servers refuse it,
+    /// Headwater's do not.
     #[must_use]
     pub fn connect_all() -> Self {
         Self { is_connect: true, ..Self::of_all() }
     }
 
-    /// Only instances whose checks, and those of their nodes, all pass.
+    /// Only instances with passing checks, their nodes' included.
     #[must_use]
     pub fn passing_only(self) -> Self {
         Self { is_passing_only: true, ..self }
     }
 
-    /// Only instances that have this tag, too; upper or lower case. A terminating gateway in a view of the mesh stands for a
-    /// service whose tags it does not have, and is shown whatever its own.
+    /// Only instances that have this tag, too; upper or lower case. A terminating gateway in a view
+    /// of the mesh stands for a service without having its tags, and is always shown.
     #[must_use]
     pub fn tagged(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_lowercase());
@@ -65,14 +67,15 @@ impl ServiceHealth {
     fn shows(&self, instance: &CheckServiceNode) -> bool {
         let is_passing = || instance.checks.iter().all(|check| check.status == "passing");
         let Some(service) = &instance.service else { return false };
-        // A gateway stands for a service whose tags it does not have (spec: consul §3.6).
+        // A gateway stands for a service without having its tags (spec: consul §3.6).
         let is_for_others = self.is_connect && service.kind == "terminating-gateway";
         let has = |wanted: &String| service.tags.iter().any(|tag| tag.to_lowercase() == *wanted);
         (!self.is_passing_only || is_passing()) && (is_for_others || self.tags.iter().all(has))
     }
 }
 
-/// What tells instances apart (spec: consul §4.6), in the order in which they are listed. The node's id is no part of it.
+/// Identity of an instance (spec: consul §4.6), in the order in which they are listed. The node's
+/// id is no part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceKey {
     /// Name of the node.

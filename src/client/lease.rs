@@ -1,7 +1,8 @@
-//! Keeping a lease alive, for whoever holds something by it.
+//! Keeping a lease alive, for the holder of a lock or an election.
 //!
-//! Owns when to ask. Invariant: the lease counts as over as soon as it may have ended by this machine's clock, whether or not
-//! anybody has said so: a process that was stopped finds out by itself when it goes on.
+//! Owns when to ask. Invariant: the lease counts as over as soon as it may have ended by this
+//! machine's clock, whether or not anybody has said so: a process that was stopped finds out by
+//! itself when it goes on.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -9,14 +10,15 @@ use std::time::{Duration, Instant};
 /// Pause after nobody has answered.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long one endpoint may take to answer, so that there is time to ask others before the lease ends.
+/// How long one endpoint may take to answer, so that there is time to ask others before the lease
+/// ends.
 pub fn lease_patience(ttl: Duration) -> Duration {
     ttl / 6
 }
 
-/// Keeps a lease alive that lives until `until` at least; comes back when it has ended or may have. `ask` asks one endpoint
-/// after the other, and says what the first that answers does of the time to live: 0 if the lease has ended; `None` if none
-/// answers.
+/// Keeps a lease alive that lives until `until` at least; comes back when it has ended or may have.
+/// `ask` asks one endpoint after the other, and returns the time to live by the first that answers:
+/// 0 if the lease has ended; `None` if none answers.
 pub async fn keep_lease<F>(ttl: Duration, mut until: Instant, ask: impl Fn() -> F)
 where
     F: Future<Output = Option<i64>>,

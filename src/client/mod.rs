@@ -1,10 +1,11 @@
 //! For programs that follow the service catalog: views that keep themselves up to date.
 //!
-//! Owns the client's side of Subscribe (spec: consul §3): a [`MaterializedView`] folds a stream into a state, begins again
-//! where it was when the stream breaks, at whichever endpoint answers, and any number of callers wait for its changes. A
-//! [`ViewStore`] shares views among those who ask for the same, and lets go of those that nobody asks for. Knows the public
-//! API alone, so it works against any member and outlives every one. Invariant: what a view shows is the state at its index,
-//! whole: neither a snapshot that is still coming nor a part of a commit is ever visible.
+//! Owns the client's side of Subscribe (spec: consul §3): a [`MaterializedView`] folds a stream
+//! into a state, begins again where it was when the stream breaks, at whichever endpoint answers,
+//! and any number of callers wait for its changes. A [`ViewStore`] shares views among callers of
+//! the same subject, and evicts unused ones. Knows the public API alone, so it works against any
+//! member and outlives every one. Invariant: a view shows the state at its index, whole: neither a
+//! snapshot that is still coming nor a part of a commit is ever visible.
 //!
 //! ```no_run
 //! use std::time::Duration;

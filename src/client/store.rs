@@ -1,4 +1,5 @@
-//! Views that are shared by all who ask for the same, and go when nobody has asked for a while (spec: consul §3.5).
+//! Views that are shared by callers of the same subject, and evicted when unused for a while (spec:
+//! consul §3.5).
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,7 +26,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// Views by what they follow; clones share them.
+/// Views by subject; clones share them.
 pub struct ViewStore<T: ViewTopic, E> {
     inner: Arc<Inner<T, E>>,
 }
@@ -55,14 +56,14 @@ where
     T: ViewTopic + Clone + Eq + Hash,
     E: EventSource + Clone,
 {
-    /// A store whose views subscribe at `source`. Needs a Tokio runtime around it.
+    /// A store of views that subscribe at `source`. Needs a Tokio runtime around it.
     pub fn new(source: E, options: StoreOptions) -> Self {
         let inner = Arc::new(Inner { source, idle: options.idle, entries: Mutex::default() });
         tokio::spawn(evict(Arc::downgrade(&inner)));
         Self { inner }
     }
 
-    /// As [`MaterializedView::query`], of the view that everybody shares who asks for the same.
+    /// As [`MaterializedView::query`], of the view that callers of the same subject share.
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ impl<T: ViewTopic + Eq + Hash, E> Drop for Request<T, E> {
     }
 }
 
-/// Lets go of what nobody has asked for, for as long as the store is there.
+/// Evicts unused views, for as long as the store exists.
 async fn evict<T: ViewTopic + Eq + Hash, E>(inner: Weak<Inner<T, E>>) {
     loop {
         let Some(idle) = inner.upgrade().map(|inner| inner.idle) else { return };

@@ -1,4 +1,4 @@
-//! Views against a server that says what a test tells it to, in time that stands still while nothing waits for it.
+//! Views against a scripted server, in time that stands still while no task waits for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use headwater_proto::pb::subscribe::{
     CatalogOp, Event, EventBatch, ServiceHealthUpdate, ServiceListUpdate, SubscribeRequest,
 };
 
-/// What the server does with an attempt.
+/// Answer of the server to an attempt.
 enum Answer {
     Refuse(Code),
     Open(Option<&'static str>, UnboundedReceiver<Result<Event, Status>>),
@@ -32,7 +32,7 @@ enum Answer {
 struct Asked {
     index: u64,
     epoch: Option<String>,
-    /// The index of what the view shows.
+    /// The index of the shown state.
     shown: u64,
     after: Duration,
     endpoint: usize,
@@ -87,7 +87,7 @@ impl EventSource for Server {
                     Ok(Opened { epoch: epoch.map(str::to_owned), events })
                 }
                 Some(Answer::Refuse(code)) => Err(Status::new(code, "refused")),
-                // Nobody has said what comes next.
+                // The script has ended.
                 None => std::future::pending().await,
             }
         })
@@ -148,7 +148,7 @@ async fn nothing_is_visible_before_the_snapshot_is_complete() {
     feed.snapshot(5, &["b"]);
     let first = view.query(0, SHORT).await.unwrap();
     assert_eq!((first.index, names(&first), first.is_stale), (5, vec!["a", "b"], false));
-    // The same index again: it waits, and then says what there is.
+    // The same index again: it waits, and then shows the present state.
     let began = Instant::now();
     let same = view.query(5, SHORT).await.unwrap();
     assert_eq!((same.index, began.elapsed()), (5, SHORT));
@@ -224,7 +224,7 @@ async fn the_old_view_stays_until_the_new_snapshot_is_complete() {
     tokio::time::sleep(SHORT).await;
     let stale = view.latest().unwrap();
     assert_eq!((names(&old), names(&stale), stale.is_stale), (vec!["a", "b"], vec!["a", "b"], true));
-    // The new state is of a lower index, that of another store: whoever waits is told at once.
+    // The new state is of a lower index, that of another store: waiting callers get it at once.
     let waiting = tokio::spawn({
         let view = view.clone();
         async move { view.query(50, LONG).await }
@@ -275,7 +275,7 @@ async fn failures_in_a_row_are_told_and_the_view_goes_on_trying() {
     drop(feed);
     let error = view.query(5, LONG).await.unwrap_err();
     assert!(matches!(&error, ViewError::Unavailable(status) if status.code() == Code::Unavailable), "{error}");
-    // What is there is still shown to those who do not wait for more.
+    // The present state is still shown to callers that do not wait for more.
     let old = view.query(0, SHORT).await.unwrap();
     assert_eq!((names(&old), old.is_stale), (vec!["a"], true));
     next.send(6, named(CatalogOp::Register, "b"));
@@ -397,7 +397,7 @@ async fn an_instance_that_no_longer_fits_goes() {
     assert_eq!(nodes(6).await, ["n2", "n3"]);
     feed.send(8, health(CatalogOp::Deregister, instance("n2", "passing", &["v2"])));
     assert_eq!(nodes(7).await, ["n3"]);
-    // What was never announced goes without a word.
+    // An instance that was never registered is removed without an error.
     feed.send(9, health(CatalogOp::Deregister, instance("n9", "passing", &[])));
     assert_eq!(nodes(8).await, ["n3"]);
 }

@@ -1,18 +1,18 @@
-//! What a view must know of its topic.
+//! Topics of views.
 
 use thiserror::Error;
 
 use headwater_proto::pb::subscribe::SubscribeRequest;
 use headwater_proto::pb::subscribe::event::Payload;
 
-/// A topic as a view follows it: what it asks for, and how events become a state.
+/// A topic as a view follows it: its request, and the way from events to a state.
 pub trait ViewTopic: Send + Sync + 'static {
-    /// What the view holds.
+    /// State of the view.
     type State: Clone + Default + Send + Sync + 'static;
-    /// What an event says, once it was understood.
+    /// A decoded event.
     type Change: Send + 'static;
 
-    /// What to subscribe to. The index is filled in by the view.
+    /// The request of the subscription. The index is filled in by the view.
     fn request(&self) -> SubscribeRequest;
 
     /// Reads an event. Never called with framing or a batch.
@@ -22,7 +22,7 @@ pub trait ViewTopic: Send + Sync + 'static {
     /// [`Rejected`] for an event that is not of this topic: the view begins again.
     fn read(&self, payload: Payload) -> Result<Self::Change, Rejected>;
 
-    /// Makes a change. A removal of what is not there does nothing (a set operation).
+    /// Makes a change. A removal of an absent entry does nothing (a set operation).
     fn apply(&self, state: &mut Self::State, change: Self::Change);
 }
 

@@ -1,8 +1,8 @@
-//! A state that keeps itself up to date, and those who wait for it (spec: consul §3.1 to §3.4).
+//! A state that keeps itself up to date, and its waiting callers (spec: consul §3.1 to §3.4).
 //!
-//! One task a view follows the stream; callers only look at what it has made visible, or wait for the next change. The old
-//! state stays visible, marked as stale, until a new snapshot is complete: nobody is told "no instances" because a
-//! connection broke.
+//! One task a view follows the stream; callers only read the visible state, or wait for the next
+//! change. The old state stays visible, marked as stale, until a new snapshot is complete: nobody
+//! is told "no instances" because a connection broke.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,15 @@ use super::topic::{Rejected, ViewTopic};
 /// A stream that has lived this long was none that failed, even if it brought nothing.
 const LONG_LIVED: Duration = Duration::from_secs(60);
 
-/// What a view shows.
+/// State that a view shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View<S> {
     /// Log index of the state.
     pub index: u64,
     /// The state there.
     pub state: Arc<S>,
-    /// Whether the view is not known to be current: the stream is broken, or a new snapshot is on its way.
+    /// Whether the view is not known to be current: the stream is broken, or a new snapshot is on
+    /// its way.
     pub is_stale: bool,
 }
 
@@ -51,7 +52,7 @@ pub enum ViewError {
     Stopped,
 }
 
-/// What callers see.
+/// State that callers see.
 struct Visible<S> {
     /// 0 until the first snapshot is complete.
     index: u64,
@@ -96,7 +97,7 @@ impl<T: ViewTopic> MaterializedView<T> {
         Self { inner: Arc::new(Inner { visible: receiver, task }) }
     }
 
-    /// What the view shows now; `None` until the first snapshot is complete.
+    /// The shown state; `None` until the first snapshot is complete.
     #[must_use]
     pub fn latest(&self) -> Option<View<T::State>> {
         self.inner.visible.borrow().view()
@@ -108,13 +109,14 @@ impl<T: ViewTopic> MaterializedView<T> {
         matches!(self.inner.visible.borrow().failure, Some(ViewError::Refused(_) | ViewError::Stopped))
     }
 
-    /// Waits until the view is past `min_index`, and shows it; with 0, until there is something to show. After `wait` it
-    /// shows what there is, with the index unchanged. A view that has gone back, because the store is another one now, is
-    /// shown at once to whoever was waiting for it.
+    /// Waits until the view is past `min_index`, and shows it; with 0, until there is something to
+    /// show. After `wait` it shows the present state, with the index unchanged. A view that has
+    /// gone back, because the store is another one now, is shown at once to waiting callers.
     ///
     /// # Errors
     ///
-    /// [`ViewError`]; all but [`ViewError::Refused`] and [`ViewError::Stopped`] are worth asking again.
+    /// [`ViewError`]; all but [`ViewError::Refused`] and [`ViewError::Stopped`] are worth asking
+    /// again.
     pub async fn query(&self, min_index: u64, wait: Duration) -> Result<View<T::State>, ViewError> {
         let deadline = Instant::now() + wait;
         let mut visible = self.inner.visible.clone();
@@ -161,7 +163,7 @@ struct Follower<T: ViewTopic, E> {
     source: E,
     fold: Fold<T::State>,
     visible: watch::Sender<Visible<T::State>>,
-    /// The lineage of what is visible.
+    /// The lineage of the visible state.
     epoch: Option<String>,
     backoff: Backoff,
 }
@@ -196,7 +198,8 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
             }
             let pause = self.backoff.failed(rand::random());
             debug!(code = ?status.code(), error = status.message(), ?pause, "a view lost its stream and goes on");
-            // One failure is repaired at once and nobody's business, and so is one of each endpoint.
+            // One failure is repaired at once and nobody's business, and so is one of each
+            // endpoint.
             let patience = self.source.endpoints().max(2);
             if usize::try_from(self.backoff.failures()).is_ok_and(|failures| failures >= patience) {
                 self.tell(ViewError::Unavailable(Arc::new(status)));
@@ -241,13 +244,14 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
                     self.backoff.succeeded();
                 }
                 Ok(Step::Apply(changes, index)) => {
-                    // A server that goes on after an index without a lineage takes it for one of its own.
+                    // A server that goes on after an index without a lineage takes it for one of
+                    // its own.
                     if self.epoch.is_none() {
                         self.epoch.clone_from(&opened.epoch);
                     }
                     let topic = &self.topic;
                     show(&self.visible, |visible| {
-                        // Whoever still looks at the old state keeps it.
+                        // Readers of the old state keep it.
                         let state = Arc::make_mut(&mut visible.state);
                         changes.into_iter().for_each(|change| topic.apply(state, change));
                         visible.index = index;

@@ -1,4 +1,5 @@
-//! The clock of a run: a put carries the time at which it was due, so that whoever sees its event knows how long that took.
+//! The clock of a run: a put carries the time at which it was due, so that a watcher knows the
+//! latency of its event.
 
 use std::time::Instant;
 

@@ -10,7 +10,7 @@ pub(super) struct Sample {
     servers: Vec<(u32, f64)>,
 }
 
-/// What was spent since a sample.
+/// Processor time since a sample.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Spent {
     /// This process's processor time, seconds.

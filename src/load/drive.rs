@@ -1,4 +1,5 @@
-//! Runs the clients: threads that do not share work, each with its own runtime, connections and histogram.
+//! Runs the clients: threads that do not share work, each with its own runtime, connections and
+//! histogram.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use crate::progress::Progress;
 pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
-/// Parts of a run of known length whose speed is reported.
+/// Parts of a run of known length, each with its own speed in the report.
 pub(super) const PARTS: usize = 10;
 
 /// A histogram of latencies, microseconds.
@@ -53,11 +54,11 @@ pub(super) struct Plan {
     /// Longest time without any answer, and longest wait for the last answers.
     pub(super) timeout: Duration,
     pub(super) progress: Option<&'static str>,
-    /// Where puts are entered, if somebody counts what comes of them.
+    /// The ledger of puts, if watchers check their events.
     pub(super) ledger: Option<Arc<Ledger>>,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// Microseconds of successful operations, by method.
@@ -68,7 +69,7 @@ pub(super) struct Outcome {
     pub(super) short: u64,
     pub(super) pairs: u64,
     pub(super) elapsed: Duration,
-    /// Longest time between two answers, whoever got them.
+    /// Longest time between two answers, over all clients.
     pub(super) longest_pause: Duration,
     /// Operations a second in each part of the run, if its length was known.
     pub(super) parts: Vec<f64>,
@@ -89,7 +90,7 @@ impl Outcome {
     }
 }
 
-/// What the threads share: counters only.
+/// State that the threads share: counters only.
 struct Shared {
     plan: Plan,
     began: Instant,
@@ -229,7 +230,7 @@ impl Barrier {
     }
 }
 
-/// What one thread found.
+/// Counts of one thread.
 #[derive(Default)]
 struct Tally {
     latencies: BTreeMap<&'static str, Histogram<u64>>,
@@ -369,7 +370,8 @@ impl Client {
         }
     }
 
-    /// With a rate, operations have a time table. Latency counts from there if no client was free in time.
+    /// With a rate, operations have a time table. Latency counts from there if no client was free
+    /// in time.
     async fn wait_until_due(&self, number: u64) -> Instant {
         let plan = &self.shared.plan;
         if plan.rate == 0 {

@@ -1,7 +1,9 @@
-//! `headwater bench flush`: how long the disk needs until a majority of members have flushed a small write. It asks no server.
+//! `headwater bench flush`: how long the disk needs until a majority of members have flushed a
+//! small write. It asks no server.
 //!
-//! No put is acknowledged faster, and no event comes sooner, by any store that loses nothing: what `bench put` and `bench
-//! watch-latency` measure on the same disk is this and the store.
+//! No put is acknowledged faster, and no event comes sooner, by any store that loses nothing: the
+//! figures of `bench put` and `bench watch-latency` on the same disk are this time plus the
+//! store's.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +24,8 @@ use crate::{ClientArgs, parse_duration};
 /// A majority is meant to be one of members that a cluster may have.
 const WRITERS_MAX: usize = 9;
 
-/// Flush small writes of several members on one disk: how long until most are through? No server is asked
+/// Flush small writes of several members on one disk: how long until most are through? No server is
+/// asked
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FlushArgs {
     /// Where; the files are removed in the end
@@ -42,7 +45,7 @@ pub(super) struct FlushArgs {
     duration: Duration,
 }
 
-/// What it came to.
+/// Result of the measurement.
 #[derive(Debug, Serialize)]
 struct Report {
     workload: &'static str,
@@ -87,7 +90,7 @@ fn measure(folder: &Path, args: &FlushArgs, rounds: u32) -> std::io::Result<Vec<
         for round in 0..rounds {
             thread::sleep((began + period * round).saturating_duration_since(Instant::now()));
             together.wait();
-            // Whoever cannot go on still comes to the meeting, so that nobody waits in vain.
+            // A thread that has failed still reaches the barrier, so that no thread waits in vain.
             let Ok(mut file) = file.as_ref() else { continue };
             let start = Instant::now();
             if file.write_all(&bytes).and_then(|()| file.sync_data()).is_ok() {

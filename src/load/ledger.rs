@@ -1,11 +1,13 @@
-//! What was written and what watchers saw of it: whether every watcher has every event of its key, once and in order.
+//! The puts, and the events that watchers saw: whether every watcher has every event of its key,
+//! once and in order.
 //!
-//! Owns the expectation, key by key. An acknowledged put is one event for each watcher of its key, at the revision of the
-//! answer; a put without a clear answer may be one. Invariant: nothing is expected that was not acknowledged.
+//! Owns the expectation, key by key. An acknowledged put is one event for each watcher of its key,
+//! at the revision of the answer; a put without a clear answer may be one. Invariant: nothing is
+//! expected that was not acknowledged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was written to the watched keys.
+/// Puts of the watched keys.
 #[derive(Debug)]
 pub(super) struct Ledger {
     keys: Box<[Written]>,
@@ -20,7 +22,7 @@ struct Written {
     revisions: AtomicU64,
 }
 
-/// What one watcher has seen.
+/// Events that one watcher has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     events: u64,
@@ -45,7 +47,7 @@ impl Seen {
     }
 }
 
-/// What is wrong with what a watcher has seen.
+/// Fault in the events of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Events did not come.
@@ -68,7 +70,7 @@ pub(super) enum Fault {
 pub(super) struct Verdict {
     pub(super) missing: u64,
     pub(super) extra: u64,
-    /// Watchers whose events came out of order or twice.
+    /// Watchers with events out of order or twice.
     pub(super) disordered_watchers: u64,
     /// Watchers with events that nobody wrote.
     pub(super) foreign_watchers: u64,
@@ -80,7 +82,8 @@ pub(super) struct Verdict {
 const EXAMPLES_MAX: usize = 5;
 
 impl Ledger {
-    /// For so many keys, watched by so many watchers in turn: watcher `i` watches key `i` modulo `keys`.
+    /// For so many keys, watched by so many watchers in turn: watcher `i` watches key `i` modulo
+    /// `keys`.
     pub(super) fn new(keys: u64, watchers: u64) -> Self {
         Self { keys: (0..keys).map(|_| Written::default()).collect(), watchers }
     }
@@ -103,7 +106,7 @@ impl Ledger {
         keys.map(|(key, written)| written.acknowledged.load(Ordering::Relaxed) * self.watchers_of(key)).sum()
     }
 
-    /// Judges what a watcher of `key` has seen, once nothing is under way any more.
+    /// Judges the events of a watcher of `key`, once nothing is under way any more.
     pub(super) fn judge(&self, key: u64, seen: &Seen) -> Option<Fault> {
         let written = self.written(key);
         let least = written.acknowledged.load(Ordering::Relaxed);
@@ -133,7 +136,7 @@ impl Ledger {
 }
 
 impl Verdict {
-    /// Adds what is wrong with one watcher.
+    /// Adds the fault of one watcher.
     pub(super) fn add(&mut self, watcher: impl FnOnce() -> String, fault: Fault) {
         let words = match fault {
             Fault::Missing(count) => {

@@ -1,8 +1,10 @@
-//! `headwater bench`: a load generator that speaks `etcdserverpb` to any endpoint, Headwater's or etcd's.
+//! `headwater bench`: a load generator that speaks `etcdserverpb` to any endpoint, Headwater's or
+//! etcd's.
 //!
-//! It shares the machine with what it measures, so it is made to cost little: one thread, a few HTTP/2 connections used
-//! without layers in between, requests encoded straight into the frame, answers looked at only as far as the count of
-//! pairs. Invariant: an operation counts only when the server said OK, and every other end is counted by its reason.
+//! It shares the machine with the measured servers, so it is made to cost little: one thread, a few
+//! HTTP/2 connections used without layers in between, requests encoded straight into the frame,
+//! answers looked at only as far as the count of pairs. Invariant: an operation counts only when
+//! the server said OK, and every other end is counted by its reason.
 
 mod clock;
 mod cpu;
@@ -38,8 +40,9 @@ use workload::{Keys, Kind, Workload};
 
 /// Generate load and measure
 ///
-/// Every client has one operation under way at a time. Latency is measured from the moment the operation was due, so
-/// that with --rate a stall shows in the percentiles of everything that had to wait.
+/// Every client has one operation under way at a time. Latency is measured from the moment the
+/// operation was due, so that with --rate a stall shows in the percentiles of everything that had
+/// to wait.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -58,21 +61,23 @@ enum WorkloadArgs {
     Txn(TxnArgs),
     /// Read and write single keys, --rw-ratio reads for each write
     Mixed(MixedArgs),
-    /// Read and write typed resources, --rw-ratio reads for each write; registers the type bench.v1.Item
+    /// Read and write typed resources, --rw-ratio reads for each write; registers the type
+    /// bench.v1.Item
     Resource(MixedArgs),
     /// List many resources as one view, and let many connections begin to watch them at once
     ResourceList(ResourceListArgs),
     /// Grant leases and keep leases alive, --keep-alives for each grant
     Lease(LeaseArgs),
-    /// Let very many leases run out together: are they gone in time, and how fast are puts meanwhile?
+    /// Let very many leases run out together: are they gone in time, and how fast are puts
+    /// meanwhile?
     LeaseExpiry(LeaseExpiryArgs),
     /// Watch keys and write to them: events a second, and whether every watcher gets every event
     Watch(WatchArgs),
     /// Watch keys and write to them slowly: how long an event takes from the put to the watcher
     WatchLatency(WatchLatencyArgs),
     Follow(FollowArgs),
-    /// Subscribe to services and change their health: how long a change takes, what subscriptions cost, how fast they come
-    /// back
+    /// Subscribe to services and change their health: how long a change takes, what subscriptions
+    /// cost, how fast they come back
     Subscribe(SubscribeArgs),
     Flush(FlushArgs),
 }
@@ -104,13 +109,14 @@ struct MixedArgs {
     load: LoadArgs,
 }
 
-// What every load of single operations takes. Not for help: each command says for itself what it does.
+// Arguments of every load of single operations. Not for help: each command has a text of its own.
 #[derive(Clone, Debug, Args)]
 struct LoadArgs {
     /// Operations under way at once
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     clients: usize,
-    /// Connections that the clients share, spread over the endpoints [default: one for each client, at most 8]
+    /// Connections that the clients share, spread over the endpoints [default: one for each client,
+    /// at most 8]
     #[arg(long, value_name = "NUMBER")]
     conns: Option<usize>,
     /// Stop after so many operations
@@ -165,7 +171,8 @@ const CONNS_MAX: usize = 8;
 ///
 /// # Errors
 ///
-/// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load found a fault.
+/// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load
+/// found a fault.
 pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     let endpoints: Arc<[String]> =
         client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();

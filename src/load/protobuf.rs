@@ -1,10 +1,11 @@
-//! Messages read by hand, as far as the generator looks into them: nothing is copied, nothing is allocated.
+//! Messages read by hand, as far as the generator looks into them: nothing is copied, nothing is
+//! allocated.
 
 /// The bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content<'a> {
     /// A number (wire type 0).
@@ -45,7 +46,7 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// What was not read yet.
+    /// The unread rest.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest

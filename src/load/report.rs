@@ -1,4 +1,4 @@
-//! What a run came to, for people and as JSON.
+//! The result of a run, for people and as JSON.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use super::drive::Outcome;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, human_bytes};
 
-/// What was asked for.
+/// Settings of the run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Settings {
     pub(super) workload: &'static str,
@@ -44,7 +44,7 @@ pub(super) struct Latency {
     max: u64,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -174,7 +174,7 @@ impl Report {
     }
 }
 
-/// Latencies as a table, by what they are of.
+/// Latencies as a table, by name.
 pub(super) fn latency_table<'a>(
     out: &mut impl Write,
     latencies: impl Iterator<Item = (&'a str, &'a Latency)>,

@@ -115,7 +115,8 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Opens a stream with what it says first. It ends when the side that is returned for sending is dropped.
+    /// Opens a stream with its first message. It ends when the side that is returned for sending is
+    /// dropped.
     pub(super) async fn open_stream(
         &self,
         method: Method,
@@ -160,7 +161,7 @@ impl Connection {
     }
 }
 
-/// Why a stream of answers ended: what its trailers say.
+/// The reason for the end of a stream of answers, from its trailers.
 pub(super) async fn ending(body: &mut RecvStream) -> String {
     match body.trailers().await {
         Err(error) => error.to_string(),
@@ -239,7 +240,8 @@ impl Answer {
 /// Bytes in front of a message: whether it is compressed, and its length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
-/// The revision in the header of a framed answer: field 1 of every answer, and there field 3; 0 if there is none.
+/// The revision in the header of a framed answer: field 1 of every answer, and there field 3; 0 if
+/// there is none.
 pub(super) fn revision(message: &Bytes) -> u64 {
     let fields = Fields::of(message.get(PREFIX_BYTES..).unwrap_or_default());
     let header = fields.flatten().find_map(|(field, content)| content.bytes().filter(|_| field == 1));

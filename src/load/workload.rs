@@ -1,4 +1,5 @@
-//! What the clients ask: keys by number, and requests encoded straight into the frame that goes on the wire.
+//! Requests of the clients: keys by number, and requests encoded straight into the frame that goes
+//! on the wire.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use headwater_proto::pb::etcdserverpb::{
 };
 use headwater_proto::pb::pbresource::{ReadRequest, WriteRequest};
 
-/// What is measured.
+/// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     /// Writes of single keys.
@@ -42,7 +43,7 @@ pub(super) enum Kind {
     Lease {
         /// Keep-alives for each grant.
         keep_alives_per_grant: f64,
-        /// Time to live of what is granted.
+        /// Time to live of granted leases, seconds.
         ttl_seconds: i64,
     },
     /// Reads and writes of typed resources.
@@ -87,7 +88,7 @@ pub(super) enum Method {
     LeaseKeepAlive,
     /// `ResourceService.Write`
     ResourceWrite,
-    /// `ResourceService.Read`, of whatever the member has
+    /// `ResourceService.Read`, of the member's own state
     ResourceRead,
     /// `ResourceService.Read`, of everything that was acknowledged
     ResourceReadConsistent,
@@ -139,7 +140,8 @@ impl Method {
     }
 }
 
-/// The key space: numbers with leading zeros behind a prefix, so that the order of numbers is the order of keys.
+/// The key space: numbers with leading zeros behind a prefix, so that the order of numbers is the
+/// order of keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: Bytes,
@@ -184,7 +186,7 @@ pub(super) struct Workload {
     pub(super) clock: Option<Clock>,
     pub(super) serializable: bool,
     pub(super) sequential: bool,
-    /// What is kept alive.
+    /// Leases to keep alive.
     pub(super) leases: Arc<[i64]>,
 }
 

@@ -1,6 +1,6 @@
-//! Backups for the command line: what a file holds, and a data directory made of it.
+//! Backups for the command line: the content of a file, and a data directory made of it.
 //!
-//! Owns what a [`Config`] means for a restore. Everything else is below.
+//! Owns the mapping from a [`Config`] to a restore. Everything else is below.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use headwater_node::{RestoreError, RestoreOptions};
 pub use headwater_node::Restored;
 pub use headwater_storage::backup::{BackupError, Verified, inspect};
 
-/// Makes the data directory of the member that `config` describes; see [`headwater_node::restore`]. Blocks.
+/// Makes the data directory of the member that `config` describes; see [`headwater_node::restore`].
+/// Blocks.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! File descriptors: how many the process may have, and how many of them connections may take.
 //!
-//! Owns the limit and its division. Knows nothing of what is served. Invariant: connections never take the descriptors that
-//! the store needs, so that a crowd of clients cannot be mistaken for a failing disk.
+//! Owns the limit and its division. Knows nothing of the services. Invariant: connections never
+//! take the descriptors that the store needs, so that a crowd of clients cannot be mistaken for a
+//! failing disk.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +12,13 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most descriptors that are kept for the store's files, timers and outgoing connections, count. Below twice as many, half of
-/// the limit is kept.
+/// Most descriptors that are kept for the store's files, timers and outgoing connections, count.
+/// Below twice as many, half of the limit is kept.
 const RESERVE_MAX: u64 = 1024;
 /// Share of the other descriptors that only other members may take: 1 / this.
 const PEER_SHARE: u64 = 8;
-/// Most connections of one kind, count: more than a machine has ports or memory for, and what a semaphore takes.
+/// Most connections of one kind, count: more than a machine has ports or memory for, and fewer than
+/// a semaphore's limit.
 const CONNECTIONS_MAX: u64 = 1 << 20;
 /// Files that RocksDB keeps open where there is room for them, count.
 const STORE_FILES_MAX: u64 = 512;
@@ -107,7 +109,8 @@ impl ConnectionLimit {
         Self { port, most, free: Arc::new(Semaphore::new(most)), refused, reported: Arc::default() }
     }
 
-    /// A place for one more connection, to be held while it is open. `None` if there is none: the connection must be closed.
+    /// A place for one more connection, to be held while it is open. `None` if there is none: the
+    /// connection must be closed.
     pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.free).try_acquire_owned().ok();
         if place.is_none() {

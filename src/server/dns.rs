@@ -1,7 +1,8 @@
 //! The DNS port: packets over UDP, and over TCP with their length in front.
 //!
-//! Owns the sockets and how much may be under way. Knows nothing of what packets say. Invariant: what is too much is
-//! answered with a refusal or closed, at once; no client makes another one wait for longer than its own question takes.
+//! Owns the sockets and how much may be under way. Knows nothing of the content of packets.
+//! Invariant: a request over the limit is answered with a refusal or closed, at once; no client
+//! makes another one wait for longer than its own question takes.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ use super::listener::{ACCEPT_PAUSE, PortState};
 use headwater_api::{DnsService, DnsTransport};
 use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
 
-/// How long a connection may be idle, or take to bring a question or to take an answer (RFC 7766 §6.2.3).
+/// How long a connection may be idle, or take to bring a question or to take an answer (RFC 7766
+/// §6.2.3).
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes in front of a packet on a connection.
 const LENGTH_BYTES: usize = 2;
@@ -169,7 +171,8 @@ async fn serve_tcp(
     finish(connections, drain).await;
 }
 
-/// Answers one question after the other until the client closes, stands still, or the port does not go on.
+/// Answers one question after the other until the client closes, stands still, or the port does not
+/// go on.
 async fn serve_connection(
     mut socket: TcpStream,
     service: &DnsService,
@@ -189,7 +192,7 @@ async fn serve_connection(
             (true, Ok(_permit)) => service.answer(&packet, DnsTransport::Tcp).await,
             (true, Err(_)) => service.busy(&packet, DnsTransport::Tcp),
         };
-        // Who sends what is no question has nothing to say.
+        // A packet that is no question gets no answer.
         let Some(answer) = answer else { return Ok(()) };
         let length = u16::try_from(answer.len()).context("an answer is longer than a packet can be")?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
@@ -202,7 +205,8 @@ async fn serve_connection(
     }
 }
 
-/// Reads one packet: whether it is whole, or the beginning of one that is too long; nothing if the client has closed.
+/// Reads one packet: whether it is whole, or the beginning of one that is too long; nothing if the
+/// client has closed.
 async fn receive(socket: &mut TcpStream, packet: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
     let mut length = [0; LENGTH_BYTES];
     if socket.read(&mut length[..1]).await? == 0 {
@@ -215,7 +219,7 @@ async fn receive(socket: &mut TcpStream, packet: &mut Vec<u8>) -> std::io::Resul
     Ok(Some(length <= DNS_REQUEST_BYTES_MAX))
 }
 
-/// Resolves when the port shall not go on, with how long what is under way may take.
+/// Resolves when the port shall close, with the time left for requests under way.
 async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
     let ended = state.wait_for(|state| matches!(state, PortState::Draining(_))).await;
     match ended.as_deref() {
@@ -224,7 +228,7 @@ async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
     }
 }
 
-/// Lets what is under way come to its end, for so long.
+/// Waits for requests under way, for so long.
 async fn finish(mut tasks: JoinSet<()>, limit: Duration) {
     let all = async {
         while let Some(ended) = tasks.join_next().await {

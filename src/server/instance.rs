@@ -1,4 +1,4 @@
-//! One running node with its two listeners: what the program serves and what tests start in process.
+//! One running node with its two listeners, as the program serves it and tests start it in process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use headwater_api::{ApiOptions, DnsOptions, DnsService};
 use headwater_node::{Node, NodeOptions};
 use headwater_raft::peer_routes;
 
-/// What an instance is made of. The listeners are bound by the caller, so that a port in use is reported before
-/// anything is touched on disk.
+/// Options of an instance. The listeners are bound by the caller, so that a port in use is reported
+/// before anything is touched on disk.
 pub struct InstanceOptions {
     /// The node.
     pub node: NodeOptions,
@@ -76,12 +76,12 @@ async fn close_all(ports: Vec<Port>, drain: Duration) {
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Instance {
-    /// Starts the node, then the peer port, then the ports of clients. Returns before the node has recovered: requests wait
-    /// for that, health endpoints tell about it.
+    /// Starts the node, then the peer port, then the ports of clients. Returns before the node has
+    /// recovered: requests wait for that, health endpoints tell about it.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the node from starting.
+    /// The reason why the node cannot start.
     pub async fn start(options: InstanceOptions) -> anyhow::Result<Self> {
         let registry = Registry::new();
         let connections = Connections::new(&registry).context("registering metrics")?;
@@ -144,7 +144,8 @@ impl Instance {
         self.dns_address
     }
 
-    /// Resolves with the reason when consensus ends by itself, or the state cannot be read: the process must exit then.
+    /// Resolves with the reason when consensus ends by itself, or the state cannot be read: the
+    /// process must exit then.
     pub async fn ended(&self) -> String {
         tokio::select! {
             why = self.node.consensus().ended() => format!("consensus ended: {why}"),
@@ -152,7 +153,8 @@ impl Instance {
         }
     }
 
-    /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests finish, end consensus, flush.
+    /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests
+    /// finish, end consensus, flush.
     pub async fn stop(self) {
         self.node.consensus().note_stopping();
         self.node.hand_over().await;
@@ -161,13 +163,15 @@ impl Instance {
         if let Some(dns) = self.dns {
             dns.close(DRAIN_TIMEOUT).await;
         }
-        // Open requests still need consensus, so it ends only after them; peers are answered to the very end.
+        // Open requests still need consensus, so it ends only after them; peers are answered to the
+        // very end.
         close_all(self.clients, DRAIN_TIMEOUT).await;
         self.node.stop().await;
         self.peers.close(Duration::ZERO).await;
     }
 
-    /// Ends at once, flushing nothing: what a crash leaves behind, except that the process lives on. For tests.
+    /// Ends at once, flushing nothing, as a crash does, except that the process lives on. For
+    /// tests.
     pub async fn crash(self) {
         self.node.close_streams();
         self.node.crash().await;

@@ -1,8 +1,10 @@
-//! How a node without data becomes a member of a cluster that exists: it asks any member, and is given an id.
+//! How a node without data becomes a member of a cluster that exists: it asks any member, and is
+//! given an id.
 //!
-//! Invariant: safe to break off at every step. The data directory has a number of its own before anybody is asked, so whoever
-//! asks again after a crash is given the same id; once the id is on disk, nobody is asked any more. A directory that was wiped
-//! has another number, and so becomes another member.
+//! Invariant: safe to break off at every step. The data directory has a number of its own before
+//! the first request, so a node that asks again after a crash is given the same id; once the id is
+//! on disk, it asks no more. A directory that was wiped has another number, and so becomes another
+//! member.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,14 +18,14 @@ use headwater_storage::StorageError;
 use headwater_storage::data_dir::{DataDir, Owner};
 use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId};
 
-/// How long one endpoint may take to tell who belongs to the cluster.
+/// Longest wait for one endpoint's list of members.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long one member may take to make this node a member, with the leader.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait before everybody is asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a node needs to join.
+/// Options of a node that joins.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
     /// `http://host:port` of client ports of members.
@@ -47,12 +49,12 @@ pub enum JoinError {
     Refused(#[from] MemberRefusal),
 }
 
-/// Makes a node a member, unless its data directory says that it is one already. Asks until a member answers: the future may
-/// be dropped at any time and begun anew.
+/// Makes a node a member, unless its data directory says that it is one already. Asks until a
+/// member answers: the future may be dropped at any time and begun anew.
 ///
 /// # Errors
 ///
-/// [`JoinError`] for what asking again does not change.
+/// [`JoinError`] for refusals that a repetition does not change.
 pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
     if let Some(owner) = DataDir::owner(&options.data_dir)? {
         return Ok(owner);

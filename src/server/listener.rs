@@ -1,5 +1,5 @@
-//! The two ports. Connections are served by hyper directly: every layer between the socket and a handler costs each
-//! request.
+//! The two ports. Connections are served by hyper directly: every layer between the socket and a
+//! handler costs each request.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::authority::RepairedStream;
 use super::descriptors::ConnectionLimit;
 use super::socket::{Listener, Socket};
 
-/// What distinguishes the ports.
+/// Settings in which the ports differ.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortOptions {
     /// HTTP/2 flow-control window of one stream, bytes.
@@ -35,8 +35,8 @@ pub(super) struct PortOptions {
     pub(super) takes_url_authority: bool,
 }
 
-/// Clients: a stream of events must not wait for window updates. etcd probes every 2 h; a dead client should not hold
-/// its watchers for so long.
+/// Clients: a stream of events must not wait for window updates. etcd probes every 2 h; a dead
+/// client should not hold its watchers for so long.
 pub(super) const CLIENT_PORT: PortOptions = PortOptions {
     stream_window_bytes: 1024 * 1024,
     connection_window_bytes: 4 * 1024 * 1024,
@@ -45,7 +45,8 @@ pub(super) const CLIENT_PORT: PortOptions = PortOptions {
     takes_url_authority: true,
 };
 
-/// Members: a full append batch must not wait for a window update, and a black-holed peer must be noticed soon.
+/// Members: a full append batch must not wait for a window update, and a black-holed peer must be
+/// noticed soon.
 pub(super) const PEER_PORT: PortOptions = PortOptions {
     stream_window_bytes: 8 * 1024 * 1024,
     connection_window_bytes: 8 * 1024 * 1024,
@@ -66,8 +67,8 @@ pub(super) enum PortState {
     Draining(Duration),
 }
 
-/// Small answers go out at once, and a peer that is gone without a word is noticed. HTTP/2 has probes of its own; on
-/// HTTP/1 only these end a stream whose client lost its power.
+/// Small answers go out at once, and a peer that is gone without a word is noticed. HTTP/2 has
+/// probes of its own; on HTTP/1 only these end the stream of a client that lost its power.
 fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let probes = TcpKeepalive::new().with_time(options.keepalive_interval).with_interval(options.keepalive_timeout);

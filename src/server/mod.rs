@@ -1,7 +1,7 @@
 //! The process: configuration, listeners, telemetry, start and stop order.
 //!
-//! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an environment variable for its
-//! settings; everything comes through [`Config`].
+//! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an
+//! environment variable for its settings; everything comes through [`Config`].
 
 mod authority;
 pub mod backup;
@@ -42,10 +42,11 @@ use headwater_types::{ClusterId, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the answer to a forwarded write waits for this member to apply it. Far longer than that takes, and far shorter
-/// than a client waits.
+/// How long the answer to a forwarded write waits for this member to apply it. Far longer than that
+/// takes, and far shorter than a client waits.
 const CATCH_UP_MAX: Duration = Duration::from_millis(100);
-/// Threads for work that may block: large reads, flushes, snapshot files. More than what takes long can take together.
+/// Threads for work that may block: large reads, flushes, snapshot files. More than all long tasks
+/// can take together.
 const BLOCKING_THREADS_MAX: usize = 96;
 const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);
 
@@ -53,12 +54,12 @@ const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX +
 ///
 /// # Errors
 ///
-/// Whatever keeps the node from starting or from going on; the text says what to do about it.
+/// The reason why the node cannot start or continue; the text has the remedy.
 pub fn run(config: Config) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
     tracing::debug!(limit = descriptors::raise_limit(), "open files");
-    // One thread is a runtime of its own kind: it runs tasks strictly in turn, so that the answers to a whole batch are
-    // ready before a connection writes, and go out in one call.
+    // One thread is a runtime of its own kind: it runs tasks strictly in turn, so that the answers
+    // to a whole batch are ready before a connection writes, and go out in one call.
     let mut builder = match config.runtime.worker_threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         threads => {
@@ -69,7 +70,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     };
     let runtime =
         builder.max_blocking_threads(BLOCKING_THREADS_MAX).enable_all().build().context("starting the runtime")?;
-    // As a task: where there are workers it runs on one, and a wake-up across threads costs more than most requests.
+    // As a task: where there are workers it runs on one, and a wake-up across threads costs more
+    // than most requests.
     let result = runtime.block_on(async { tokio::spawn(serve(config)).await.context("the node's main task")? });
     // Threads that still read for a client that is gone must not hold the process back.
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -240,8 +242,8 @@ fn initial_members(config: &Config) -> BTreeMap<NodeId, MemberInfo> {
     config.cluster.initial.iter().map(member).collect()
 }
 
-/// The cluster's id follows from its token and first members, so that every member derives the same one by itself, and
-/// two clusters that were set up apart never take each other's messages.
+/// The cluster's id follows from its token and first members, so that every member derives the same
+/// one by itself, and two clusters that were set up apart never take each other's messages.
 fn cluster_id(config: &Config) -> ClusterId {
     let mut text = config.cluster.token.clone();
     for member in &config.cluster.initial {

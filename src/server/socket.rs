@@ -1,7 +1,7 @@
 //! Where connections come from: TCP, and Unix sockets for clients on the same machine.
 //!
-//! Owns the file of a Unix socket. Invariant: a file that is in the way is removed only if it is a socket on which nobody listens,
-//! and at the end only if it is still the one that was made here.
+//! Owns the file of a Unix socket. Invariant: a file that is in the way is removed only if it is a
+//! socket on which nobody listens, and at the end only if it is still the one that was made here.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -16,7 +16,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// The owner and the group may connect: there is nothing else that keeps others from the data.
 const MODE: u32 = 0o660;
-/// Connections that wait to be accepted, count (the system's own bound is smaller on most machines).
+/// Connections that wait to be accepted, count (the system's own bound is smaller on most
+/// machines).
 const BACKLOG: i32 = 1024;
 
 /// Accepts connections of one kind.
@@ -57,7 +58,7 @@ impl UnixSocket {
     ///
     /// # Errors
     ///
-    /// If another process listens there, if what is there is no socket, or if the system refuses.
+    /// If another process listens there, if the file is no socket, or if the system refuses.
     pub fn bind(path: &Path) -> anyhow::Result<Self> {
         clear(path)?;
         let shown = path.display();
@@ -90,7 +91,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Removes what a killed process left.
+/// Removes the leftover of a killed process.
 fn clear(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
@@ -172,7 +173,7 @@ mod tests {
     async fn a_socket_that_was_left_is_replaced_and_a_living_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        // What a killed process leaves: the file, and nobody who listens.
+        // The leftover of a killed process: the file without a listener.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let socket = UnixSocket::bind(&path).unwrap();

@@ -1,7 +1,8 @@
 //! Connections to a cluster's endpoints, and when a request may be sent to the next one.
 //!
-//! A read goes on to the next endpoint whenever one cannot answer. A write goes on only while it is certain that it was
-//! not carried out: no connection, or a status that says so. Otherwise it is reported as indeterminate.
+//! A read goes on to the next endpoint whenever one cannot answer. A write goes on only while it is
+//! certain that it was not carried out: no connection, or a status that says so. Otherwise it is
+//! reported as indeterminate.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +26,8 @@ use headwater_proto::pb::v3lockpb::lock_client::LockClient;
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often an open call asks whether the other side is there, and how long it waits for the answer.
+/// How often an open call asks whether the other side is there, and how long it waits for the
+/// answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -173,7 +175,8 @@ impl Cluster {
         Err(CliError::Unreachable(tried))
     }
 
-    /// Connects to one endpoint, by its place in [`names`](Self::names), for a call that stays open. Fails with the reason.
+    /// Connects to one endpoint, by its place in [`names`](Self::names), for a call that stays
+    /// open. Fails with the reason.
     pub async fn attempt(&self, number: usize) -> Result<Attempt, String> {
         self.nodes[number].connect(self.timeout).await
     }
@@ -262,7 +265,7 @@ impl Node {
     }
 }
 
-/// What a status means for the request.
+/// Meaning of a status for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// The server decided; another one would say the same.
@@ -290,7 +293,8 @@ fn judge(status: &Status) -> Verdict {
         // A refusal of a change of members, although it passes.
         Code::Unavailable if status.message() == "etcdserver: unhealthy cluster" => Verdict::Final,
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Internal => Verdict::Unknown,
-        // A broken connection has this code too; then there is a cause, and no server wrote the message.
+        // A broken connection has this code too; then there is a cause, and no server wrote the
+        // message.
         Code::Unknown if status.source().is_some() => Verdict::Unknown,
         _ => Verdict::Final,
     }
@@ -298,7 +302,7 @@ fn judge(status: &Status) -> Verdict {
 
 /// Why a call failed, in words for people.
 pub fn describe(status: &Status) -> String {
-    // What the client itself says when the deadline that it sent has passed.
+    // Text of the client itself when the deadline that it sent has passed.
     if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
         return "no answer in time".to_owned();
     }

@@ -1,6 +1,7 @@
-//! Why a command failed, in words that say what to do next.
+//! Errors of commands, in words that include the next step.
 //!
-//! `tonic::Status` and connection errors become [`CliError`] in `connect`; everything else in the command itself.
+//! `tonic::Status` and connection errors become [`CliError`] in `connect`; everything else in the
+//! command itself.
 
 use std::fmt;
 use std::io;
@@ -17,7 +18,7 @@ pub enum CliError {
     /// A server refused the request; nothing changed.
     #[error("{}", refused_text(.endpoint, .status))]
     Refused {
-        /// Who refused.
+        /// The endpoint that refused.
         endpoint: String,
         /// Why.
         status: Box<Status>,
@@ -27,9 +28,9 @@ pub enum CliError {
         "{endpoint}: {reason}\nThe write may or may not have taken effect, now or later: read before you repeat it."
     )]
     Indeterminate {
-        /// Who was asked.
+        /// The endpoint that was asked.
         endpoint: String,
-        /// What came instead of an answer.
+        /// The failure instead of an answer.
         reason: String,
     },
     /// The command line or the input makes no sense.
@@ -38,7 +39,7 @@ pub enum CliError {
     /// The command did its work and the finding is bad.
     #[error("{0}")]
     Finding(String),
-    /// What the command ran has failed with this status, and has said why.
+    /// The program that the command ran has failed with this status, and has printed the reason.
     #[error("the command ended with status {0}")]
     Exit(u8),
     /// Nobody reads the output any more.
@@ -118,7 +119,7 @@ fn refused_text(endpoint: &str, status: &Status) -> String {
     if status.message().is_empty() {
         format!("{endpoint}: {}", status.code())
     } else {
-        // The server's text comes first: it is what other clients print and what people search for.
+        // The server's text comes first: other clients print it, and people search for it.
         format!("{} ({} from {endpoint})", status.message(), code_name(status.code()))
     }
 }

@@ -1,4 +1,5 @@
-//! Shows how far a long command is: a bar on a terminal, a line every few seconds elsewhere, always on standard error.
+//! Shows how far a long command is: a bar on a terminal, a line every few seconds elsewhere, always
+//! on standard error.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ pub enum Progress {
     Bar(ProgressBar),
     /// A file or a pipe.
     Lines {
-        /// What is being done.
+        /// The work, in one word.
         what: &'static str,
         /// Where it ends, if that is known.
         total: Option<u64>,

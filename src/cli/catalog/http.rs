@@ -15,7 +15,7 @@ use crate::error::CliError;
 /// Characters that are encoded in a path or a query.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What is sent. The path is encoded already.
+/// A request. The path is encoded already.
 pub(super) struct Call {
     method: Method,
     path: String,
@@ -72,7 +72,7 @@ fn refused(status: StatusCode, text: &str) -> Status {
     }
 }
 
-/// A path with its query, whose values are encoded here.
+/// A path with its query; values are encoded here.
 fn with_query(path: &str, query: &[(&str, &str)]) -> String {
     let mut whole = path.to_owned();
     for (number, (name, value)) in query.iter().enumerate() {

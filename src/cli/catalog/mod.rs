@@ -1,6 +1,7 @@
-//! `headwater register`, `deregister`, `nodes`, `services` and `health`: the service catalog, over Consul's HTTP API.
+//! `headwater register`, `deregister`, `nodes`, `services` and `health`: the service catalog, over
+//! Consul's HTTP API.
 //!
-//! Owns what a person types and reads of it. Works against any server of that API on the endpoints' ports.
+//! Owns its arguments and output. Works against any server of that API on the endpoints' ports.
 
 mod http;
 mod show;

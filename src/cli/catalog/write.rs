@@ -13,9 +13,10 @@ use crate::output::{WriteOut, print_json};
 
 /// Register an instance of a service, or change it
 ///
-/// Without --node it is registered on the node that is asked, under the name of that member. A node that is not in the catalog
-/// yet needs a --node-address and is registered with it; one that is there stays as it is without. The status is a value like any
-/// other: nothing watches the process, unless --ttl says how often it must report.
+/// Without --node it is registered on the node that is asked, under the name of that member. A node
+/// that is not in the catalog yet needs a --node-address and is registered with it; one that is
+/// there stays as it is without. The status is a value like any other: nothing watches the process,
+/// unless --ttl says how often it must report.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RegisterArgs {
     /// The service's name
@@ -62,7 +63,8 @@ pub(crate) struct DeregisterArgs {
     /// The instance's id (`headwater health` shows it)
     #[arg(required_unless_present_any = ["node", "check"])]
     id: Option<String>,
-    /// The node that it is on; without an id or a check, the node itself goes [default: the member that is asked]
+    /// The node that it is on; without an id or a check, the node itself goes [default: the member
+    /// that is asked]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// Remove only this check
@@ -165,7 +167,7 @@ fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
     Ok(writeln!(out, "{text}")?)
 }
 
-/// What is sent: a node that is not this command's business is left as it is.
+/// The body of the request: a node that the arguments do not describe is left as it is.
 fn body(args: &RegisterArgs, on: &On) -> Value {
     let node = &on.name;
     let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": on.is_left_alone });
@@ -230,7 +232,8 @@ pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: 
     }
 }
 
-/// Why there is nothing to remove on `node`, if so, and where it is instead: a request for what is not there would succeed.
+/// Why there is nothing to remove on `node`, if so, and where it is instead: a request about an
+/// absent row would succeed.
 async fn nothing_to_remove(args: &DeregisterArgs, node: &str, cluster: &Cluster) -> Result<Option<String>, CliError> {
     let whole = Call::get(&format!("/v1/catalog/node/{}", encode(node)), &[]).send(cluster).await?;
     if whole["Node"].is_null() {

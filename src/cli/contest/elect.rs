@@ -1,4 +1,4 @@
-//! `headwater elect`: stands for election and leads until interrupted, or prints who leads.
+//! `headwater elect`: stands for election and leads until interrupted, or prints the leaders.
 
 use super::lock::print;
 use super::session::Session;
@@ -13,7 +13,8 @@ use headwater_proto::pb::v3electionpb::{CampaignRequest, LeaderRequest};
 
 /// Stand for election and lead until interrupted, or print who leads
 ///
-/// Prints the leader's key and value. The key's create_revision is the fencing token of the leadership, as with `lock`.
+/// Prints the leader's key and value. The key's create_revision is the fencing token of the
+/// leadership, as with `lock`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ElectArgs {
     /// The election
@@ -88,7 +89,8 @@ async fn listen(name: &str, cluster: &Cluster, format: WriteOut) -> Result<(), C
     keep_open(cluster, async |attempt, contact| follow(attempt, name, &mut seen, contact, format).await).await
 }
 
-/// Prints what one endpoint tells, but for what was printed before; why it ended.
+/// Prints the leaders that one endpoint reports, without repeating the last one; returns the reason
+/// of the end.
 async fn follow(
     attempt: &Attempt,
     name: &str,

@@ -1,4 +1,5 @@
-//! `headwater lock`: holds a lock until interrupted, or while a command runs. What is printed is what etcdctl prints.
+//! `headwater lock`: holds a lock until interrupted, or while a command runs. The output is
+//! etcdctl's.
 
 use std::io::Write;
 use std::process::ExitStatus;
@@ -20,11 +21,13 @@ const TERM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Hold a lock until interrupted, or while a command runs
 ///
-/// Prints the lock's key. Its create_revision is the fencing token: a holder that was stopped for longer than TTL loses the
-/// lock without knowing it, and a transaction that compares create("KEY") with the token stops what it writes then.
+/// Prints the lock's key. Its create_revision is the fencing token: a holder that was stopped for
+/// longer than TTL loses the lock without knowing it, and a transaction that compares create("KEY")
+/// with the token stops what it writes then.
 ///
-/// The command finds the key in ETCD_LOCK_KEY and HEADWATER_LOCK_KEY, the revision of the answer in ETCD_LOCK_REV, and the
-/// token in HEADWATER_FENCING_TOKEN. It is sent SIGTERM if the lock is lost. Its exit status is this command's.
+/// The command finds the key in ETCD_LOCK_KEY and HEADWATER_LOCK_KEY, the revision of the answer in
+/// ETCD_LOCK_REV, and the token in HEADWATER_FENCING_TOKEN. It is sent SIGTERM if the lock is lost.
+/// Its exit status is this command's.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LockArgs {
     /// The lock

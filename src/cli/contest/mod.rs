@@ -1,4 +1,5 @@
-//! `headwater lock` and `headwater elect`: the server's recipes, with a lease that this command keeps alive.
+//! `headwater lock` and `headwater elect`: the server's recipes, with a lease that this command
+//! keeps alive.
 
 pub(super) mod elect;
 pub(super) mod lock;

@@ -18,7 +18,7 @@ use headwater_proto::pb::etcdserverpb::{
 
 /// Pause after every endpoint was tried in vain.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// What a server says to a contender whose key is gone.
+/// Text of a server to a contender without its key.
 const PLACE_LOST: [&str; 2] = ["mutex: session is expired", "election: not leader"];
 
 pub(super) struct Session<'a> {
@@ -43,7 +43,7 @@ impl<'a> Session<'a> {
         keep_lease(self.ttl, self.granted_until, || self.keep_alive()).await;
     }
 
-    /// What the first endpoint that answers says of the time to live; `None` if none answers.
+    /// The time to live by the first endpoint that answers; `None` if none does.
     async fn keep_alive(&self) -> Option<i64> {
         let patience = lease_patience(self.ttl);
         for number in 0..self.cluster.names().count() {
@@ -60,15 +60,16 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Asks one endpoint after the other until one says that it is the session's turn: nothing is repeated that could do
-    /// harm, for a contender keeps its place.
+    /// Asks one endpoint after the other until one says that it is the session's turn: nothing is
+    /// repeated that could do harm, for a contender keeps its place.
     pub(super) async fn contend<T>(&self, ask: impl AsyncFn(&Attempt) -> Result<T, Status>) -> Result<T, CliError> {
         loop {
             for (number, name) in self.cluster.names().enumerate() {
                 let Ok(attempt) = self.cluster.attempt(number).await else { continue };
                 match ask(&attempt).await {
                     Ok(answer) => return Ok(answer),
-                    // A member that lost its client may have given this contender up; the session decides, not the place.
+                    // A member that lost its client may have given this contender up; the session
+                    // decides, not the place.
                     Err(status) if PLACE_LOST.contains(&status.message()) => {}
                     Err(status) => match status.code() {
                         Code::Unavailable | Code::Cancelled | Code::Internal | Code::ResourceExhausted => {}
@@ -81,8 +82,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Comes back when `key`, which was there at `revision`, has been removed: by hand, say, for a lease that ends is noticed
-    /// by [`keep`](Self::keep), with or without an endpoint that answers.
+    /// Comes back when `key`, which was there at `revision`, has been removed: by hand, say, for a
+    /// lease that ends is noticed by [`keep`](Self::keep), with or without an endpoint that
+    /// answers.
     pub(super) async fn removed(&self, key: Bytes, revision: i64) {
         let mut from = revision + 1;
         loop {
@@ -96,7 +98,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the lease, and with it whatever is held.
+    /// Ends the lease, and with it the lock or the leadership.
     pub(super) async fn close(&self) -> Result<(), CliError> {
         let request = LeaseRevokeRequest { id: self.lease };
         let revoked =
@@ -109,7 +111,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Whether the key was removed; false if the watch ended before that. Moves `from` past what cannot be watched any more.
+/// Whether the key was removed; false if the watch ended before that. Moves `from` past compacted
+/// revisions.
 async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<bool, Status> {
     let create = WatchCreateRequest {
         key,
@@ -118,7 +121,8 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<
         ..WatchCreateRequest::default()
     };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-    // The client's side stays open: a server may end a stream whose client has closed it (spec: etcd §2.1).
+    // The client's side stays open: a server may end a stream that its client has closed (spec:
+    // etcd §2.1).
     let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
     let mut streaming = tonic::Request::new(requests);
     streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));

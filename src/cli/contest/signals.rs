@@ -1,4 +1,4 @@
-//! Waiting for the person or the supervisor who ends a command.
+//! Waiting for a signal that ends a command.
 
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -19,8 +19,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
 /// Write every line of a file as a key
 ///
-/// The value is the number of the line, or what follows the first tab. Puts are repeated until they are acknowledged,
-/// which is harmless here: a repeated put writes the same again.
+/// The value is the number of the line, or what follows the first tab. Puts are repeated until they
+/// are acknowledged, which is harmless here: a repeated put writes the same again.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
     /// The file, or - for standard input

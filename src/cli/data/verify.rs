@@ -1,4 +1,5 @@
-//! `headwater verify`: reads a data set back, page by page at one revision, and compares every pair.
+//! `headwater verify`: reads a data set back, page by page at one revision, and compares every
+//! pair.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,7 +22,8 @@ const SHOWN_MAX: usize = 10;
 
 /// Read what `load` wrote and compare it with the file
 ///
-/// Keys under --prefix that are not in the file are reported too; without --prefix the whole store is compared.
+/// Keys under --prefix that are not in the file are reported too; without --prefix the whole store
+/// is compared.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
     /// The file that was loaded, or - for standard input
@@ -34,7 +36,7 @@ pub(crate) struct VerifyArgs {
     progress: bool,
 }
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Findings {
     equal: u64,

@@ -21,7 +21,7 @@ use headwater_proto::pb::etcdserverpb::compare::{CompareResult, CompareTarget, T
 use headwater_proto::pb::etcdserverpb::request_op::Request;
 use headwater_proto::pb::etcdserverpb::{Compare, RequestOp, TxnRequest};
 
-/// Reads a transaction; `prompt` is told what comes next.
+/// Reads a transaction; `prompt` gets the name of the next section.
 pub(super) fn parse(
     lines: impl Iterator<Item = io::Result<String>>,
     prompt: impl Fn(&str),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::error::CliError;
 use headwater_types::KeyRange;
 
-/// A key interval as etcd's pair of `key` and `range_end`, from what the user wrote.
+/// A key interval as etcd's pair of `key` and `range_end`, from the arguments.
 fn interval(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) -> Result<(Bytes, Bytes), CliError> {
     let everything = Bytes::from_static(b"\0");
     let key_bytes = Bytes::copy_from_slice(key.as_bytes());

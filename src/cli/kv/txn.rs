@@ -13,7 +13,8 @@ use headwater_proto::pb::etcdserverpb::{ResponseOp, TxnResponse};
 
 /// Compare, then do one of two lists of operations, all at once
 ///
-/// Three sections, each ended by an empty line: comparisons, what is done if all hold, what is done otherwise.
+/// Three sections, each ended by an empty line: comparisons, what is done if all hold, what is done
+/// otherwise.
 ///
 ///   mod("key1") > "0"
 ///   value("key2") = "blue"

@@ -1,6 +1,8 @@
-//! `headwater watch`: prints changes as they happen, on whatever node answers, without losing or repeating one.
+//! `headwater watch`: prints changes as they happen, on any node that answers, without losing or
+//! repeating one.
 //!
-//! Owns where to go on. Invariant: `next` is one past the last revision that was printed or promised to be complete.
+//! Owns where to go on. Invariant: `next` is one past the last revision that was printed or
+//! promised to be complete.
 
 use std::io::Write;
 
@@ -13,12 +15,13 @@ use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use headwater_proto::pb::mvccpb::event::EventType;
 
-/// What a server says when the past that was asked for is gone.
+/// Text of a server if the requested past was compacted.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
 /// Print changes of a key or a range of keys as they happen
 ///
-/// Goes on by itself after the last revision seen, at the next endpoint, when a node stops or the connection breaks.
+/// Goes on by itself after the last revision seen, at the next endpoint, when a node stops or the
+/// connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WatchArgs {
     /// The key, or the first one
@@ -63,7 +66,8 @@ async fn follow(
     format: WriteOut,
 ) -> Result<String, CliError> {
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request.clone())) };
-    // The client's side stays open: a server may end a stream whose client has closed it (spec: etcd §2.1).
+    // The client's side stays open: a server may end a stream that its client has closed (spec:
+    // etcd §2.1).
     let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
     let mut streaming = tonic::Request::new(requests);
     streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
@@ -93,10 +97,12 @@ async fn follow(
 fn start_after(start: i64, response: &WatchResponse) -> i64 {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.created {
-        // What was asked for stays: it may lie in the past, of which nothing has come yet, or in the future.
+        // The requested revision stays: it may lie in the past, of which nothing has come yet, or
+        // in the future.
         return if start == 0 { revision + 1 } else { start };
     }
-    // Events may be of the past, where the header names the present; without events it names what is complete.
+    // Events may be of the past, where the header names the present; without events it names the
+    // complete revision.
     let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
     start.max(last.unwrap_or(revision) + 1)
 }

@@ -1,4 +1,5 @@
-//! `headwater lease keep-alive`: keeps a lease alive at whatever endpoint answers, a third of its time after the other.
+//! `headwater lease keep-alive`: keeps a lease alive at any endpoint that answers, a third of its
+//! time after the other.
 
 use std::io::Write;
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub(super) async fn run(id: i64, once: bool, cluster: &Cluster, format: WriteOut
     }
 }
 
-/// Keeps the lease alive at one endpoint; `None` once there is nothing more to do, else why another one may do better.
+/// Keeps the lease alive at one endpoint; `None` once there is nothing more to do, else why another
+/// one may do better.
 async fn keep(
     attempt: &Attempt,
     id: i64,
@@ -41,7 +43,8 @@ async fn keep(
     format: WriteOut,
 ) -> Result<Option<String>, CliError> {
     loop {
-        // A stream for each request: there is one in many seconds, and a broken one is noticed at once.
+        // A stream for each request: there is one in many seconds, and a broken one is noticed at
+        // once.
         let request = futures::stream::iter([LeaseKeepAliveRequest { id }]);
         let answer = async {
             let mut answers = attempt.lease().lease_keep_alive(attempt.request(request)).await?.into_inner();

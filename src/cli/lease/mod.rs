@@ -27,7 +27,8 @@ pub(super) struct LeaseArgs {
 enum LeaseCommand {
     /// Make a lease
     Grant {
-        /// Time to live, such as 60 (seconds), 60s or 5m; raised to the least that the server grants
+        /// Time to live, such as 60 (seconds), 60s or 5m; raised to the least that the server
+        /// grants
         #[arg(allow_negative_numbers = true, value_parser = parse_ttl)]
         ttl: i64,
     },

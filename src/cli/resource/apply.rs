@@ -1,4 +1,4 @@
-//! `headwater resource apply`: makes what files say true.
+//! `headwater resource apply`: brings resources into the state that files describe.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,8 +24,8 @@ const PROBLEMS_SHOWN_MAX: usize = 20;
 
 /// Create and change resources as files say
 ///
-/// Everything is checked before anything is written: if one document is bad, its line is named and nothing is applied. What
-/// is there already as it should be is left alone.
+/// Everything is checked before anything is written: if one document is bad, its line is named and
+/// nothing is applied. What is there already as it should be is left alone.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ApplyArgs {
     /// A file or folder of YAML or JSON, or - for standard input; may be given several times
@@ -39,7 +39,7 @@ pub(super) struct ApplyArgs {
     output: Option<Output>,
 }
 
-/// What happened to a resource.
+/// Effect on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Done {
@@ -107,7 +107,7 @@ fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliErr
     match error {
         CliError::Refused { status, .. } => {
             let advice = match status.code() {
-                // A resource that is gone says itself what to leave out.
+                // The error of a missing resource has its own advice.
                 Code::Aborted if !wanted.version.is_empty() && !status.message().contains("leave out") => {
                     "\nIt has changed since: read it again, and take over its version"
                 }
@@ -153,7 +153,8 @@ async fn apply(
     }
 }
 
-/// What a write without a version leaves as it is unless it says otherwise (spec: consul §5.6).
+/// Keeps the marks that a write without a version leaves alone unless it sets them (spec: consul
+/// §5.6).
 fn keep_marks(stored: &pbresource::Resource, metadata: &mut BTreeMap<String, String>) {
     for key in [DELETION_TIMESTAMP, FINALIZERS] {
         if let Some(value) = stored.metadata.get(key)
@@ -164,7 +165,8 @@ fn keep_marks(stored: &pbresource::Resource, metadata: &mut BTreeMap<String, Str
     }
 }
 
-/// What a manifest can say of a resource, for comparing. Of an owner, the name: its uid is the server's to fill in.
+/// The fields of a resource that a manifest can set, for comparing. Of an owner, the name: its uid
+/// is the server's to fill in.
 fn comparable(resource: &pbresource::Resource, catalogue: &Catalogue) -> Value {
     let id = wire::id_from_pb(resource.id.as_ref());
     let data = wire::data_from_pb(resource).map(|any: Any| {

@@ -1,4 +1,5 @@
-//! The types that a command knows: those that are always there, those that the cluster has, those of the files at hand.
+//! The types that a command knows: those that are always there, those that the cluster has, those
+//! of the files at hand.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,10 +14,11 @@ use headwater_proto::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource, struct_t
 use headwater_schema::{SchemaError, TypeSchema};
 use headwater_types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
 
-/// Resources that one answer brings, count: a cluster may have more types than one message should hold.
+/// Resources that one answer brings, count: a cluster may have more types than one message should
+/// hold.
 pub(super) const PAGE_SIZE: usize = 500;
 
-/// A type, and what its data must be.
+/// A type, with the message of its data.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownType {
     pub(super) registration: ResourceType,
@@ -50,13 +52,13 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// What every cluster has.
+    /// Types of every cluster.
     pub(crate) fn builtin() -> Self {
         let types = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| KnownType::new(registration, true));
         Self { types: types.into() }
     }
 
-    /// What the cluster has.
+    /// Types of the cluster.
     pub(crate) async fn read(cluster: &Cluster, freshness: Freshness) -> Result<Self, CliError> {
         let consistent = freshness == Freshness::Linearizable;
         let mut catalogue = Self::builtin();
@@ -93,8 +95,8 @@ impl Catalogue {
         self.types.iter().find(|known| known.type_() == type_)
     }
 
-    /// A type by its full name `group.version.Kind`, or by as much of its end as says which is meant; `group.Kind` is
-    /// understood as well. Case does not matter in the kind.
+    /// A type by its full name `group.version.Kind`, or by as much of its end as says which is
+    /// meant; `group.Kind` is understood as well. Case does not matter in the kind.
     pub(super) fn resolve(&self, name: &str) -> Result<&KnownType, String> {
         let matching: Vec<_> = self.types.iter().filter(|known| is_called(known.type_(), name)).collect();
         match matching.as_slice() {

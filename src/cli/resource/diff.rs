@@ -1,11 +1,12 @@
-//! What a write changes, field by field.
+//! The changes of a write, field by field.
 
 use serde_json::Value;
 
 /// Longest value that is shown whole, characters.
 const SHOWN_MAX: usize = 60;
 
-/// Lines such as `data.genre: "GENRE_JAZZ" -> "GENRE_METAL"`; what comes is marked `+`, what goes `-`, what changes `~`.
+/// Lines such as `data.genre: "GENRE_JAZZ" -> "GENRE_METAL"`; an added field is marked `+`, a
+/// removed one `-`, a changed one `~`.
 pub(super) fn diff(before: &Value, after: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     walk("", before, after, &mut lines);

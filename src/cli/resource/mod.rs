@@ -1,8 +1,9 @@
 //! `headwater resource`: typed resources, written, read, watched.
 //!
-//! Owns what a person types and reads of them. Talks to `hashicorp.consul.resource.ResourceService` only, so it works
-//! against any server of that API; types that are registered (`headwater.v1.ResourceType`) are Headwater's own. Data is shown
-//! and taken as proto-JSON, by the descriptors with which its type was registered.
+//! Owns their arguments and output. Talks to `hashicorp.consul.resource.ResourceService` only, so
+//! it works against any server of that API; types that are registered (`headwater.v1.ResourceType`)
+//! are Headwater's own. Data is shown and taken as proto-JSON, by the descriptors with which its
+//! type was registered.
 
 mod apply;
 mod catalogue;

@@ -154,7 +154,7 @@ pub(super) async fn delete(args: DeleteArgs, cluster: &Cluster, client: &ClientA
     let (_, resource) = find_named(&args.resource, cluster, client).await?;
     let id = wire::id_from_pb(resource.id.as_ref());
     let name = wire::name(&id);
-    // With the uid: what is deleted is what was found, not another one of its name.
+    // With the uid, so that exactly the found resource is deleted, not a later one of its name.
     let request = pbresource::DeleteRequest { id: resource.id, version: args.version.unwrap_or_default() };
     let call = async |a: Attempt| a.resources().delete(a.request(request.clone())).await;
     // Bound to one life, so that doing it twice is the same as once.

@@ -1,4 +1,5 @@
-//! Resources as people and programs read them. What is printed as YAML or JSON is a manifest: it can be applied.
+//! Resources as people and programs read them. YAML and JSON output is a manifest: it can be
+//! applied.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,7 +30,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// What was asked for, here or for all commands, or what the command prefers.
+    /// The format asked for, here or for all commands, else the command's default.
     pub(super) fn choose(asked: Option<Self>, general: WriteOut, preferred: Self) -> Self {
         asked.unwrap_or(match general {
             WriteOut::Json => Self::Json,
@@ -236,7 +237,7 @@ impl<'a, W: Write> Printer<'a, W> {
         Ok(())
     }
 
-    /// Prints what is left: a table is as wide as its widest line.
+    /// Prints the rest: a table is as wide as its widest line.
     pub(super) fn finish(mut self) -> Result<(), CliError> {
         if self.output == Output::Table {
             print_table(&mut self.out, HEADER, self.rows)?;
@@ -261,7 +262,7 @@ pub(super) fn row(resource: &pbresource::Resource) -> Vec<String> {
     ]
 }
 
-/// What stands out: that it is to be deleted, and conditions that do not hold.
+/// Notable facts: a mark for deletion, and conditions that do not hold.
 fn standing(resource: &pbresource::Resource) -> String {
     let mut said = Vec::new();
     if resource.metadata.contains_key(DELETION_TIMESTAMP) {

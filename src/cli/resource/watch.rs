@@ -1,7 +1,9 @@
-//! `headwater resource watch`: prints the resources of a type and then their changes, going on elsewhere when a node stops.
+//! `headwater resource watch`: prints the resources of a type and then their changes, going on
+//! elsewhere when a node stops.
 //!
-//! Invariant: a watch goes on with the commit of which something was printed last, and leaves out what was printed of it, so
-//! that nothing is missed or printed twice. When the server says that this cannot be kept up, the list is printed anew.
+//! Invariant: a watch resumes with the commit of the last printed event, and leaves out its printed
+//! events, so that nothing is missed or printed twice. When the server says that this cannot be
+//! kept up, the list is printed anew.
 
 use std::io::Write;
 
@@ -22,7 +24,8 @@ use headwater_proto::pb::pbresource::watch_event::Event;
 
 /// Print the resources of a type, then every change as it happens
 ///
-/// Goes on by itself after the last change seen, at the next endpoint, when a node stops or the connection breaks.
+/// Goes on by itself after the last change seen, at the next endpoint, when a node stops or the
+/// connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WatchArgs {
     /// The type: group.version.Kind, or as much of its end as says which
@@ -33,8 +36,9 @@ pub(super) struct WatchArgs {
     prefix: String,
     #[command(flatten)]
     units: UnitArgs,
-    /// Go on after this log index, without a list first. One less than an index that an earlier watch has printed repeats
-    /// what happened there; the index itself leaves out what that watch did not come to print of it
+    /// Go on after this log index, without a list first. One less than an index that an earlier
+    /// watch has printed repeats what happened there; the index itself leaves out what that watch
+    /// did not come to print of it
     #[arg(long, value_name = "INDEX")]
     resume: Option<u64>,
     /// How changes are printed
@@ -67,7 +71,7 @@ struct Watch<'a> {
 struct Progress {
     /// Where to go on; nowhere before the first list is complete.
     position: wire::Position,
-    /// Whether that is still what was asked for.
+    /// Whether that is still the position of the arguments.
     is_given: bool,
     /// The index of the commit that was printed last, and how many changes of it were.
     printed: (u64, usize),
@@ -89,7 +93,8 @@ impl Progress {
         self.again = self.printed.1;
     }
 
-    /// Whether an event is to be printed: what was printed of its commit before the stream broke is not.
+    /// Whether an event is to be printed: events of its commit that were printed before the stream
+    /// broke are not.
     fn take(&mut self, event: &pbresource::WatchEvent) -> bool {
         self.is_given = false;
         self.position.saw(event);
@@ -159,7 +164,8 @@ impl Watch<'_> {
     fn judge(&mut self, status: &tonic::Status) -> Result<String, CliError> {
         let text = status.message().to_owned();
         match status.code() {
-            // What was printed last is of another lineage, or too long ago: everything is printed again.
+            // The last printed event is of another lineage, or too old: everything is printed
+            // again.
             Code::OutOfRange if self.progress.is_given => Err(CliError::Finding(format!(
                 "{text}\nWhat happened after index {} is no longer kept: watch without --resume, which begins with a list",
                 self.progress.position.index().unwrap_or_default()

@@ -40,7 +40,7 @@ pub(super) fn run(args: SnapshotArgs, client: &ClientArgs) -> Result<(), CliErro
     }
 }
 
-/// What a backup holds, as it is printed. The first four are named as etcd's tools name them.
+/// Content of a backup, as it is printed. The first four are named as etcd's tools name them.
 #[derive(Debug, Serialize)]
 struct Summary {
     hash: u32,
@@ -79,7 +79,7 @@ impl From<&Verified> for Summary {
             leases: info.leases,
             index: info.index.get(),
             term: info.term.get(),
-            // Beyond what a calendar has, the number itself is all that can be told.
+            // Beyond the range of the calendar, the number itself is printed.
             taken: taken
                 .filter(|_| info.taken_unix_ms < YEAR_10000_UNIX_MS)
                 .map_or_else(|| info.taken_unix_ms.to_string(), |at| humantime::format_rfc3339_seconds(at).to_string()),

@@ -1,7 +1,7 @@
 //! `headwater snapshot restore`: a data directory for one member of a new cluster.
 //!
-//! The member and its cluster are described as for `serve`, by the same file, variables and flags, so that what is restored
-//! is what `serve` will look for.
+//! The member and its cluster are described as for `serve`, by the same file, variables and flags,
+//! so that the restored files are those that `serve` will look for.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use headwater_types::limits::RESTORE_BUMP_INDEX_DEFAULT;
 /// [`RESTORE_BUMP_INDEX_DEFAULT`] as it is written on the command line.
 const BUMP_INDEX_DEFAULT: &str = "1099511627776";
 
-/// What `restore` was told.
+/// Settings of `restore` from flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RestoreArgs {
     file: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct RestoreArgs {
     flags: Vec<(&'static str, String)>,
 }
 
-/// Settings that say who a member is; the others have no meaning here.
+/// Settings that identify a member; the others have no meaning here.
 fn settings() -> impl Iterator<Item = &'static Setting> {
     const SECTIONS: &[&str] = &["node.", "data-dir", "listen-", "advertise-", "cluster."];
     SETTINGS.iter().filter(|setting| SECTIONS.iter().any(|section| setting.key.starts_with(section)))

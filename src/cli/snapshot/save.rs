@@ -18,14 +18,15 @@ use crate::progress::Progress;
 use headwater_proto::pb::etcdserverpb::{SnapshotRequest, SnapshotResponse};
 use headwater_server::backup::{self, BackupError};
 
-/// How long a member may need for the next piece; it begins by writing to disk what it has in memory.
+/// Longest wait for the next part; the member begins with flushing its memory to disk.
 const STALL_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the checksum at the end.
 const DIGEST_BYTES: usize = 32;
 
 /// Save a backup of a running member; it goes on serving meanwhile
 ///
-/// The first endpoint that answers is asked. The backup is what that member has: a follower's may be a moment old.
+/// The first endpoint that answers is asked. The backup is what that member has: a follower's may
+/// be a moment old.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SaveArgs {
     /// Where to; replaced only once the new backup is complete and checked
@@ -51,7 +52,7 @@ pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) 
     let summary = match saved {
         Ok(summary) => summary,
         Err(error) => {
-            // What is not whole must not be taken for a backup.
+            // An incomplete file must not be taken for a backup.
             if let Err(error) = fs::remove_file(&part) {
                 eprintln!("could not remove {}: {error}", part.display());
             }
@@ -110,7 +111,8 @@ enum Broken {
     Stream(String),
 }
 
-/// Writes the stream to `part`, durably, and compares it with the checksum that ends it. Returns its length.
+/// Writes the stream to `part`, durably, and compares it with the checksum that ends it. Returns
+/// its length.
 async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines: bool) -> Result<u64, Broken> {
     let mut file = FileWriter::create(part).map_err(Broken::File)?;
     let mut checksum = Trailing::default();
@@ -162,7 +164,7 @@ impl Trailing {
     }
 }
 
-/// Reads what is on disk once more; `None` if it is the backup of another server, such as etcd.
+/// Reads the written file once more; `None` if it is the backup of another server, such as etcd.
 fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
     match backup::inspect(part) {
         Ok(verified) if verified.total_bytes == bytes => Ok(Some(Summary::from(&verified))),

@@ -1,4 +1,4 @@
-//! `headwater snapshot status`: whether a backup is whole, and what it holds.
+//! `headwater snapshot status`: whether a backup is whole, and its content.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -22,9 +22,9 @@ use headwater_proto::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
 /// How far the events have come that were printed.
 struct Follower {
     request: SubscribeRequest,
-    /// What was printed last.
+    /// The last printed state.
     shown: Option<Shown>,
-    /// The state is not complete yet: what was printed of it counts for nothing.
+    /// The state is not complete yet: the printed part does not count.
     in_snapshot: bool,
     contact: Contact,
     /// How events are written as JSON, if they are.
@@ -82,7 +82,7 @@ pub(super) async fn run(
 }
 
 impl Follower {
-    /// What an attempt that broke means to the next one.
+    /// Handles a broken attempt: an error if the next one would break, too.
     fn broken(&mut self, status: &Status) -> Result<(), CliError> {
         match status.code() {
             Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
@@ -122,7 +122,8 @@ impl Follower {
             }
             self.print(out, &event)?;
             if !self.in_snapshot {
-                // The server may be of another lineage than the index, as long as it has not gone on from there.
+                // The server may be of another lineage than the index, as long as it has not gone
+                // on from there.
                 self.request.index = event.index;
                 self.shown = opened.epoch.clone().map(|epoch| Shown { epoch, index: event.index });
             }
@@ -164,7 +165,7 @@ fn print_lines(out: &mut impl Write, event: &Event) -> Result<(), CliError> {
         }
         Some(Payload::ServiceHealth(update)) => {
             let row = row(&update.check_service_node.clone().unwrap_or_default());
-            // Of what went, only what it was is known.
+            // Of a removed entry only its key is known.
             let told = if update.op == CatalogOp::Register as i32 { row.len() } else { 3 };
             writeln!(out, "{}\t{}\t{}", event.index, op(update.op), row[..told].join("\t").trim_end())?;
         }
@@ -185,7 +186,7 @@ mod tests {
     use headwater_client::Opened;
     use headwater_proto::pb::subscribe::{EventBatch, ServiceListUpdate};
 
-    /// Opens one stream after the other, each of a lineage, and keeps what was asked for.
+    /// Opens one stream after the other, each of a lineage, and records the requests.
     struct Server {
         streams: Mutex<VecDeque<(&'static str, Vec<Event>)>>,
         asked: Mutex<Vec<(u64, Option<Shown>)>>,
@@ -265,7 +266,7 @@ mod tests {
             (0, None),
             (10, shown("old", 10)),
             (10, shown("old", 10)),
-            // It asks for everything, and for nothing older than what it has printed.
+            // It asks for everything, and for nothing older than the printed state.
             (0, shown("old", 10)),
             (7, shown("new", 7)),
             (8, shown("new", 8)),

@@ -1,7 +1,9 @@
-//! `headwater subscribe`: follows the service catalog, as a table that redraws itself or as one line an event.
+//! `headwater subscribe`: follows the service catalog, as a table that redraws itself or as one
+//! line an event.
 //!
-//! Goes on by itself at the next endpoint when a node stops, from the last event that was printed: nothing is printed twice,
-//! and nothing is left out. When the server says that this cannot be kept up, the state is printed anew.
+//! Goes on by itself at the next endpoint when a node stops, from the last event that was printed:
+//! nothing is printed twice, and nothing is left out. When the server says that this cannot be kept
+//! up, the state is printed anew.
 
 mod lines;
 mod show;
@@ -19,8 +21,9 @@ use headwater_proto::pb::subscribe::SubscribeRequest;
 
 /// Follow instances of services and their health, as they change
 ///
-/// On a terminal, or with -w table, a table that redraws itself. Otherwise one line an event; with -w json, one JSON object a
-/// line. Goes on by itself after the last event seen, at the next endpoint, when a node stops or the connection breaks.
+/// On a terminal, or with -w table, a table that redraws itself. Otherwise one line an event; with
+/// -w json, one JSON object a line. Goes on by itself after the last event seen, at the next
+/// endpoint, when a node stops or the connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SubscribeArgs {
     /// What to follow
@@ -39,7 +42,7 @@ pub(super) struct SubscribeArgs {
     resume: u64,
 }
 
-/// What can be followed.
+/// Topics that can be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Topic {
     /// Instances of a service and their health
@@ -53,7 +56,7 @@ enum Topic {
     Names,
 }
 
-/// What to follow, checked.
+/// The topic to follow, checked.
 enum Wanted {
     Health(ServiceHealth),
     Names,

@@ -1,4 +1,4 @@
-//! A table of what there is, which redraws itself.
+//! A table of the state, which redraws itself.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// To the corner, and everything behind it away.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// A topic whose state is shown as a table.
+/// A topic with a table of its state.
 pub(super) trait Tabular: ViewTopic {
     const HEADER: &'static [&'static str];
 

@@ -1,7 +1,7 @@
 //! A client of the resource service that goes on at the next endpoint when one does not answer.
 //!
-//! Invariant: a write is sent a second time only if it was certainly not carried out; otherwise it is an error that says so,
-//! and the reconciler's next look at things tells.
+//! Invariant: a write is sent a second time only if it was certainly not carried out; otherwise it
+//! is an error that says so, and the reconciler's next look at things tells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,8 +30,8 @@ pub enum Error {
     /// An endpoint that is none.
     #[error(transparent)]
     Endpoint(#[from] BadEndpoint),
-    /// The server refused, or nobody answered. A write may or may not have been carried out if the code is
-    /// `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
+    /// The server refused, or nobody answered. A write may or may not have been carried out if the
+    /// code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
     Status(#[from] Box<Status>),
     /// The controller's own.
@@ -84,8 +84,8 @@ impl Client {
         Ok(Self { channels: channels.into(), current: Arc::default() })
     }
 
-    /// The resource, if it is there, as of a state that has every write acknowledged before. One that is there as another
-    /// version of its kind is not.
+    /// The resource, if it is there, as of a state that has every write acknowledged before. One
+    /// that is there as another version of its kind is not.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Client {
         Ok(answer.into_inner().resource.unwrap_or_default())
     }
 
-    /// Replaces one status of a resource, whatever its version is.
+    /// Replaces one status of a resource, at any version.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Client {
         }
     }
 
-    /// What a resource owns. The id must have a uid.
+    /// Children of a resource. The id must have a uid.
     ///
     /// # Errors
     ///
@@ -244,8 +244,8 @@ impl Client {
         self.channels[self.current.load(Ordering::Relaxed) % self.channels.len()].clone()
     }
 
-    /// Asks one endpoint after the other until one answers. What is not harmless to repeat goes on only while there was no
-    /// connection.
+    /// Asks one endpoint after the other until one answers. A request that must not be repeated
+    /// continues only while there was no connection.
     pub(super) async fn call<T, F>(&self, is_harmless: bool, call: impl Fn(Channel) -> F) -> Result<Response<T>, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,

@@ -1,7 +1,8 @@
-//! One controller of a name at a time: an election over the cluster's own service, and the lease that the leadership hangs on.
+//! One controller of a name at a time: an election over the cluster's own service, and the lease
+//! that the leadership hangs on.
 //!
-//! Invariant: leadership counts as lost as soon as the lease may have ended by this machine's clock, whether or not anybody
-//! has said so.
+//! Invariant: leadership counts as lost as soon as the lease may have ended by this machine's
+//! clock, whether or not anybody has said so.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,7 @@ impl<'a> Seat<'a> {
         keep_lease(self.ttl, self.until, || self.keep_alive()).await;
     }
 
-    /// What the first endpoint that answers says of the time to live; `None` if none answers.
+    /// The time to live by the first endpoint that answers; `None` if none does.
     async fn keep_alive(&self) -> Option<i64> {
         for channel in self.client.channels() {
             match tokio::time::timeout(lease_patience(self.ttl), self.sign_of_life(channel)).await {

@@ -1,11 +1,14 @@
-//! For those who write controllers: programs that watch resources and make the world, or other resources, follow.
+//! For authors of controllers: programs that watch resources and make the world, or other
+//! resources, follow.
 //!
-//! Owns the loop around a [`Reconciler`]: one instance at a time, elected; a watch of the types that matter; a queue in
-//! which each resource is once, however often it changed, and comes back later if it could not be dealt with. Talks to a
-//! cluster by its public API, so a controller runs anywhere and outlives every node. Knows nothing of what a controller does.
+//! Owns the loop around a [`Reconciler`]: one instance at a time, elected; a watch of the types
+//! that matter; a queue in which each resource is once, however often it changed, and comes back
+//! later if it could not be dealt with. Talks to a cluster by its public API, so a controller runs
+//! anywhere and outlives every node. Knows nothing of the work of a controller.
 //!
-//! A reconciler is told *which* resource to look at, never *what* happened: it reads how things stand, compares, and changes
-//! what differs. So events that come twice, or together, do no harm, and a restart begins by looking at everything.
+//! A reconciler gets the name of a resource, never the event: it reads the present state, compares,
+//! and corrects differences. So events that come twice, or together, do no harm, and a restart
+//! begins by looking at everything.
 //!
 //! ```no_run
 //! use headwater_client::controller::{Action, Client, Controller, Error, Reconciler};

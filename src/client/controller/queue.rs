@@ -1,8 +1,8 @@
-//! A queue of things to look at: each is in it once, is worked on by one worker at a time, and waits longer and longer while
-//! it fails.
+//! A queue of things to look at: each is in it once, is worked on by one worker at a time, and
+//! waits longer and longer while it fails.
 //!
-//! Knows nothing of resources or streams. Invariant: whatever is added while it is worked on is worked on again afterwards,
-//! so that no change is overlooked.
+//! Knows nothing of resources or streams. Invariant: a key that is added while it is worked on is
+//! worked on again afterwards, so that no change is overlooked.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How long what fails has to wait.
+/// Sets the pauses before a failed resource is handled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// After the first failure; doubles with each further one.
@@ -36,7 +36,7 @@ impl Backoff {
     }
 }
 
-/// The queue, shared by those who add and those who work. Clones are the same queue.
+/// The queue, shared by producers and workers. Clones are the same queue.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     shared: Arc<Shared<K>>,
@@ -62,7 +62,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Adds a key, to be worked on as soon as may be. What has failed before does not wait any longer.
+    /// Adds a key, to be worked on as soon as may be. A key that has failed before does not wait
+    /// any longer.
     pub fn add(&self, key: K) {
         self.shared.line.lock().add(key);
         self.shared.changed.notify_waiters();
@@ -74,11 +75,11 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// The next key. It must be given back by [`done`](Self::done) or [`failed`](Self::failed): until then nobody else gets
-    /// it.
+    /// The next key. It must be given back by [`done`](Self::done) or [`failed`](Self::failed):
+    /// until then nobody else gets it.
     pub async fn next(&self) -> K {
         loop {
-            // Before looking: what is added in between must wake this up.
+            // Before looking: a key that is added in between must wake this up.
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -105,7 +106,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Says that a key could not be dealt with: it comes again, later with each failure. For how long it waits.
+    /// Says that a key could not be dealt with: it comes again, later with each failure. For how
+    /// long it waits.
     pub fn failed(&self, key: &K) -> Duration {
         let wait = self.shared.line.lock().failed(key, Instant::now());
         self.shared.changed.notify_waiters();
@@ -125,14 +127,14 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.len() == 0
     }
 
-    /// Forgets everything, what is worked on included.
+    /// Forgets everything, keys under work included.
     pub fn clear(&self) {
         let mut line = self.shared.line.lock();
         *line = Line::new(line.backoff);
     }
 }
 
-/// What [`Line::take`] finds.
+/// Result of [`Line::take`].
 #[derive(Debug, PartialEq, Eq)]
 enum Next<K> {
     Key(K),
@@ -221,7 +223,7 @@ impl<K: Clone + Eq + Hash + Ord> Line<K> {
         *failures = failures.saturating_add(1);
         let wait = self.backoff.after(*failures);
         match self.busy.remove(key) {
-            // It has changed since: what failed may work now.
+            // It has changed since: a failed attempt may succeed now.
             Some(true) => {
                 self.add(key.clone());
                 Duration::ZERO

@@ -17,7 +17,7 @@ use headwater_types::resource::{ResourceId, Type};
 /// Pause before another attempt to be elected.
 const ELECTION_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a reconciler wants after a look at a resource.
+/// Wish of a reconciler after it has handled a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing, until the resource or something of it changes.
@@ -26,17 +26,18 @@ pub enum Action {
     Again(Duration),
 }
 
-/// What makes things as they should be.
+/// Code that brings a resource into its desired state.
 pub trait Reconciler: Send + Sync + 'static {
-    /// Looks at one resource, which may be gone, and changes what is not as it should be.
+    /// Handles one resource, which may be deleted, and corrects differences from the desired state.
     ///
-    /// Called for one resource by one task at a time. An error brings the resource back later; each further one in a row
-    /// twice as late. When leadership is lost, the call is dropped where it waits: what it has done by then stays. When it
-    /// panics, the leadership is given up, and this instance stands for election again like the others.
+    /// Called for one resource by one task at a time. An error brings the resource back later; each
+    /// further one in a row twice as late. When leadership is lost, the call is dropped where it
+    /// waits: its effects until then stay. When it panics, the leadership is given up, and this
+    /// instance stands for election again like the others.
     ///
     /// # Errors
     ///
-    /// Whatever kept it from its work.
+    /// Any error; the resource is handled again later.
     fn reconcile(&self, client: &Client, id: &ResourceId) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
@@ -61,7 +62,8 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// A controller of the resources of a type. Of all instances with this name in a cluster, one works.
+    /// A controller of the resources of a type. Of all instances with this name in a cluster, one
+    /// works.
     #[must_use]
     pub fn new(name: &str, managed: Type) -> Self {
         let itself: Map = Arc::new(|resource: &Resource| vec![wire::place(resource.id.as_ref())]);
@@ -84,7 +86,8 @@ impl Controller {
         })
     }
 
-    /// Follows another type, too: `map` says which resources are to be looked at when one of its resources changes.
+    /// Follows another type, too: `map` says which resources are to be looked at when one of its
+    /// resources changes.
     #[must_use]
     pub fn watches(mut self, type_: Type, map: impl Fn(&Resource) -> Vec<ResourceId> + Send + Sync + 'static) -> Self {
         self.watched.push((type_, Arc::new(map)));
@@ -98,22 +101,23 @@ impl Controller {
         self
     }
 
-    /// How long what fails has to wait.
+    /// Sets the pauses before a failed resource is handled again.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// What `headwater elect --listen headwater-controller/NAME` shows of this instance while it leads.
+    /// Sets the text that `headwater elect --listen headwater-controller/NAME` shows of this
+    /// instance while it leads.
     #[must_use]
     pub fn identity(mut self, identity: &str) -> Self {
         identity.clone_into(&mut self.identity);
         self
     }
 
-    /// Works whenever this instance leads, until `stop` comes; then gives up the leadership. What fails on the way is logged
-    /// and tried again.
+    /// Works whenever this instance leads, until `stop` comes; then gives up the leadership.
+    /// Failures on the way are logged and tried again.
     pub async fn run(self, client: Client, reconciler: impl Reconciler, stop: impl Future<Output = ()>) {
         let reconciler = Arc::new(reconciler);
         tokio::pin!(stop);
@@ -157,7 +161,8 @@ impl Controller {
         let mut work = self.work(client, reconciler);
         tokio::select! {
             () = &mut kept => warn!(controller = self.name, "controller no longer leads"),
-            // Each goes on without end, so this one panicked. Who leads and does nothing would keep others from it.
+            // Each goes on without end, so this one panicked. An idle leader would keep others from
+            // the work: resign.
             ended = work.join_next() => {
                 let error = ended.and_then(Result::err).map(|error| error.to_string());
                 error!(controller = self.name, error, "a part of the controller ended: it gives the leadership up");

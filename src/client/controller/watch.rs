@@ -1,8 +1,8 @@
 //! Follows one type and says which resources there is something to look at for, without end.
 //!
-//! Invariant: a watch that breaks goes on with the last commit of which it saw something, in the same lineage, so that some of
-//! it may be told twice and nothing is left out; if that is gone, it begins anew with everything, and everything that was
-//! there and is no longer is told, too.
+//! Invariant: a watch that breaks goes on with the last commit of which it saw something, in the
+//! same lineage, so that some of it may be told twice and nothing is left out; if that is gone, it
+//! begins anew with everything, and everything that was there and is no longer is told, too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,12 +20,13 @@ use headwater_types::resource::{ResourceId, Type};
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// What is known of a type's resources.
+/// Known resources of a type.
 struct Follower<'a, F> {
     tell: F,
     type_: &'a Type,
     after: wire::Position,
-    /// Those that are there, by place; with what they looked like last, their owners are known when they go.
+    /// The existing ones, by place, in their last state: their owners are known when they are
+    /// deleted.
     known: std::collections::BTreeMap<ResourceId, Resource>,
     /// While a list comes: those that it has not named yet.
     unseen: BTreeSet<ResourceId>,
@@ -92,7 +93,7 @@ impl<F: FnMut(&Resource)> Follower<'_, F> {
 
     fn ended(&mut self, status: &Status) {
         match status.code() {
-            // What happened since is no longer kept, or the state is another one.
+            // Later changes were compacted, or the state is of another lineage.
             Code::OutOfRange | Code::Aborted => self.after.forget(),
             Code::InvalidArgument => {
                 warn!(type_ = %self.type_, error = status.message(), "a type cannot be watched; it is tried again");
@@ -136,11 +137,13 @@ mod tests {
         follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
         follower.take(event(Event::Delete(Delete { resource: Some(resource("b")) }), 8));
         follower.take(upsert("c", 9));
-        // A break: it goes on with the commit that was seen last, of which there may have been more to come.
+        // A break: it goes on with the commit that was seen last, of which there may have been more
+        // to come.
         follower.ended(&Status::unavailable("x"));
         assert_eq!(follower.after.index(), Some(8));
         assert!(follower.unseen.is_empty());
-        // What is in between is gone: everything comes again, and "a" is no longer part of it.
+        // The changes in between were compacted: the list comes again, and "a" is no longer part of
+        // it.
         follower.ended(&Status::out_of_range("x"));
         assert_eq!(follower.after.index(), None);
         follower.take(upsert("c", 0));

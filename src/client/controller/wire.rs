@@ -1,4 +1,4 @@
-//! Requests and answers of the resource service, to and from what clients work with.
+//! Requests and answers of the resource service, to and from the types of clients.
 
 use tonic::metadata::{AsciiMetadataValue, MetadataValue};
 use tonic::{Code, Request, Response, Status};
@@ -21,7 +21,7 @@ pub fn type_to_pb(type_: &Type) -> pbresource::Type {
     }
 }
 
-/// A type; what is missing is empty.
+/// A type; missing fields are empty.
 pub fn type_from_pb(type_: Option<&pbresource::Type>) -> Type {
     type_.map_or_else(Type::default, |it| Type::new(&it.group, &it.group_version, &it.kind))
 }
@@ -31,7 +31,7 @@ pub fn tenancy_to_pb(tenancy: &Tenancy) -> pbresource::Tenancy {
     pbresource::Tenancy { partition: tenancy.partition.clone(), namespace: tenancy.namespace.clone() }
 }
 
-/// Units of tenancy; what is missing is empty.
+/// Units of tenancy; missing fields are empty.
 pub fn tenancy_from_pb(tenancy: Option<&pbresource::Tenancy>) -> Tenancy {
     tenancy.map_or_else(Tenancy::default, |it| Tenancy::new(&it.partition, &it.namespace))
 }
@@ -46,7 +46,7 @@ pub fn id_to_pb(id: &ResourceId) -> pbresource::Id {
     }
 }
 
-/// A name; what is missing is empty.
+/// A name; missing fields are empty.
 pub fn id_from_pb(id: Option<&pbresource::Id>) -> ResourceId {
     id.map_or_else(ResourceId::default, |it| ResourceId {
         uid: it.uid.clone(),
@@ -72,12 +72,13 @@ pub fn same_kind(one: &Type, other: &Type) -> bool {
     one.group == other.group && one.kind == other.kind
 }
 
-/// Whether both name the same place, whatever version of the kind and whichever life.
+/// Whether both name the same place, for any version of the kind and any incarnation.
 pub fn same_place(one: &ResourceId, other: &ResourceId) -> bool {
     one.name == other.name && same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
 }
 
-/// Whether a read was refused because another version of the kind is stored: as what was asked for, the resource is not there.
+/// Whether a read was refused because another version of the kind is stored: as the requested
+/// version, the resource does not exist.
 pub fn is_other_version(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("but stored with GroupVersion=")
 }
@@ -115,16 +116,16 @@ impl Position {
         self.index
     }
 
-    /// A watch was opened: its indexes belong to the lineage that its answer names. A member that does not know it yet has
-    /// taken ours.
+    /// A watch was opened: its indexes belong to the lineage that its answer names. A member that
+    /// does not know it yet has taken ours.
     pub fn opened<T>(&mut self, answer: &Response<T>) {
         if let Some(epoch) = answer.metadata().get(EPOCH) {
             self.epoch = Some(epoch.clone());
         }
     }
 
-    /// An event came. Of a commit with several changes nobody can say which is the last one, so that a watch which goes on
-    /// has the whole commit again.
+    /// An event came. Of a commit with several changes nobody can say which is the last one, so
+    /// that a watch which goes on has the whole commit again.
     pub fn saw(&mut self, event: &pbresource::WatchEvent) {
         use pbresource::watch_event::Event;
         match (&event.event, event.headwater_index) {
@@ -150,7 +151,7 @@ impl Position {
     }
 }
 
-/// What a write says; what only the server decides is left out.
+/// Message of a write; fields that only the server sets are left out.
 pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resource {
     pbresource::Resource {
         id: Some(id_to_pb(&resource.id)),

@@ -1,7 +1,9 @@
-//! `headwater bench follow`: many followers of one subtree while it is written to, some of which do not read.
+//! `headwater bench follow`: many followers of one subtree while it is written to, some of which do
+//! not read.
 //!
-//! [`readers`] follow on a thread of their own; the writers are those of the other workloads. First the writes alone are measured, then
-//! the same writes with followers. Invariant: a run succeeds only if every follower ended with the newest value of every key.
+//! [`readers`] follow on a thread of their own; the writers are those of the other workloads. First
+//! the writes alone are measured, then the same writes with followers. Invariant: a run succeeds
+//! only if every follower ended with the newest value of every key.
 
 mod readers;
 
@@ -19,7 +21,7 @@ use crate::error::CliError;
 use crate::output::{self, WriteOut};
 use readers::{Found, Readers};
 
-/// What all keys begin with; also the target.
+/// Prefix of all keys; also the target.
 const PREFIX: &str = "bench-follow/";
 /// Bytes of a key.
 const KEY_BYTES: usize = 24;
@@ -73,7 +75,8 @@ struct Report {
     delivery_p50_us: u64,
     delivery_p99_us: u64,
     delivery_max_us: u64,
-    /// Changes that followers were told who read all the time, each on average, and those that did not.
+    /// Changes delivered to followers that read all the time, each on average, and to those that
+    /// did not.
     told_reading: f64,
     told_slow: f64,
     /// Resident memory of the servers before the followers came, and the most of it after.

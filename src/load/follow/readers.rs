@@ -1,7 +1,7 @@
 //! The followers: one thread, few connections, changes looked at only as far as they are counted.
 //!
-//! Invariant: a follower is done once it has the last write of every element; a slow one reads nothing between its state and the
-//! last writes, and then everything.
+//! Invariant: a follower is done once it has the last write of every element; a slow one reads
+//! nothing between its state and the last writes, and then everything.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,25 +26,25 @@ use super::FollowArgs;
 use crate::error::CliError;
 use headwater_proto::pb::pbwatcher::Request;
 
-/// What is followed.
+/// Target of the followers.
 const TARGET: &str = "/kv/bench-follow?recursive=true";
 /// How long all followers together may take for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the threads look at each other.
 const POLL: Duration = Duration::from_millis(10);
-/// Window of a follower that stops reading, bytes: what may lie in the network.
+/// Window of a follower that stops reading, bytes: bounds the bytes in the network.
 const SLOW_WINDOW_BYTES: u32 = 64 * 1024;
 /// Followers of a connection that stop reading together.
 const SLOW_PER_CONNECTION: usize = 10;
 
-/// What the followers have found.
+/// Counts of the followers.
 pub(super) struct Found {
     pub(super) latency: Histogram<u64>,
     pub(super) told_reading: u64,
     pub(super) told_slow: u64,
 }
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Default)]
 struct Shared {
     /// Followers that have their state.
@@ -292,7 +292,7 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// `Change`: field 6 is an `Any`, whose field 2 is a pair, whose field 5 is the value.
+    /// `Change`: field 6 is an `Any` with a pair in field 2, which has its value in field 5.
     #[inline]
     fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut change = Self { element: &[], continued: false, value: &[] };

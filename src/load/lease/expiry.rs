@@ -1,9 +1,9 @@
-//! `headwater bench lease-expiry`: very many leases run out within a few seconds. Are they gone in time, none too early, and
-//! how fast are puts meanwhile?
+//! `headwater bench lease-expiry`: very many leases run out within a few seconds. Are they gone in
+//! time, none too early, and how fast are puts meanwhile?
 //!
-//! Every lease has a key, whose removal a watch sees. All leases are kept alive once more, at an even pace, so that they
-//! run out at that pace. By this machine's clock a lease may end its time to live after its keep-alive was sent, and should
-//! end its time to live after the answer.
+//! Every lease has a key, and a watch sees its removal. All leases are kept alive once more, at an
+//! even pace, so that they run out at that pace. By this machine's clock a lease may end its time
+//! to live after its keep-alive was sent, and should end its time to live after the answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,7 +47,8 @@ pub(crate) struct LeaseExpiryArgs {
     /// Within how much time they run out; puts are measured for as long before and meanwhile
     #[arg(long, value_parser = crate::parse_duration, default_value = "10s", value_name = "DURATION")]
     within: Duration,
-    /// Their time to live; must be longer than granting them all, and then two times --within, takes
+    /// Their time to live; must be longer than granting them all, and then two times --within,
+    /// takes
     #[arg(long, value_parser = crate::parse_ttl, default_value = "60", value_name = "SECONDS")]
     ttl: i64,
     /// Puts under way at once
@@ -99,7 +100,7 @@ struct Report {
     all_gone_after_ms: f64,
     puts_before: Puts,
     puts_during: Puts,
-    /// The rate of puts meanwhile, as a part of what it was before.
+    /// The rate of puts meanwhile, as a part of the rate before.
     puts_kept: f64,
     /// From the first grant on.
     #[serde(flatten)]
@@ -132,7 +133,7 @@ async fn measure(
         }
     };
     let sample = Sample::take(&args.pids).map_err(CliError::Usage)?;
-    // A prefix of its own, so that what an earlier run has left does not count.
+    // A prefix of its own, so that leftovers of an earlier run do not count.
     let prefix = format!("bench-lease/{:x}/", rand::random::<u32>());
     let channels = setup::connect(endpoints).await?;
     say(&format!("granting {} leases, each with a key", args.leases));

@@ -1,6 +1,7 @@
 //! `headwater bench lease`: grants and keep-alives; `lease-expiry` measures how leases end.
 //!
-//! A keep-alive is a stream of its own here, as etcd's own benchmark has it: one request, one answer.
+//! A keep-alive is a stream of its own here, as etcd's own benchmark has it: one request, one
+//! answer.
 
 mod expiry;
 mod setup;
@@ -25,7 +26,8 @@ pub(super) struct LeaseArgs {
     /// Operations under way at once
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     clients: usize,
-    /// Connections that the clients share, spread over the endpoints [default: one for each client, at most 8]
+    /// Connections that the clients share, spread over the endpoints [default: one for each client,
+    /// at most 8]
     #[arg(long, value_name = "NUMBER")]
     conns: Option<usize>,
     /// Stop after so many operations

@@ -1,7 +1,8 @@
-//! `headwater bench resource-list`: many resources listed as one view, and watched by many connections that all begin at once.
+//! `headwater bench resource-list`: many resources listed as one view, and watched by many
+//! connections that all begin at once.
 //!
-//! Answers are looked at only as far as their number: what reads them shares the machine with what is measured. Invariant: a
-//! list or a watch counts only if it had every resource.
+//! Answers are looked at only as far as their number: their reader shares the machine with the
+//! measured servers. Invariant: a list or a watch counts only if it had every resource.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ use headwater_proto::pb::pbresource::{ListRequest, Tenancy, WatchEvent, WatchLis
 const WATCH_LIST: &str = "/hashicorp.consul.resource.ResourceService/WatchList";
 /// Names of resources are so long, prefix included, bytes.
 const NAME_BYTES: usize = 24;
-/// An event that is no longer than this may be the end of the list, bytes; resources of the benchmark are longer.
+/// An event that is no longer than this may be the end of the list, bytes; resources of the
+/// benchmark are longer.
 const END_BYTES_MAX: usize = 32;
 
 #[derive(Clone, Debug, Args)]
@@ -71,7 +73,7 @@ struct Report {
     watchers: usize,
     /// From the moment at which all watches were asked for until each had its list.
     watch_us: Latency,
-    /// What all watchers were sent, bytes.
+    /// Bytes sent to all watchers.
     watch_bytes: u64,
     #[serde(flatten)]
     spent: Spent,
@@ -84,7 +86,7 @@ pub(crate) fn run(args: ResourceListArgs, endpoints: Arc<[String]>, client: &Cli
     if args.val_size <= END_BYTES_MAX {
         return Err(CliError::Usage(format!("--val-size must be above {END_BYTES_MAX}")));
     }
-    // A prefix of its own, so that what an earlier run of another size has left does not count.
+    // A prefix of its own, so that leftovers of an earlier run of another size do not count.
     let prefix = format!("list-{}-", args.resources);
     register(&endpoints)?;
     fill(&args, &prefix, &endpoints, client)?;

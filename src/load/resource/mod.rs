@@ -1,4 +1,5 @@
-//! The type of the resources that `headwater bench resource` writes: one message with one field, which has the value.
+//! The type of the resources that `headwater bench resource` writes: one message with one field,
+//! which has the value.
 
 mod list;
 
@@ -17,7 +18,7 @@ pub(super) use list::{ResourceListArgs, run as list};
 const MESSAGE: &str = "headwater.bench.Item";
 const TYPE_URL: &str = "type.googleapis.com/headwater.bench.Item";
 
-/// What the resources hold.
+/// Data of the resources.
 #[derive(Clone, PartialEq, Message)]
 struct Item {
     #[prost(bytes = "bytes", tag = "1")]

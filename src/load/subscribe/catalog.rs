@@ -1,4 +1,4 @@
-//! Who is registered, and the changes of health: Consul's HTTP API over HTTP/2.
+//! Registrations and changes of health: Consul's HTTP API over HTTP/2.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -90,7 +90,7 @@ pub(super) struct Load {
     turn: Arc<AtomicU64>,
 }
 
-/// What writers at a rate did.
+/// Work of writers at a rate.
 #[derive(Default)]
 pub(super) struct Steady {
     /// The service of each change that was acknowledged.
@@ -160,7 +160,7 @@ impl Load {
 }
 
 impl Steady {
-    /// With what was done later.
+    /// Adds the work of a later part.
     pub(super) fn extend(&mut self, later: Self) {
         self.changed.extend(later.changed);
         self.failed += later.failed;

@@ -1,10 +1,12 @@
-//! `headwater bench subscribe`: many subscriptions to the service catalog, and changes of health that reach them.
+//! `headwater bench subscribe`: many subscriptions to the service catalog, and changes of health
+//! that reach them.
 //!
-//! Instances are registered by Consul's HTTP API and followed by Subscribe, as clients do it. A change carries the time at which
-//! it was due, in the output of its check, so every delivery tells its own latency. What the machine can write meanwhile is
-//! measured with keys, which nobody follows, with and without changes in turn: a machine's speed drifts by more from one
-//! minute to the next than a subscription costs. Invariant: every acknowledged change must reach every subscription of its service
-//! once; what is missing is a failure.
+//! Instances are registered by Consul's HTTP API and followed by Subscribe, as clients do it. A
+//! change carries the time at which it was due, in the output of its check, so every delivery tells
+//! its own latency. The machine's speed of writing meanwhile is measured with keys that no
+//! subscription follows, with and without changes in turn: a machine's speed drifts by more from
+//! one minute to the next than a subscription costs. Invariant: every acknowledged change must
+//! reach every subscription of its service once; a missing change is a failure.
 
 mod catalog;
 mod report;
@@ -27,11 +29,13 @@ use catalog::{Catalog, Load, Steady};
 use report::{Report, Writing};
 use streams::Streams;
 
-/// Measures how fast changes of health reach subscribers, what subscriptions cost, and how fast they come back.
+/// Measures how fast changes of health reach subscribers, what subscriptions cost, and how fast
+/// they come back.
 ///
-/// Registers instances, then measures: a fresh subscription; changes of health at --rate; writes of keys without and with such
-/// changes, in turn; then opens all subscriptions at once and measures changes and writes again, with how long changes take to
-/// arrive; and all subscriptions at once again, after their connections were cut.
+/// Registers instances, then measures: a fresh subscription; changes of health at --rate; writes of
+/// keys without and with such changes, in turn; then opens all subscriptions at once and measures
+/// changes and writes again, with how long changes take to arrive; and all subscriptions at once
+/// again, after their connections were cut.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SubscribeArgs {
     /// Instances that are registered
@@ -52,7 +56,8 @@ pub(crate) struct SubscribeArgs {
     /// Writes of keys under way at once
     #[arg(long, default_value_t = 64, value_name = "NUMBER")]
     clients: usize,
-    /// Connections that carry the streams, spread over the endpoints [default: one for every 100 streams]
+    /// Connections that carry the streams, spread over the endpoints [default: one for every 100
+    /// streams]
     #[arg(long, value_name = "NUMBER")]
     conns: Option<usize>,
     /// Fresh subscriptions that are timed one by one
@@ -71,7 +76,7 @@ pub(crate) struct SubscribeArgs {
 
 /// Streams on one connection, unless the user chooses.
 const STREAMS_PER_CONN: usize = 100;
-/// Pause before memory is read: allocators give back and take what they like meanwhile.
+/// Pause before memory is read: allocators give back and take memory meanwhile.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Keys that are written, their length, and that of their values, bytes.
 const KEYS: u64 = 10_000;
@@ -163,7 +168,7 @@ impl Writes {
     }
 }
 
-/// Changes of health, with what they cost the servers.
+/// Changes of health, with their cost to the servers.
 struct Changes {
     done: Steady,
     /// Microseconds of processor time a change, all servers together.
@@ -234,13 +239,14 @@ impl Run {
         Ok(Changes { done, cpu_us })
     }
 
-    /// Writes keys as fast as it goes, without changes of health and beside them in turn; and what changes there were.
+    /// Writes keys as fast as it goes, without changes of health and beside them in turn; returns
+    /// both speeds and the changes.
     fn write_in_turns(&self) -> Result<(Writing, Steady), CliError> {
         let duration = self.args.duration / TURNS;
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
         let mut changes = Steady::default();
         for turn in 0..TURNS {
-            // Whoever comes first is another one every time: some of what a turn leaves behind is work for the next.
+            // The order alternates: a turn leaves some work behind for the next one.
             for with_changes in [turn % 2 == 1, turn % 2 == 0] {
                 if with_changes {
                     let (writes, done) = self.write_and_change(duration)?;

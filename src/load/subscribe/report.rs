@@ -1,4 +1,4 @@
-//! What a run came to, for people and as JSON.
+//! The result of a run, for people and as JSON.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::super::report::{Latency, latency_table};
 use crate::error::CliError;
 use crate::output::{WriteOut, human_bytes, print_json};
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) instances: usize,
@@ -45,7 +45,8 @@ pub(super) struct Report {
     pub(super) bytes_per_subscription: Option<u64>,
 }
 
-/// How fast keys can be written, and how much of that changes of health take away. Medians over the turns.
+/// How fast keys can be written, and how much of that changes of health take away. Medians over the
+/// turns.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Writing {
     pub(super) per_second_alone: f64,
@@ -55,7 +56,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Of what each turn came to.
+    /// From the results of all turns.
     pub(super) fn of(alone: &[f64], beside: &[f64]) -> Self {
         let falls: Vec<f64> = alone.iter().zip(beside).map(|(alone, beside)| 100.0 * (1.0 - beside / alone)).collect();
         Self { per_second_alone: median(alone), per_second_with_changes: median(beside), fall_percent: median(&falls) }

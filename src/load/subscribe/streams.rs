@@ -1,6 +1,7 @@
 //! The subscribers: one thread, few connections, events read by hand as far as they are counted.
 //!
-//! Invariant: what is counted was due while counting was on, and reached a subscriber whose state was complete.
+//! Invariant: a counted change was due while counting was on, and reached a subscriber with a
+//! complete state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use super::catalog::Catalog;
 use crate::error::CliError;
 use headwater_client::{ServiceHealth, ViewTopic};
 
-/// Longest wait for what must happen.
+/// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the threads look at each other.
 const POLL: Duration = Duration::from_millis(1);
@@ -36,7 +37,7 @@ pub(super) struct Streams {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     catalog: Arc<Catalog>,
     live: AtomicU64,
@@ -73,7 +74,7 @@ impl Streams {
                     if let Err(why) = spawn_all(&shared, &endpoints, conns, count).await {
                         *shared.failed.lock() = Some(why);
                     }
-                    // Whoever drops the sender is done as well.
+                    // A dropped sender ends it as well.
                     let _over = closed.wait_for(|closed| *closed).await.is_ok();
                 });
             }
@@ -95,14 +96,15 @@ impl Streams {
         self.shared.is_counting.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until so many changes were delivered; what they took, and how many are missing.
+    /// Waits until so many changes were delivered; returns their latencies, and the number of
+    /// missing ones.
     pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
         let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);
         self.shared.is_counting.store(false, Ordering::Relaxed);
         let missing = expected.saturating_sub(self.shared.delivered.load(Ordering::Relaxed));
         match waited {
             Err(error) if self.shared.failed.lock().is_some() => return Err(error),
-            // What is missing is told with what came.
+            // Missing changes are reported with the delivered ones.
             Ok(()) | Err(_) => {}
         }
         Ok((std::mem::replace(&mut *self.shared.latency.lock(), new_histogram()), missing))
@@ -190,7 +192,7 @@ async fn subscribe(connection: &Connection, catalog: &Catalog, number: usize) ->
     })
 }
 
-/// What has come, for which the server may send as much again.
+/// The next chunk; the server may send as many bytes again.
 async fn next_chunk(body: &mut RecvStream) -> Result<Bytes, String> {
     match body.data().await {
         Some(Ok(chunk)) => {
@@ -257,8 +259,8 @@ impl Seen {
         Ok(seen)
     }
 
-    /// `Event`: field 2 ends the snapshot, 4 is a batch whose field 1 are events, 10 an update whose field 2 is an instance,
-    /// whose field 3 are checks, whose field 6 is the output.
+    /// `Event`: field 2 ends the snapshot, 4 is a batch with events in field 1, 10 an update with
+    /// an instance in field 2, its checks in field 3, and their output in field 6.
     #[inline]
     fn read(&mut self, event: &[u8]) -> Result<(), Malformed> {
         for field in Fields::of(event) {

@@ -1,4 +1,4 @@
-//! What a person types for `bench watch` and `bench watch-latency`, checked.
+//! Arguments of `bench watch` and `bench watch-latency`, checked.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::super::drive::Stop;
 use crate::error::CliError;
 use headwater_server::config::parse_size;
 
-/// Measures how fast events reach watchers, and checks that each gets every event of its key, once and in order.
+/// Measures how fast events reach watchers, and checks that each gets every event of its key, once
+/// and in order.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchArgs {
     /// gRPC streams
@@ -18,7 +19,8 @@ pub(crate) struct WatchArgs {
     /// Watchers on each stream
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     watchers: usize,
-    /// Different keys that are watched: 1 is one key for everybody, --streams times --watchers a key for each
+    /// Different keys that are watched: 1 is one key for everybody, --streams times --watchers a
+    /// key for each
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     watch_keys: u64,
     /// Puts under way at once
@@ -27,17 +29,19 @@ pub(crate) struct WatchArgs {
     /// Puts a second at most; 0 is no limit
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     rate: u64,
-    /// Write to keys that nobody watches: first without the watchers, then with them, then without them again
+    /// Write to keys that nobody watches: first without the watchers, then with them, then without
+    /// them again
     #[arg(long, conflicts_with = "stall")]
     idle: bool,
     /// Keys that nobody watches, with --idle
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     keys: u64,
-    /// Let all streams stop reading for so long, while writing goes on, then let them read everything
+    /// Let all streams stop reading for so long, while writing goes on, then let them read
+    /// everything
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     stall: Option<Duration>,
-    /// How long the same load is measured before it, with --stall, or without the watchers, with --idle [default: as
-    /// long as --stall, or as --duration]
+    /// How long the same load is measured before it, with --stall, or without the watchers, with
+    /// --idle [default: as long as --stall, or as --duration]
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     baseline: Option<Duration>,
     /// Fail if writing is slower by more percent than this while the streams do not read
@@ -52,7 +56,8 @@ pub(crate) struct WatchArgs {
 
 /// Measures how long an event takes from the put to the watcher.
 ///
-/// Latency counts from the moment at which the put was due. The put's own latency is shown beside it.
+/// Latency counts from the moment at which the put was due. The put's own latency is shown beside
+/// it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchLatencyArgs {
     /// gRPC streams
@@ -76,8 +81,8 @@ pub(crate) struct WatchLatencyArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct CommonArgs {
-    /// Connections that carry the streams, spread over the endpoints [default: one for every 50 streams, and at least
-    /// one to each endpoint]
+    /// Connections that carry the streams, spread over the endpoints [default: one for every 50
+    /// streams, and at least one to each endpoint]
     #[arg(long, value_name = "NUMBER")]
     conns: Option<usize>,
     /// Stop writing after so many puts
@@ -101,7 +106,8 @@ pub(super) struct CommonArgs {
     /// Servers whose processor time and memory are reported
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pub(super) pids: Vec<u32>,
-    /// End successfully although puts failed. Events that are missing, too many or out of order remain a failure
+    /// End successfully although puts failed. Events that are missing, too many or out of order
+    /// remain a failure
     #[arg(long)]
     pub(super) allow_errors: bool,
     /// Show no progress
@@ -109,12 +115,12 @@ pub(super) struct CommonArgs {
     pub(super) quiet: bool,
 }
 
-/// What is done.
+/// The workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     /// Write, and let everybody read.
     Load,
-    /// Write what nobody watches.
+    /// Write unwatched keys.
     Idle {
         /// Keys to write to.
         keys: u64,

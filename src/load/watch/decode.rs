@@ -1,12 +1,14 @@
-//! `WatchResponse` read by hand, straight from the frames: a generator that decodes every event costs more than a server.
+//! `WatchResponse` read by hand, straight from the frames: a generator that decodes every event
+//! costs more than a server.
 //!
-//! Owns gRPC's framing of a stream of messages. Invariant: nothing is allocated for an event; bytes are copied only if a
-//! message comes in several frames.
+//! Owns gRPC's framing of a stream of messages. Invariant: nothing is allocated for an event; bytes
+//! are copied only if a message comes in several frames.
 
 use super::super::protobuf::{Fields, Malformed};
 use super::super::wire::PREFIX_BYTES;
 
-/// Largest message that a server may send, bytes. A larger length means that the stream was misread.
+/// Largest message that a server may send, bytes. A larger length means that the stream was
+/// misread.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// A response.
@@ -92,7 +94,7 @@ impl<'a> Event<'a> {
 /// Cuts a stream of frames into messages.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
-    /// The beginning of a message whose end has not come yet, with its prefix.
+    /// The beginning of an incomplete message, with its prefix.
     partial: Vec<u8>,
 }
 
@@ -101,7 +103,7 @@ impl Splitter {
     ///
     /// # Errors
     ///
-    /// What `each` says, or that these are no messages of gRPC.
+    /// Errors of `each`, or bytes that are no messages of gRPC.
     pub(crate) fn push<E: From<Malformed>>(
         &mut self,
         mut chunk: &[u8],

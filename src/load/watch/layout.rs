@@ -1,6 +1,7 @@
-//! Which watcher is on which stream, which stream on which connection, and who watches which key.
+//! Which watcher is on which stream, which stream on which connection, and the key of each watcher.
 //!
-//! Invariant: watchers, streams and connections are dealt out in turn, so that none has more than one more than another.
+//! Invariant: watchers, streams and connections are dealt out in turn, so that none has more than
+//! one more than another.
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
-//! `headwater bench watch` and `watch-latency`: how fast events reach watchers, and whether each watcher gets them all.
+//! `headwater bench watch` and `watch-latency`: how fast events reach watchers, and whether each
+//! watcher gets them all.
 //!
-//! [`layout`] deals out watchers, [`readers`] are the threads that read [`stream`]s, [`decode`] looks into responses,
-//! [`run`] is the order of things, [`report`] what it came to. The writers are those of the other workloads. Invariant: a
-//! run succeeds only if every watcher saw every event of its key, once and in order of revision.
+//! [`layout`] deals out watchers, [`readers`] are the threads that read [`stream`]s, [`decode`]
+//! looks into responses, [`run`] is the order of things, [`report`] the result. The writers are
+//! those of the other workloads. Invariant: a run succeeds only if every watcher saw every event of
+//! its key, once and in order of revision.
 
 mod args;
 mod decode;

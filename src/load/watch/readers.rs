@@ -1,6 +1,7 @@
 //! The threads that read watch streams: each with its own runtime, connections and counts.
 //!
-//! Owns their start, hold and end. They run beside the writers' thread and share counters with it, nothing else.
+//! Owns their start, hold and end. They run beside the writers' thread and share counters with it,
+//! nothing else.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,14 +25,14 @@ use super::stream::{Tally, WatchStream};
 use crate::error::{CliError, Tried};
 use crate::progress::Progress;
 
-/// What HTTP/2 and gRPC's clients begin with: little enough for a server to notice soon that nobody reads.
+/// Windows of gRPC's clients: small enough for a server to notice soon that a client does not read.
 const WINDOWS: Windows = Windows { stream_bytes: 64 << 10, connection_bytes: 64 << 20 };
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// What the readers are told.
+/// Command to the readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Read what comes.
+    /// Read.
     Read,
     /// Read nothing, and give no window back.
     Hold,
@@ -39,7 +40,7 @@ pub(super) enum Order {
     Stop,
 }
 
-/// What the threads share.
+/// State that the threads share.
 pub(super) struct Shared {
     pub(super) layout: Layout,
     pub(super) clock: Clock,
@@ -60,7 +61,7 @@ pub(super) struct Readers {
     threads: Vec<JoinHandle<Tally>>,
 }
 
-/// What they found.
+/// Counts of all readers.
 pub(super) struct Found {
     /// By stream, by watcher.
     pub(super) seen: Vec<Vec<Seen>>,
@@ -108,8 +109,8 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Waits until `counter` has reached `wanted`, nothing has come for `patience`, or a stream has ended. Gives what it
-    /// has reached.
+    /// Waits until `counter` has reached `wanted`, nothing has come for `patience`, or a stream has
+    /// ended. Gives what it has reached.
     fn wait(
         &self,
         wanted: u64,
@@ -132,7 +133,8 @@ impl Readers {
         }
     }
 
-    /// Waits until all watchers together have seen `wanted` events, or nothing has come for `patience`.
+    /// Waits until all watchers together have seen `wanted` events, or nothing has come for
+    /// `patience`.
     pub(super) fn wait_received(&self, wanted: u64, patience: Duration, progress: impl FnOnce() -> Progress) {
         if self.received() < wanted {
             self.wait(wanted, patience, &mut progress(), |shared| &shared.received);

@@ -1,4 +1,4 @@
-//! What a run with watchers came to, and whether it is good: for people and as JSON.
+//! The result of a run with watchers, and its verdict: for people and as JSON.
 
 mod text;
 
@@ -25,7 +25,7 @@ pub(super) struct MemoryPoints {
     pub(super) peaks: Vec<u64>,
 }
 
-/// What was measured besides the puts.
+/// Measurements besides the puts.
 pub(super) struct Findings {
     pub(super) expected: u64,
     pub(super) received: u64,
@@ -49,7 +49,7 @@ pub(super) struct Phase {
     put_latency_us: Option<Latency>,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     workload: &'static str,
@@ -63,7 +63,8 @@ pub(super) struct Report {
     clients: usize,
     rate: u64,
     val_size: usize,
-    /// Puts of the measured phase: all of them, those beside idle watchers, or those while nobody read.
+    /// Puts of the measured phase: all of them, those beside idle watchers, or those while nobody
+    /// read.
     puts: u64,
     puts_per_second: f64,
     put_latency_us: Option<Latency>,
@@ -93,7 +94,7 @@ pub(super) struct Report {
     /// Speed of writing while nobody read, by that while everybody did.
     stalled_to_reading: Option<f64>,
     phases: Vec<Phase>,
-    /// What is wrong; nothing if the run is good.
+    /// Faults; none if the run is good.
     problems: Vec<String>,
 }
 
@@ -235,7 +236,7 @@ impl Report {
         problems
     }
 
-    /// Fails with what is wrong.
+    /// Fails with the faults.
     pub(super) fn check(&self) -> Result<(), CliError> {
         if self.problems.is_empty() { Ok(()) } else { Err(CliError::Finding(self.problems.join("\n"))) }
     }

@@ -1,6 +1,7 @@
-//! The order of things: watchers, then puts, then waiting for what is under way, then judgement.
+//! The order of things: watchers, then puts, then waiting for operations under way, then judgement.
 //!
-//! Invariant: no put is sent before every watcher is confirmed, unless it goes to a key that nobody watches.
+//! Invariant: no put is sent before every watcher is confirmed, unless it goes to a key that nobody
+//! watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +22,12 @@ use crate::ClientArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
 
-/// How long nothing happens before memory is looked at, so that what is passing has passed.
+/// How long nothing happens before memory is looked at, so that temporary use has ended.
 const SETTLE: Duration = Duration::from_secs(1);
 /// How long to wait for events that should not come.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// A run with what it needs.
+/// A run with its resources.
 struct Run<'a> {
     spec: &'a Spec,
     client: &'a ClientArgs,
@@ -79,7 +80,8 @@ impl Run<'_> {
     }
 
     fn idle(&mut self, keys: u64, baseline: Duration) -> Result<Findings, CliError> {
-        // Memory first: what the puts have left behind and the servers may use again would hide what watchers take.
+        // Memory first: memory that the puts have left free in the servers would hide the watchers'
+        // share.
         let (readers, memory) = self.create()?;
         readers.stop()?;
         self.write_unwatched("before", keys, Stop::At(baseline))?;
@@ -87,7 +89,7 @@ impl Run<'_> {
         let (began, before) = self.begin()?;
         self.write_unwatched("with watchers", keys, self.spec.stop)?;
         let findings = self.finish(readers, memory, began, &before)?;
-        // What changes by itself, because the store grows or the machine does something else, shows in both.
+        // Independent changes, because the store grows or the machine is busy, show in both.
         self.write_unwatched("after", keys, Stop::At(baseline))?;
         Ok(findings)
     }
@@ -96,7 +98,8 @@ impl Run<'_> {
         let (readers, memory) = self.create()?;
         let (began, before) = self.begin()?;
         self.write("reading", Stop::At(baseline))?;
-        // Latencies are those of the load with everybody reading; what waits for a stalled reader is not the server's.
+        // Latencies are measured while every watcher reads; the wait for a stalled reader is not
+        // the server's.
         readers.measure_latency(false);
         readers.hold();
         self.write("stalled", Stop::At(stall))?;
@@ -185,7 +188,7 @@ impl Run<'_> {
     ) -> Result<Findings, CliError> {
         let expected = self.ledger.expected();
         readers.wait_received(expected, self.client.timeout, || self.progress("events", Some(expected)));
-        // Why a stream has ended says more than what follows from it.
+        // The reason for the end of a stream says more than its consequences.
         readers.check()?;
         let spent = before.until_now().map_err(CliError::Finding)?;
         let memory =

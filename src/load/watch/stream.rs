@@ -1,7 +1,8 @@
-//! One watch stream: creates its watchers, then counts what comes.
+//! One watch stream: creates its watchers, then counts events.
 //!
-//! Invariant: what was counted was read in full; while the readers are on hold, nothing is taken from the connection and
-//! no window is given back, so that the server sees a client that has stopped reading.
+//! Invariant: a counted event was read in full; while the readers are on hold, nothing is taken
+//! from the connection and no window is given back, so that the server sees a client that has
+//! stopped reading.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,7 +25,7 @@ use super::readers::{Order, Shared};
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
 
-/// What the streams of one thread have found.
+/// Counts of the streams of one thread.
 pub(super) struct Tally {
     /// By stream, of all streams; those of other threads are empty.
     pub(super) streams: Vec<Vec<Seen>>,
@@ -60,7 +61,8 @@ impl WatchStream {
         let why = match connection.open_stream(Method::Watch, create_requests(&shared.layout, number)).await {
             Ok((sending, mut body)) => {
                 let why = self.read(&mut body).await;
-                // Dropped earlier, it would close our side, and a server may then end the stream (spec: etcd §2.1).
+                // Dropped earlier, it would close our side, and a server may then end the stream
+                // (spec: etcd §2.1).
                 drop(sending);
                 why
             }
@@ -78,8 +80,8 @@ impl WatchStream {
                 Some(Err(error)) => return error.to_string(),
                 None => return wire::ending(body).await,
             };
-            // Whether there is a new order costs no lock. The sender lives as long as the run; if it is gone, so is the reason
-            // to wait.
+            // Whether there is a new order costs no lock. The sender lives as long as the run; if
+            // it is gone, so is the reason to wait.
             if self.order.has_changed().unwrap_or(true)
                 && *self.order.borrow_and_update() == Order::Hold
                 && self.order.wait_for(|order| *order != Order::Hold).await.is_err()

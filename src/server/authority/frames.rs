@@ -1,15 +1,16 @@
-//! The frames of HTTP/2 (RFC 9113 §4.1, §6.2, §6.10) on their way in: finds the blocks of headers and puts repaired ones in
-//! their place.
+//! The frames of HTTP/2 (RFC 9113 §4.1, §6.2, §6.10) on their way in: finds the blocks of headers
+//! and puts repaired ones in their place.
 //!
-//! What is no HTTP/2, or is broken, goes on as it came. Held back is only the head of a frame that has not come whole, and
-//! a block of headers that has not; a repaired block leaves as one frame without padding.
+//! Bytes that are not HTTP/2, or are broken, pass unchanged. Held back is only the head of a frame
+//! that has not come whole, and a block of headers that has not; a repaired block leaves as one
+//! frame without padding.
 
 use bytes::{BufMut, BytesMut};
 
 use super::hpack::{self, Authority};
 use headwater_types::limits::HEADER_BLOCK_BYTES_MAX;
 
-/// What every connection of HTTP/2 begins with (RFC 9113 §3.4).
+/// The preface of every connection of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame before its payload.
 const HEAD_BYTES: usize = 9;
@@ -42,7 +43,8 @@ enum Place {
     Preface(usize),
     /// Within the payload of a frame that is not of interest: this much is to come.
     Payload(usize),
-    /// The next decision is due when this much is held. The last frame that is held begins at `last`.
+    /// The next decision is due when this much is held. The last frame that is held begins at
+    /// `last`.
     Frame { last: usize, wanted: usize },
     /// Nothing is to be repaired any more.
     Done,
@@ -102,14 +104,14 @@ impl Frames {
         matches!(self.at, Place::Done)
     }
 
-    /// Lets everything pass from now on, and what was held back first.
+    /// Lets everything pass from now on, beginning with the bytes held back.
     pub(super) fn stop(&mut self, out: &mut BytesMut) {
         out.put_slice(&self.held);
         self.held = Vec::new();
         self.at = Place::Done;
     }
 
-    /// Takes what has come, and puts out what may go on.
+    /// Takes received bytes, and puts out those that may pass.
     pub(super) fn follow(&mut self, mut input: &[u8], out: &mut BytesMut) {
         while !input.is_empty() {
             match self.at {

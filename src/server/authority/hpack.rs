@@ -1,25 +1,28 @@
-//! A block of headers in HPACK (RFC 7541): finds `:authority` where it is written out, and repairs a URL or a path.
+//! A block of headers in HPACK (RFC 7541): finds `:authority` where it is written out, and repairs
+//! a URL or a path.
 //!
-//! Both sides keep a table of the fields that were written out, and count the decoded bytes in it. So the new value has the
-//! length of the old one, and every later reference means what it meant. No table is kept here: whatever refers to an entry
-//! refers to one that is repaired already.
+//! Both sides keep a table of the fields that were written out, and count the decoded bytes in it.
+//! So the new value has the length of the old one, and every later reference means what it meant.
+//! No table is kept here: a reference to an entry refers to one that is repaired already.
 
 use std::ops::Range;
 
 use http::uri;
 
-/// Where `:authority` is in the static table (RFC 7541 appendix A). Encoders look there first (Go's `searchTable`); a name
-/// taken from the dynamic table would not be recognised, and its field would go on as it is.
+/// Where `:authority` is in the static table (RFC 7541 appendix A). Encoders look there first (Go's
+/// `searchTable`); a name taken from the dynamic table would not be recognised, and its field would
+/// go on as it is.
 const AUTHORITY_INDEX: usize = 1;
 
-/// What a block says about the server's name.
+/// The server's name in a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Authority {
     /// Nothing, or by reference to the tables.
     Absent,
     /// Something that is no URL, or cannot be read: nothing is to be done here.
     Kept,
-    /// A URL, or the path of a Unix socket. This is the block with a legal name of the same decoded length.
+    /// A URL, or the path of a Unix socket. This is the block with a legal name of the same decoded
+    /// length.
     Repaired(Vec<u8>),
 }
 
@@ -55,7 +58,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Passes a field (RFC 7541 §6). If it is a written `:authority`: its value, and where that is with its length.
+    /// Passes a field (RFC 7541 §6). If it is a written `:authority`: its value, and where that is
+    /// with its length.
     #[expect(clippy::option_option, reason = "a broken field and a field of no interest are not the same")]
     fn field(&mut self) -> Option<Option<(Range<usize>, Written<'a>)>> {
         let prefix_bits = match *self.block.get(self.at)? {
@@ -130,13 +134,14 @@ fn literal(value: &[u8]) -> Vec<u8> {
     written
 }
 
-/// A legal name in the place of a URL or of the path of a Unix socket, of the same length. None if it is neither.
+/// A legal name in the place of a URL or of the path of a Unix socket, of the same length. None if
+/// it is neither.
 fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }
 
-/// `unix:///PATH` and `/PATH` with a dot for every character that a name cannot have: whoever has reached the socket has found the
-/// server.
+/// `unix:///PATH` and `/PATH` with a dot for every character that a name cannot have: a client that
+/// has reached the socket has found the server.
 fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
     if !value.starts_with(b"unix:") && !value.starts_with(b"/") {
         return None;
@@ -145,8 +150,8 @@ fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
     Some(value.iter().map(legal).collect())
 }
 
-/// `http://HOST:PORT/…` as `HOST:PORT` with as many zeros before the port as keep the length. So the name stays that of the
-/// same server. None if it is no such URL.
+/// `http://HOST:PORT/…` as `HOST:PORT` with as many zeros before the port as keep the length. So
+/// the name stays that of the same server. None if it is no such URL.
 fn server_name(value: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(value).ok()?;
     let (scheme, rest) = text.split_once("://")?;
@@ -166,8 +171,8 @@ fn server_name(value: &[u8]) -> Option<Vec<u8>> {
     repaired.parse::<uri::Authority>().is_ok().then_some(repaired.into_bytes())
 }
 
-/// The Huffman code of printable ASCII but for the backslash (RFC 7541 appendix B). Codes of one length follow one another:
-/// bits, the first code, and whose codes they are.
+/// The Huffman code of printable ASCII but for the backslash (RFC 7541 appendix B). Codes of one
+/// length follow one another: bits, the first code, and the characters in order.
 const HUFFMAN: &[(u32, u32, &[u8])] = &[
     (5, 0x0, b"012aceiost"),
     (6, 0x14, b" %-./3456789=A_bdfghlmnpru"),
@@ -181,7 +186,8 @@ const HUFFMAN: &[(u32, u32, &[u8])] = &[
     (15, 0x7ffc, b"<`{"),
 ];
 
-/// The text of a string. None if it is broken, or has a character that `HUFFMAN` lacks and no name or URL can have.
+/// The text of a string. None if it is broken, or has a character that `HUFFMAN` lacks and no name
+/// or URL can have.
 fn text(written: Written<'_>) -> Option<Vec<u8>> {
     if !written.huffman {
         return Some(written.bytes.to_vec());
@@ -202,6 +208,6 @@ fn text(written: Written<'_>) -> Option<Vec<u8>> {
             (code, bits) = (0, 0);
         }
     }
-    // What is left is the beginning of the code that ends a string: fewer than eight ones.
+    // The rest is the beginning of the code that ends a string: fewer than eight ones.
     (bits < 8 && code == (1 << bits) - 1).then_some(text)
 }

@@ -1,14 +1,17 @@
-//! Requests that name the server by a URL. etcdctl 3.4 sends `http://127.0.0.1:2379` as `:authority` when an endpoint is a
-//! URL or comes from the list of members. Go's servers take that; RFC 9113 (§8.3.1) does not allow it, and h2 refuses it.
+//! Requests that name the server by a URL. etcdctl 3.4 sends `http://127.0.0.1:2379` as
+//! `:authority` when an endpoint is a URL or comes from the list of members. Go's servers take
+//! that; RFC 9113 (§8.3.1) does not allow it, and h2 refuses it.
 //!
 //! To a Unix socket etcdctl sends its path, or `unix:///PATH`.
 //!
-//! [`RepairedStream`] stands between the socket and hyper and repairs such a value on the way in: `frames` finds the block
-//! of headers, `hpack` the value in it. Bytes are never reordered or dropped, and only an unfinished block of headers is
-//! held back. Once a request has named the server as it should, as nearly all do with the first one, the stream is the
-//! socket and nothing else.
+//! [`RepairedStream`] stands between the socket and hyper and repairs such a value on the way in:
+//! `frames` finds the block of headers, `hpack` the value in it. Bytes are never reordered or
+//! dropped, and only an unfinished block of headers is held back. Once a request has named the
+//! server as it should, as nearly all do with the first one, the stream is the socket and nothing
+//! else.
 //!
-//! Must not know what the requests are, and refuses none: what cannot be repaired goes on as it is, for h2 to judge.
+//! Must not know the requests, and refuses none: bytes that cannot be repaired pass unchanged, for
+//! h2 to judge.
 
 mod frames;
 mod hpack;
@@ -24,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use frames::Frames;
 
-/// A connection whose requests are repaired while they are read. Writes pass.
+/// A connection that repairs requests while they are read. Writes pass.
 #[derive(Debug)]
 pub(super) struct RepairedStream<S> {
     socket: S,
@@ -35,7 +38,7 @@ pub(super) struct RepairedStream<S> {
 #[derive(Debug, Default)]
 struct Repair {
     frames: Frames,
-    /// What may be read.
+    /// Bytes that may be read.
     ready: BytesMut,
 }
 
@@ -68,7 +71,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RepairedStream<S> {
             if buf.remaining() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            // The reader's own buffer takes what comes, until it is known what of it may be read.
+            // Bytes arrive in the reader's own buffer, until it is known which of them may be read.
             let before = buf.filled().len();
             ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
             let Repair { frames, ready } = &mut **repair;

@@ -1,5 +1,5 @@
-//! Real bytes of etcdctl, every form a block can have, and any cut of them into reads. h2 itself is the judge of what
-//! comes out: it decodes with tables of its own.
+//! Real bytes of etcdctl, every form a block can have, and any cut of them into reads. h2 itself
+//! judges the result: it decodes with tables of its own.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -44,7 +44,8 @@ fn connection(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE, SETTINGS, &frames.concat()].concat()
 }
 
-/// What goes on of what comes in these pieces and then ends, and whether all would have passed before the end.
+/// The bytes that pass of input in these pieces that then ends, and whether all would have passed
+/// before the end.
 fn followed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());
     for piece in pieces {
@@ -55,7 +56,7 @@ fn followed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     (out.to_vec(), done)
 }
 
-/// What stands for a request that h2 resets.
+/// Mark of a request that h2 resets.
 const REFUSED: &str = "refused";
 
 /// The names in as many requests as h2 reads from a connection, those that it resets at the end.
@@ -94,7 +95,8 @@ async fn read_by_h2(input: &[u8], requests: usize) -> Vec<String> {
     names
 }
 
-/// (what it is, the connection, the names that h2 reads, whether everything passes at the end)
+/// (name of the case, the connection, the names that h2 reads, whether everything passes at the
+/// end)
 fn cases() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>, bool)> {
     let url = indexed(URL);
     let reference = [POST, &[0xbe]].concat();
@@ -277,7 +279,8 @@ fn what_cannot_be_repaired_passes() {
     }
 }
 
-/// What is complete is not held back: the whole frame before a block that is not, and each byte of a payload.
+/// Complete parts are not held back: the whole frame before a block that is not, and each byte of a
+/// payload.
 #[test]
 fn nothing_waits_that_can_go_on() {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());
@@ -317,7 +320,8 @@ proptest! {
     }
 }
 
-/// Through the stream itself: small buffers of the reader, pieces from the writer, and every byte of the answer.
+/// Through the stream itself: small buffers of the reader, pieces from the writer, and every byte
+/// of the answer.
 #[tokio::test]
 async fn a_stream_reads_the_same_whatever_the_buffers() {
     for (what, input, ..) in cases() {

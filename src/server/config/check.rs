@@ -20,9 +20,10 @@ use headwater_types::limits::{
     REQUEST_BYTES_SET_MIN, TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,
 };
 
-/// A leader is missed after election-max plus a wait between election-min and election-max, so that writes resume well within
-/// 2 s (ARCHITECTURE.md §10 has the times). Three heartbeats in the shortest wait, and nine before anyone stands for election,
-/// keep a busy machine from deposing a healthy leader.
+/// A leader is missed after election-max plus a wait between election-min and election-max, so that
+/// writes resume well within 2 s (ARCHITECTURE.md §10 has the times). Three heartbeats in the
+/// shortest wait, and nine before anyone stands for election, keep a busy machine from deposing a
+/// healthy leader.
 const RAFT: RaftConfig = RaftConfig {
     heartbeat: Duration::from_millis(100),
     election_min: Duration::from_millis(300),
@@ -32,8 +33,9 @@ const RAFT: RaftConfig = RaftConfig {
 };
 const STORAGE: StorageConfig =
     StorageConfig { block_cache_bytes: 64 << 20, state_memtable_bytes: 16 << 20, log_memtable_bytes: 4 << 20 };
-/// The window holds a second or two of the fastest writing with values of a few hundred bytes. etcd reports progress every
-/// ten minutes, and ends a stream without a leader after three elections (spec: etcd §2).
+/// The window holds a second or two of the fastest writing with values of a few hundred bytes. etcd
+/// reports progress every ten minutes, and ends a stream without a leader after three elections
+/// (spec: etcd §2).
 const WATCH: WatchConfig = WatchConfig {
     window_bytes: 64 << 20,
     window_commits: 65_536,
@@ -48,14 +50,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
 const DATACENTER: &str = "dc1";
 /// Consul's.
 const DNS_DOMAIN: &str = "consul";
-/// Consul's: three addresses fit the smallest packet whatever their names are.
+/// Consul's: three addresses fit the smallest packet with names of any length.
 const DNS_UDP_ANSWERS: u64 = 3;
 /// Longest time for which resolvers may remember an answer.
 const DNS_TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const WORKER_THREADS_MAX: u64 = 1024;
-/// Smallest and largest window of recent changes, bytes: it must hold the largest request, twice (as it is, encoded).
+/// Smallest and largest window of recent changes, bytes: it must hold the largest request, twice
+/// (as it is, encoded).
 const WINDOW_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const WINDOW_COMMITS: std::ops::RangeInclusive<u64> = 16..=(1 << 30);
 /// Least that a read from history takes, bytes.
@@ -74,7 +77,8 @@ impl Findings {
 
 /// Fills in the defaults and checks the whole.
 pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, ConfigError> {
-    // Rules between settings mean nothing while some of them could not be read: report what was written wrongly first.
+    // Rules between settings mean nothing while some of them could not be read: report unreadable
+    // values first.
     if !problems.is_empty() {
         return Err(ConfigError::Invalid { problems });
     }
@@ -134,7 +138,8 @@ fn listen_of(draft: &Draft, found: &mut Findings) -> (SocketAddr, SocketAddr) {
     (client, peer)
 }
 
-/// How this node is known, by its own settings and by its entry in the list of first members, which must not disagree.
+/// How this node is known, by its own settings and by its entry in the list of first members, which
+/// must not disagree.
 fn own_of(
     draft: &Draft,
     (listen_client, listen_peer): (SocketAddr, SocketAddr),
@@ -179,7 +184,8 @@ fn id_of(draft: &Draft, found: &mut Findings) -> NodeId {
     id
 }
 
-/// How others reach what listens for `whom`, clients or peers: as is `set`, as is `listed`, or where it listens.
+/// The address at which `whom`, clients or peers, reach a listener: `set`, else `listed`, else the
+/// address of the listener.
 fn advertised(
     whom: &str,
     set: Option<&String>,
@@ -356,7 +362,8 @@ fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
     }
 }
 
-/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`. Every entry and endpoint that makes no sense is a problem of its own.
+/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`. Every entry and endpoint that makes no sense
+/// is a problem of its own.
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
     let mut datacenters = BTreeMap::new();
     if text == "none" {
@@ -395,13 +402,13 @@ fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeM
     datacenters
 }
 
-/// What may stand between two dots of a name. Consul takes the underscore as well.
+/// Whether a text may stand between two dots of a name. Consul takes the underscore as well.
 fn is_dns_label(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     (1..=DATACENTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
-/// A node that joins is told by the cluster what others are told by their configuration.
+/// A node that joins gets from the cluster the settings that others have in their configuration.
 fn check_join(draft: &Draft, found: &mut Findings) {
     if draft.join.is_none() {
         if draft.learner == Some(true) {
@@ -419,12 +426,13 @@ fn check_join(draft: &Draft, found: &mut Findings) {
     }
 }
 
-/// The first part that is neither a level nor has one. By itself the filter takes a misspelt level for a target.
+/// The first part that is neither a level nor has one. By itself the filter takes a misspelt level
+/// for a target.
 fn unknown_level(level: &str) -> Option<&str> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));
     level.split(',').map(str::trim).find(|part| match part.rsplit_once('=') {
-        // A field of a span, whose value may have any form.
+        // A field of a span with a value of any form.
         _ if part.contains(['[', ']', '{', '}']) => false,
         Some((_, level)) => !is_level(level),
         None => !is_level(part),
@@ -508,7 +516,8 @@ fn check_watch(watch: &WatchConfig, raft: &RaftConfig, found: &mut Findings) {
     }
 }
 
-/// One thread serves best on a small machine; larger ones leave half to the log writer, storage and the kernel.
+/// One thread serves best on a small machine; larger ones leave half to the log writer, storage and
+/// the kernel.
 fn default_worker_threads() -> u64 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores as u64 / 2).max(1)

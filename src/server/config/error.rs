@@ -14,7 +14,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is not TOML.
@@ -22,7 +22,7 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and what, over several lines.
+        /// Positions and mistakes, over several lines.
         detail: String,
     },
     /// The settings are wrong, singly or together.
@@ -40,7 +40,7 @@ pub struct Problem {
     pub origin: String,
     /// The setting's key.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// The mistake, and the correct form.
     pub detail: String,
 }
 

@@ -1,8 +1,10 @@
-//! What a node can be told, and where it is read from: flags, before environment, before a TOML file, before defaults.
+//! The configuration of a node, and its sources: flags, before environment, before a TOML file,
+//! before defaults.
 //!
-//! Owns every setting's name, meaning and default ([`SETTINGS`]), and the rules between settings. Reads one file and
-//! touches nothing else: no sockets, no directories. Invariant: a [`Config`] that exists is valid, and a refused one was
-//! refused with *all* its problems, each under the name that the user wrote.
+//! Owns every setting's name, meaning and default ([`SETTINGS`]), and the rules between settings.
+//! Reads one file and touches nothing else: no sockets, no directories. Invariant: a [`Config`]
+//! that exists is valid, and a refused one was refused with *all* its problems, each under the name
+//! that the user wrote.
 //!
 //! ```
 //! # use headwater_server::config::{Config, Sources};
@@ -35,7 +37,7 @@ use settings::Draft;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Who this node is.
+    /// Identity of this node.
     pub node: NodeConfig,
     /// Where everything that the node keeps lives; created if missing.
     pub data_dir: PathBuf,
@@ -61,11 +63,11 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Threads.
     pub runtime: RuntimeConfig,
-    /// What watchers may cost.
+    /// Limits of watchers.
     pub watch: WatchConfig,
     /// How much may be stored.
     pub quota: QuotaConfig,
-    /// How long what was is kept.
+    /// Retention of history.
     pub history: HistoryConfig,
     /// The service catalog as Consul's clients see it.
     pub consul: ConsulConfig,
@@ -73,21 +75,22 @@ pub struct Config {
     pub dns: DnsConfig,
     /// Limits that an operator may move; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
-    /// What is logged, and how.
+    /// Level and form of the log.
     pub log: LogConfig,
 }
 
-/// Who this node is.
+/// Identity of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Unique in the cluster, never used again. Zero for a node that joins, until the cluster has given it one.
+    /// Unique in the cluster, never used again. Zero for a node that joins, until the cluster has
+    /// given it one.
     pub id: NodeId,
     /// For people; unique in the cluster.
     pub name: String,
 }
 
-/// The cluster as it is first formed. Token and members together give the cluster its id; a node that has data takes its
-/// membership from there.
+/// The cluster as it is first formed. Token and members together give the cluster its id; a node
+/// that has data takes its membership from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// Tells clusters with equal members apart; part of the cluster's id.
@@ -96,8 +99,8 @@ pub struct ClusterConfig {
     pub initial: Vec<InitialMember>,
 }
 
-/// How a node joins a cluster that exists. Its id is given by the cluster, and kept with its data: a node that has data
-/// asks nobody.
+/// How a node joins a cluster that exists. Its id is given by the cluster, and kept with its data:
+/// a node that has data asks nobody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinConfig {
     /// `http://host:port` of client ports of members; one that answers is enough.
@@ -130,7 +133,8 @@ pub struct RaftConfig {
     pub election_max: Duration,
     /// Log entries between two snapshots, count; `SNAPSHOT_EVERY_BYTES` of commands may come first.
     pub snapshot_every: u64,
-    /// Log entries kept behind a snapshot for followers that lag, count; at most `LOG_KEEP_BYTES` of commands.
+    /// Log entries kept behind a snapshot for followers that lag, count; at most `LOG_KEEP_BYTES`
+    /// of commands.
     pub log_keep: u64,
 }
 
@@ -152,20 +156,23 @@ pub struct RuntimeConfig {
     pub worker_threads: usize,
 }
 
-/// What watchers may cost, and how long they wait.
+/// Limits and times of watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// Recent changes of each topic kept in memory, bytes: what slow readers of it together may pin.
+    /// Recent changes of each topic kept in memory, bytes: bounds the commits that slow readers of
+    /// it pin together.
     pub window_bytes: u64,
     /// Recent changes of each topic kept in memory, count.
     pub window_commits: u64,
-    /// One read of history for watchers that are behind, bytes: one that stands still may pin as much.
+    /// One read of history for watchers that are behind, bytes: one that stands still may pin as
+    /// much.
     pub catch_up_bytes: u64,
     /// One read of history for watchers that are behind, count.
     pub catch_up_commits: u64,
     /// How often an idle watcher that asked for it hears how far it has come.
     pub progress_interval: Duration,
-    /// How long a watch that requires a leader, and every stream of the watcher, goes on without one.
+    /// How long a watch that requires a leader, and every stream of the watcher, goes on without
+    /// one.
     pub leader_loss_timeout: Duration,
 }
 
@@ -178,10 +185,11 @@ pub struct QuotaConfig {
     pub auto_disarm: bool,
 }
 
-/// How long what was is kept.
+/// Retention of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// How long changes and old values can be read at least; until somebody compacts them if not set.
+    /// How long changes and old values can be read at least; until somebody compacts them if not
+    /// set.
     pub retention: Option<Duration>,
 }
 
@@ -203,7 +211,7 @@ pub struct DnsConfig {
     pub domain: String,
     /// How long resolvers may remember an answer; whole seconds.
     pub ttl: Duration,
-    /// The most answers that a reader gets over UDP who takes no more than 512 bytes, count.
+    /// Most answers over UDP to a client that takes no more than 512 bytes, count.
     pub udp_answers: u64,
     /// Whether instances with a warning are left out, too.
     pub only_passing: bool,
@@ -220,7 +228,7 @@ pub struct LimitsConfig {
     pub max_txn_ops: u64,
 }
 
-/// What is logged, and how.
+/// Level and form of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// A level, or directives such as `info,headwater_raft=debug`.
@@ -244,8 +252,8 @@ pub enum LogFormat {
 pub struct Sources {
     /// A TOML file.
     pub file: Option<PathBuf>,
-    /// Environment variables; those that are not even nearly named as a setting are left alone, for others may use the
-    /// prefix too.
+    /// Environment variables; those that are not even nearly named as a setting are left alone, for
+    /// others may use the prefix too.
     pub environment: Vec<(String, String)>,
     /// Flags, as (setting's key, text).
     pub flags: Vec<(&'static str, String)>,

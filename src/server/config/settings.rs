@@ -1,4 +1,5 @@
-//! The table of settings: one row gives a setting its key in the file, its variable, its flag, its help and its type.
+//! The table of settings: one row gives a setting its key in the file, its variable, its flag, its
+//! help and its type.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,16 +14,16 @@ use super::{InitialMember, LogFormat, Problem, value};
 pub struct Setting {
     /// Its key in the file, such as `raft.heartbeat`.
     pub key: &'static str,
-    /// What the value looks like, for help texts.
+    /// Form of the value, for help texts.
     pub form: &'static str,
     /// The default, for help texts.
     pub default: &'static str,
-    /// What it means, in one sentence.
+    /// Meaning of the setting, in one sentence.
     pub help: &'static str,
     put: Put,
 }
 
-/// What is known so far; `None` is what nobody has set.
+/// Settings known so far; `None` for an unset one.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) node_id: Option<u64>,
@@ -407,8 +408,8 @@ const OTHER_VARIABLES: &[&str] = &[
     "HEADWATER_WAIT_SECONDS",
 ];
 
-/// The problem with a variable that is almost a setting's. Container platforms make up variables with a service's name in
-/// front; those are far from any.
+/// The problem with a variable that is almost a setting's. Container platforms make up variables
+/// with a service's name in front; those are far from any.
 pub(super) fn misspelt(variable: &str) -> Option<Problem> {
     if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
         return None;
@@ -449,7 +450,7 @@ impl Setting {
 }
 
 impl Draft {
-    /// Takes what a file says.
+    /// Takes the settings of a file.
     pub(super) fn read_table(&mut self, table: &toml::Table, origin: &str, problems: &mut Vec<Problem>) {
         self.read_section("", table, origin, problems);
     }
@@ -471,7 +472,8 @@ impl Draft {
         }
     }
 
-    /// Takes what a flag or a variable says: the text itself, or TOML where the setting is not a text.
+    /// Takes the value of a flag or a variable: the text itself, or TOML where the setting is not a
+    /// text.
     pub(super) fn read_text(&mut self, setting: &Setting, text: &str, origin: &str, problems: &mut Vec<Problem>) {
         let value = if setting.is_text() {
             Value::String(text.to_owned())

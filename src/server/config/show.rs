@@ -7,8 +7,8 @@ use toml::{Table, Value};
 use super::{Config, ConsulConfig, LogFormat};
 
 impl Config {
-    /// TOML with every setting that a node of this kind has, one that joins or one that is told who it is; read as a file,
-    /// it gives this configuration again.
+    /// TOML with every setting that a node of this kind has, one that joins or one with a
+    /// configured identity; read as a file, it gives this configuration again.
     pub fn to_toml(&self) -> String {
         let mut file = Table::new();
         for (key, value) in self.values() {
@@ -91,9 +91,9 @@ impl Config {
     }
 }
 
-/// What a node that joins has no settings for.
+/// Settings that a node that joins does not have.
 const TOLD_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
-/// What only a node that joins has settings for.
+/// Settings that only a node that joins has.
 const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
 
 /// `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.

@@ -363,7 +363,7 @@ fn the_watch_section_is_read_up_to_its_limits() {
 
 #[test]
 fn rules_of_the_member_list() {
-    // (what is replaced in the good list, by what, key, part of the text)
+    // (replaced text of the good list, its replacement, key, part of the error)
     let cases = [
         ("id = 2\n", "id = 4\n", "cluster.initial", "does not name this node"),
         ("id = 2\n", "\n", "node.id", "must be set"),
@@ -448,7 +448,7 @@ fn bounds_in_bytes_are_named_beside_those_in_entries() {
     }
 }
 
-/// Of flags, what the configuration says, or the problems.
+/// The configuration of flags, or the problems.
 fn of_flags(flags: &[(&'static str, &str)]) -> Result<Config, String> {
     let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
     Config::load(&Sources { flags, ..Sources::default() }).map_err(|error| error.to_string())

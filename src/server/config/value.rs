@@ -1,4 +1,5 @@
-//! From text and TOML to typed values: durations and sizes carry their unit, so that no number is misread.
+//! From text and TOML to typed values: durations and sizes carry their unit, so that no number is
+//! misread.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -38,7 +39,8 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(*factor).ok_or_else(|| format!("{text:?} is larger than any memory"))
 }
 
-/// Reads a quota: a size, `off`, or a number of bytes as etcd has it, where 0 is the default and less is none.
+/// Reads a quota: a size, `off`, or a number of bytes as etcd has it, where 0 is the default and
+/// less is none.
 pub(super) fn quota(value: &Value) -> Result<Option<u64>, String> {
     let number = match value {
         Value::Integer(number) => Some(*number),
@@ -66,7 +68,8 @@ pub(super) fn bytes(value: &Value) -> Result<u64, String> {
     }
 }
 
-/// Longest path of a Unix socket, bytes: what the system's address has room for, with a zero at its end.
+/// Longest path of a Unix socket, bytes: the capacity of the system's address, with a zero at its
+/// end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Reads `unix:///path`, or the path alone.
@@ -108,7 +111,8 @@ pub(super) fn url(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in brackets, and a port that is not 0.
+/// Checks `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in brackets, and a port that is
+/// not 0.
 pub(super) fn host_and_port(text: &str) -> Result<(), String> {
     let refused = |why: &str| Err(format!("{text:?} is not HOST:PORT ({why})"));
     if text.contains("://") {

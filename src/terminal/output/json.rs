@@ -1,5 +1,6 @@
-//! Answers as JSON with the names, the order and the omissions of etcdctl, so that scripts written for it go on working:
-//! bytes in base64, zero values left out, operations of a transaction wrapped in `Response`.
+//! Answers as JSON with the names, the order and the omissions of etcdctl, so that scripts written
+//! for it go on working: bytes in base64, zero values left out, operations of a transaction wrapped
+//! in `Response`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -179,7 +180,7 @@ impl From<&pb::CompactionResponse> for Compaction {
     }
 }
 
-/// `clientv3.WatchResponse`, which is what etcdctl prints.
+/// `clientv3.WatchResponse`, which etcdctl prints.
 #[derive(Serialize)]
 pub struct Watch<'a> {
     #[serde(rename = "Header", skip_serializing_if = "Option::is_none")]
@@ -221,7 +222,7 @@ impl<'a> From<&'a pb::WatchResponse> for Watch<'a> {
     }
 }
 
-/// `clientv3.LeaseGrantResponse`, whose header lies flat in it.
+/// `clientv3.LeaseGrantResponse`, with its header's fields inlined.
 #[derive(Serialize)]
 pub struct LeaseGrant<'a> {
     #[serde(flatten)]

@@ -39,7 +39,7 @@ pub fn print_table(
     Ok(writeln!(out, "{table}")?)
 }
 
-/// Key and value on a line each, as bytes: they are whatever was written.
+/// Key and value on a line each, as the bytes that were written.
 pub fn print_pair(out: &mut impl Write, kv: &KeyValue) -> Result<(), CliError> {
     print_bytes(out, &kv.key)?;
     print_bytes(out, &kv.value)

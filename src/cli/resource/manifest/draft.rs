@@ -1,11 +1,11 @@
-//! One document, taken apart: what it says, before anybody knows whether its type exists.
+//! One document, taken apart, before it is known whether its type exists.
 
 use std::collections::BTreeMap;
 
 use super::node::{Content, Entry, Node, Place, Problem};
 use headwater_types::resource::Type;
 
-/// What a document says.
+/// Content of a document.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) place: Place,
@@ -34,7 +34,7 @@ pub(super) struct Units {
     pub(super) namespace: Option<(Place, String)>,
 }
 
-/// Whom the resource belongs to.
+/// Owner of the resource.
 #[derive(Debug)]
 pub(super) struct OwnerDraft {
     pub(super) place: Place,
@@ -74,7 +74,7 @@ impl Draft {
                 "version" => version = entry.value.text()?.to_owned(),
                 "metadata" => metadata = texts(&entry.value)?,
                 "data" => data = Some(entry.value).filter(|value| !matches!(value.content, Content::Null)),
-                // What `read` prints and only the server decides.
+                // Fields that `read` prints and only the server sets.
                 "generation" | "status" => {}
                 _ => return Err(unknown(&entry, MEMBERS)),
             }
@@ -102,7 +102,7 @@ impl OwnerDraft {
     }
 }
 
-/// What names a resource.
+/// Name of a resource.
 #[derive(Default)]
 struct IdDraft {
     type_: Option<TypeNode>,

@@ -1,7 +1,8 @@
 //! Manifests: files that say which resources there shall be.
 //!
-//! Owns what a manifest may say, and where in a file a mistake is. Talks to no server: what it knows of the cluster is the
-//! catalogue that it is given. Invariant: either everything in all files is sound, or nothing comes out but problems.
+//! Owns the grammar of manifests, and the position of a mistake in a file. Talks to no server: its
+//! knowledge of the cluster is the catalogue that it is given. Invariant: either everything in all
+//! files is sound, or nothing comes out but problems.
 //!
 //! ```yaml
 //! type: Artist                # or demo.v2.Artist, or {group: demo, groupVersion: v2, kind: Artist}
@@ -57,7 +58,8 @@ impl fmt::Display for Located {
 /// Endings of files that are read from a folder.
 const ENDINGS: &[&str] = &["yaml", "yml", "json"];
 
-/// Reads what `-f` names: files, folders (their manifests, not those of folders inside), or `-`.
+/// Reads the arguments of `-f`: files, folders (their manifests, not those of folders inside), or
+/// `-`.
 pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
     let mut sources = Vec::new();
     for name in names {

@@ -22,7 +22,7 @@ pub(crate) struct Node {
     pub(crate) content: Content,
 }
 
-/// What a value is.
+/// Kind of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     Null,
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     pub(crate) value: Node,
 }
 
-/// What is wrong, and where if that is known.
+/// A mistake, and its position if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) place: Option<Place>,
@@ -240,7 +240,8 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-/// What a reader says about an item after it has read it is said at that item: an unknown name, a field given twice.
+/// Iterator over items. A mistake that is found after an item was read is reported at that item: an
+/// unknown name, a field given twice.
 struct Items<'de, 'p> {
     items: std::slice::Iter<'de, Node>,
     place: &'p mut Place,

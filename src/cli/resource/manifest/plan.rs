@@ -27,8 +27,9 @@ impl Planned {
     }
 }
 
-/// What all files want, in an order in which it can be written: types first, then units of tenancy, then owners before what
-/// they own. The catalogue gets the types that the files register.
+/// The resources of all files in the order in which they can be written: types first, then units of
+/// tenancy, then owners before their children. The catalogue gets the types that the files
+/// register.
 pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -> Result<Vec<Planned>, Vec<Located>> {
     let mut problems = Vec::new();
     let mut drafts = Vec::new();
@@ -126,7 +127,7 @@ fn resource(
         let known = owner_type(&owner.type_, catalogue)?;
         check_name(&owner.name.1)
             .map_err(|problem| Problem::at(owner.name.0, format!("the owner's name {problem}")))?;
-        // The units of what is owned, as far as the owner has them.
+        // The units of the child, as far as the owner has them.
         let mut tenancy = tenancy(&owner.units, known)?;
         if owner.units.partition.is_none() && known.scope().has_partition() && !id.tenancy.partition.is_empty() {
             tenancy.partition.clone_from(&id.tenancy.partition);
@@ -184,7 +185,7 @@ fn tenancy(units: &Units, known: &KnownType) -> Result<Tenancy, Problem> {
     Ok(wire::default_tenancy(scope, partition.as_deref(), namespace.as_deref()))
 }
 
-/// Puts what others need first. Within that, the order is that of the files.
+/// Puts dependencies first. Within that, the order is that of the files.
 fn order(mut planned: Vec<Planned>) -> Result<Vec<Planned>, Vec<Located>> {
     let owners: Vec<Option<usize>> = planned
         .iter()

@@ -1,4 +1,4 @@
-//! Protos that a manifest names or holds, compiled here: whoever registers a type needs no compiler.
+//! Protos that a manifest names or holds, compiled here: registering a type needs no compiler.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 
 use super::node::{Node, Place, Problem};
 
-/// Compiles a file; what it imports is looked for beside it, too.
+/// Compiles a file; its imports are searched beside it, too.
 pub(super) fn compile_file(folder: Option<&Path>, name: &Node) -> Result<Bytes, Problem> {
     let path = Path::new(name.text()?);
     let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
@@ -64,7 +64,7 @@ impl FileResolver for Given {
     }
 }
 
-/// The file and what it imports, but for the files that every server knows.
+/// The file and its imports, but for the files that every server knows.
 fn compile(mut resolver: ChainFileResolver, name: &str) -> Result<Bytes, protox::Error> {
     resolver.add(GoogleFileResolver::new());
     let mut compiler = Compiler::with_file_resolver(resolver);

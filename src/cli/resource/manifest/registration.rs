@@ -1,6 +1,8 @@
-//! Manifests that register a type. Beside what `headwater.v1.ResourceType` has, `data` may say
+//! Manifests that register a type. Beside the fields of `headwater.v1.ResourceType`, `data` may
+//! have
 //!
-//! * `protoFile: demo.proto`, a file beside the manifest, or `proto: |` and the text itself, in place of `descriptorSet`;
+//! * `protoFile: demo.proto`, a file beside the manifest, or `proto: |` and the text itself, in
+//!   place of `descriptorSet`;
 //! * `scope: namespace`, short for `SCOPE_NAMESPACE`.
 
 use std::path::Path;
@@ -72,7 +74,7 @@ pub(super) fn read(data: &Node, folder: Option<&Path>) -> Result<(Any, ResourceT
     Ok((any, used))
 }
 
-/// Where in the data it is what an error is about.
+/// Position in the data of an error.
 fn locate(data: &Node, error: &SchemaError) -> Problem {
     let place = match error {
         SchemaError::Name { field: "group_version", .. } => find(data, &["groupVersion", "group_version"]),

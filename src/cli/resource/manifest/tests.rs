@@ -1,4 +1,4 @@
-//! What manifests may say, and where mistakes in them are.
+//! Tests of manifests: accepted documents, and positions of mistakes.
 
 use std::path::PathBuf;
 

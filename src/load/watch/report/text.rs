@@ -7,7 +7,7 @@ use super::Report;
 use crate::error::CliError;
 use crate::output::human_bytes;
 
-/// Fewer watchers take less memory than what comes and goes by itself.
+/// Fewer watchers take less memory than a server's own variation.
 const WATCHERS_TO_MEASURE: u64 = 1000;
 
 impl Report {
