@@ -10,35 +10,28 @@
 //! own (see `rest`); so has Consul's HTTP API (see `consul`). DNS has a port of its own (see `dns`).
 
 mod consul;
-mod context;
 mod dns;
-mod duration;
 mod early;
 mod etcd;
-mod frames;
 mod gateway;
 mod grpc_messages;
 mod grpc_metrics;
 mod health;
 mod http;
-mod keep_alive;
-mod leader_probe;
-mod patience;
 mod resource;
 mod rest;
 mod service;
+mod shared;
 mod subscribe;
-mod watch_metrics;
-mod watch_service;
 mod watcher;
 
 use std::time::Duration;
 
 use headwater_types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX};
 
-pub use context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use service::{ClientService, ResponseFuture, client_service};
+pub use shared::context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 
 /// The release of etcd whose API the KV face speaks. Clients decide by it what they may ask for: kube-apiserver wants
 /// at least 3.5.13 (spec: etcd §12).

@@ -28,7 +28,6 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-use super::ApiOptions;
 use super::consul::Consul;
 use super::early::{EarlyService, EarlyWatchService, undecodable};
 use super::etcd::{
@@ -43,8 +42,9 @@ use super::http::{self as plain, cors};
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
-use super::watch_metrics::StreamMetrics;
 use super::watcher::{WatchPath, WatcherService};
+use crate::ApiOptions;
+use crate::shared::stream_metrics::StreamMetrics;
 use headwater_node::Node;
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::early::etcd_server::EtcdServer;

@@ -63,6 +63,10 @@ fn the_project_is_tidy() {
         let present = sources.iter().any(|source| source.path == Path::new("src").join(name).join("Cargo.toml"));
         assert!(present, "crate {name} of the layering table does not exist: correct the table");
     }
+    for face in rules::FACES {
+        let head = Path::new("src/api").join(face).join("mod.rs");
+        assert!(sources.iter().any(|source| source.path == head), "face {face} does not exist: correct the table");
+    }
     let pages = references::Pages::of(&sources);
     assert!(pages.count() > 3, "the pages of docs/spec were not found");
     let findings = sources.iter().flat_map(|source| {
@@ -97,6 +101,17 @@ const VIOLATIONS: &[(&str, &str, Option<&str>)] = &[
     ("src/node/x.rs", "//! Head.\nuse headwater_proto::{codec, pb};\n", Some("must not name the messages")),
     ("src/node/x.rs", "//! Head.\nuse headwater_proto::codec;\n", None),
     ("src/api/x.rs", "//! Head.\nuse headwater_proto::pb::etcdserverpb;\n", None),
+    // Faces
+    ("src/api/dns/x.rs", "//! Head.\nuse crate::etcd::errors;\n", Some("the face dns must not import the face etcd")),
+    ("src/api/dns/x.rs", "//! Head.\nuse super::super::etcd::errors;\n", Some("dns must not import the face etcd")),
+    ("src/api/dns/mod.rs", "//! Head.\nuse super::etcd::errors;\n", Some("dns must not import the face etcd")),
+    ("src/api/dns/x.rs", "//! Head.\nuse crate::{ApiOptions, etcd::errors};\n", Some("must not import the face etcd")),
+    ("src/api/etcd/x.rs", "//! Head.\nfn f() { crate::early::f() }\n", Some("etcd must not import the face early")),
+    ("src/api/shared/x.rs", "//! Head.\nuse crate::etcd::errors;\n", Some("shared must not import the face etcd")),
+    ("src/api/early/x.rs", "//! Head.\nuse crate::etcd::errors;\n", None),
+    ("src/api/dns/x.rs", "//! Head.\nuse crate::dns::y;\nuse crate::shared::errors;\n", None),
+    ("src/api/watcher/x.rs", "//! Head.\nuse super::http;\n", None),
+    ("src/api/service.rs", "//! Head.\nuse super::etcd::KvService;\n", None),
     // Crates with one owner
     ("src/fsm/x.rs", "//! Head.\nuse rocksdb::DB;\n", Some("rocksdb belongs to src/storage")),
     ("src/node/x.rs", "//! Head.\nfn f(e: openraft::Entry) {}\n", Some("openraft belongs to src/raft")),

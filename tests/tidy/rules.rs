@@ -40,6 +40,13 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("cli", &["files", "types", "schema", "proto", "client", "server", "terminal", "load"]),
 ];
 
+/// Folders of `src/api` that serve one API each. A face imports `shared` and its own files.
+pub(crate) const FACES: &[&str] =
+    &["consul", "dns", "early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "watcher"];
+
+/// (face, face that it may import): the early draft has the validation and the texts of the later API.
+const FACE_IMPORTS: &[(&str, &str)] = &[("early", "etcd")];
+
 /// Layers that know of `proto` only how records and commands are encoded: the messages on the wire are the business of others.
 const WITHOUT_MESSAGES: &[&str] = &["storage", "node"];
 
@@ -92,6 +99,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     }
     if source.is_rust() {
         messages(source, &mut add);
+        faces(source, &mut add);
         owned_crates(source, &mut add);
         determinism(source, &mut add);
         head(source, &mut add);
@@ -132,6 +140,47 @@ fn messages(source: &Source, add: &mut impl FnMut(usize, String)) {
             add(line_of(&code, at), "must not name the messages on the wire".to_owned());
         }
     }
+}
+
+/// Faces of the API do not import each other, and `shared` imports none of them.
+fn faces(source: &Source, add: &mut impl FnMut(usize, String)) {
+    let Ok(path) = source.path.strip_prefix("src/api") else { return };
+    let modules: Vec<&str> = path.iter().filter_map(|part| part.to_str()).filter(|part| *part != "mod.rs").collect();
+    let Some(own) = modules.first().filter(|first| FACES.contains(first) || **first == "shared") else { return };
+    let code = source.code();
+    let root = "super::".repeat(modules.len());
+    for (at, name) in root_modules(&code, "crate::").chain(root_modules(&code, &root)) {
+        let is_allowed = name == *own || FACE_IMPORTS.contains(&(own, name));
+        if FACES.contains(&name) && !is_allowed {
+            add(line_of(&code, at), format!("the face {own} must not import the face {name}"));
+        }
+    }
+}
+
+/// The first names of paths that begin with `root`; of `root::{a, b::c}` both `a` and `b`.
+fn root_modules<'a>(code: &'a str, root: &str) -> impl Iterator<Item = (usize, &'a str)> {
+    // Modules of tests are one level deeper.
+    let rest = move |at: usize| code[at..].trim_start_matches(root).trim_start_matches("super::");
+    code.match_indices(root).map(move |(at, _)| (at, rest(at))).flat_map(|(at, rest)| {
+        let mut depth = 0;
+        let list = match rest.strip_prefix('{') {
+            // The commas of this list; those of lists inside it separate other paths.
+            Some(list) => {
+                let end = list.find(|c| {
+                    depth += i32::from(c == '{') - i32::from(c == '}');
+                    depth < 0
+                });
+                &list[..end.unwrap_or(list.len())]
+            }
+            None => &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())],
+        };
+        let mut depth = 0;
+        let items = list.split(move |c| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            c == ',' && depth == 0
+        });
+        items.map(move |item| (at, item.trim().split("::").next().unwrap_or_default()))
+    })
 }
 
 fn owned_crates(source: &Source, add: &mut impl FnMut(usize, String)) {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tonic::body::Body;
 
 use crate::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError};
+use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError, NodeErrorKind};
 use headwater_types::catalog::CatalogRefusal;
 use headwater_types::{LogIndex, Refusal as Refused};
 
@@ -202,21 +202,7 @@ impl From<NodeError> for Refusal {
         };
         let status = match &error {
             NodeError::Refused(refused) => of_refusal(refused),
-            NodeError::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            NodeError::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            NodeError::NoLeader
-            | NodeError::LeaderChanged
-            | NodeError::Timeout
-            | NodeError::MinIndexNotReached { .. }
-            | NodeError::Removed
-            | NodeError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
-            NodeError::Indeterminate(_)
-            | NodeError::Membership(_)
-            | NodeError::NotLeader
-            | NodeError::BadTransferee
-            | NodeError::Unreadable(_)
-            | NodeError::TransferTimeout
-            | NodeError::Storage(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            error => of_kind(error.kind()),
         };
         let is_indeterminate = matches!(error, NodeError::Indeterminate(_));
         Self { is_indeterminate, ..Self::new(status, text) }
@@ -239,6 +225,20 @@ impl From<CatalogError> for Refusal {
 impl From<ConsulTreeTooLarge> for Refusal {
     fn from(error: ConsulTreeTooLarge) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
+    }
+}
+
+/// The status of an error by its kind; refusals have a table of their own.
+fn of_kind(kind: NodeErrorKind) -> StatusCode {
+    match kind {
+        NodeErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        NodeErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
+        NodeErrorKind::Unavailable | NodeErrorKind::Timeout | NodeErrorKind::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        NodeErrorKind::Refused
+        | NodeErrorKind::Indeterminate
+        | NodeErrorKind::NotLeader
+        | NodeErrorKind::Membership
+        | NodeErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

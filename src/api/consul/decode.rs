@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;
-use crate::duration;
+use crate::shared::duration;
 
 /// Reads a body that is one JSON value.
 pub(super) fn json(body: &[u8]) -> Result<Value, Refusal> {

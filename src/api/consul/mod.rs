@@ -43,7 +43,7 @@ use tower::ServiceExt;
 use tower_http::compression::Compression;
 use tower_http::compression::predicate::SizeAbove;
 
-use super::ApiOptions;
+use crate::ApiOptions;
 use answer::Refusal;
 use call::Call;
 use headwater_node::Node;

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::answer::Refusal;
 use super::decode::Object;
 use super::tree;
-use crate::duration;
-use crate::subscribe::proxy;
+use crate::shared::duration;
+use crate::shared::mesh;
 use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
@@ -84,13 +84,13 @@ fn proxy_of(object: &Object<'_>) -> Result<Proxy, Refusal> {
         local_service_port: proxy.number("LocalServicePort")?,
         local_service_socket_path: proxy.text("LocalServiceSocketPath")?,
         mode: proxy.text("Mode")?,
-        more_json: more(&proxy, &PROXY_MORE, proxy::PROXY),
+        more_json: more(&proxy, &PROXY_MORE, mesh::PROXY),
     })
 }
 
 fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
     let Some(connect) = object.object("Connect")? else { return Ok(ServiceConnect::default()) };
-    Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, proxy::CONNECT) })
+    Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, mesh::CONNECT) })
 }
 
 /// Members of a message as one JSON object, its keys sorted (serde_json's maps are); empty if there are none. What is empty is
@@ -106,7 +106,7 @@ fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     if members.is_empty() {
         return String::new();
     }
-    Value::Object(tree::named(members, &proxy::message(message))).to_string()
+    Value::Object(tree::named(members, &mesh::message(message))).to_string()
 }
 
 /// A status by its word.

@@ -10,7 +10,7 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::lookup::look_up;
-use crate::duration;
+use crate::shared::duration;
 use headwater_node::CatalogSubject;
 use headwater_types::catalog::CatalogTable;
 use headwater_types::consul::{Session, SessionBehavior, SessionCreate};

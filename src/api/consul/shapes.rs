@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::duration;
+use crate::shared::duration;
 use headwater_types::LogIndex;
 use headwater_types::catalog::{
     Check, CheckDefinition, CheckServiceNode, Locality, Node, Proxy, Service, ServiceAddress, ServiceConnect,

@@ -1,7 +1,7 @@
 //! The early messages to and from the vocabulary. Fewer fields than the modern ones, and a put that keeps the lease.
 
-use super::super::etcd::errors::{Failure, Invalid};
-use super::super::etcd::validate;
+use crate::etcd::errors::{Failure, Invalid};
+use crate::etcd::validate;
 use headwater_proto::pb::early as pb;
 use headwater_types::{
     Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, Put, RangeQuery, RangeResult,

@@ -7,7 +7,8 @@
 
 use tonic::{Code, Status};
 
-use super::super::etcd::errors::{Failure, Invalid, refusal};
+use crate::etcd::errors::{Failure, Invalid};
+use crate::shared::etcd_texts::refusal;
 use headwater_node::NodeError;
 use headwater_proto::pb::early as pb;
 use headwater_types::Refusal;
@@ -31,25 +32,10 @@ pub(crate) fn undecodable(status: Status) -> Status {
 /// The text for `header.error`, or `None` if the failure is a status.
 pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
     match failure {
-        Failure::Node(error) => match error {
-            NodeError::Refused(Refusal::DuplicateKey) => Some(DUPLICATE_KEY),
-            NodeError::Refused(reason) => Some(refusal(reason).1),
-            NodeError::RequestTooLarge
-            | NodeError::TooManyRequests
-            | NodeError::NoLeader
-            | NodeError::LeaderChanged
-            | NodeError::Timeout
-            | NodeError::Indeterminate(_)
-            | NodeError::MinIndexNotReached { .. }
-            | NodeError::Membership(_)
-            | NodeError::NotLeader
-            | NodeError::BadTransferee
-            | NodeError::Unreadable(_)
-            | NodeError::TransferTimeout
-            | NodeError::Removed
-            | NodeError::Stopped
-            | NodeError::Storage(_) => None,
-        },
+        Failure::Node(NodeError::Refused(Refusal::DuplicateKey)) => Some(DUPLICATE_KEY),
+        Failure::Node(NodeError::Refused(reason)) => Some(refusal(reason).1),
+        // No other error is an answer of the store.
+        Failure::Node(_) => None,
         Failure::Invalid(invalid) => match invalid {
             // Rules of the store about what one transaction may do, not about the shape of the message.
             Invalid::TooManyOperations => Some(invalid.wire().1),
@@ -64,9 +50,6 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::StreamFilter
             | Invalid::MemberUrls
             | Invalid::SeveralMemberUrls
-            | Invalid::ClientApiVersion
-            | Invalid::Timeout
-            | Invalid::MinIndex
             | Invalid::UnknownAlarm
             | Invalid::UnknownAction
             | Invalid::DowngradeTarget
@@ -75,7 +58,7 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::AuthNotEnabled
             | Invalid::LeaseReserved => None,
         },
-        Failure::Contest(_) | Failure::Mismatch => None,
+        Failure::Metadata(_) | Failure::Contest(_) | Failure::Mismatch => None,
     }
 }
 
@@ -160,9 +143,6 @@ mod tests {
             Invalid::CompareOption,
             Invalid::StreamOrder,
             Invalid::StreamFilter,
-            Invalid::ClientApiVersion,
-            Invalid::Timeout,
-            Invalid::MinIndex,
             Invalid::UnknownAlarm,
             Invalid::UnknownAction,
             Invalid::DowngradeTarget,

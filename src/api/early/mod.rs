@@ -1,8 +1,10 @@
 //! The first draft of the etcd v3 API, the services `etcd` and `watch` without a package (spec: etcd §7).
 //!
-//! Served from the same store as `etcdserverpb`, with the same limits and validation. What differs is here: errors of
-//! the store go into the header ([`errors`]), puts keep the lease of their key, leases are attached apart from puts, a
-//! revision up to 0 is the newest also inside a transaction, and a message that cannot be decoded is an invalid argument.
+//! Served from the same store as `etcdserverpb`, with the same limits, validation and error texts: this
+//! face imports `etcd::errors` and `etcd::validate`, and `etcd` knows nothing of it. Owns the
+//! differences: refusals of the store go into the header ([`errors`]), puts keep the lease of their key,
+//! leases are attached apart from puts, a revision up to 0 is the newest also inside a transaction, and
+//! an undecodable message is an invalid argument.
 
 mod convert;
 mod errors;
@@ -13,11 +15,10 @@ mod watch;
 use futures::stream::{BoxStream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::ApiOptions;
-use super::context::{open, reply};
-use super::etcd::errors::Failure;
-use super::etcd::errors::Invalid;
-use super::keep_alive;
+use crate::ApiOptions;
+use crate::etcd::errors::{Failure, Invalid};
+use crate::shared::context::{open, reply};
+use crate::shared::keep_alive;
 use headwater_node::{Consistency, Node, RequestContext, validate_txn};
 use headwater_proto::pb::early as pb;
 use headwater_proto::pb::early::etcd_server::Etcd;

@@ -12,15 +12,16 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tonic::{Status, Streaming};
 
-use super::super::ApiOptions;
-use super::super::etcd::errors::{Failure, Invalid, refusal};
-use super::super::frames::{Frame, field};
-use super::super::leader_probe::{LeaderProbe, lost};
-use super::super::watch_metrics::{StreamGuard, WatchMetrics};
-use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use super::convert::key_value;
 use super::errors::undecodable;
 use super::merge::{Merge, Told};
+use crate::ApiOptions;
+use crate::etcd::errors::{Failure, Invalid};
+use crate::shared::etcd_texts::refusal;
+use crate::shared::frames::{Frame, field};
+use crate::shared::leader_probe::{LeaderProbe, lost};
+use crate::shared::stream_metrics::{StreamGuard, WatchMetrics};
+use crate::shared::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use headwater_node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
 use headwater_proto::pb::early as pb;
 use headwater_proto::pb::early::event::EventType;
@@ -42,7 +43,7 @@ impl WatchFace for EarlyWatch {
         parts: WatchParts,
         context: RequestContext,
         requests: Streaming<pb::WatchRequest>,
-    ) -> Result<Frames, Failure> {
+    ) -> Result<Frames, Status> {
         let WatchParts { node, options, metrics } = parts;
         let stream = EarlyStream {
             _counted: metrics.stream(),

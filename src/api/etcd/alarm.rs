@@ -2,6 +2,7 @@
 
 use super::errors::{Failure, Invalid};
 use super::header;
+use crate::shared::etcd_texts::alarm_name;
 use headwater_node::{Consistency, Node, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
@@ -69,17 +70,9 @@ fn encode(alarm: &Alarm) -> pb::AlarmMember {
     pb::AlarmMember { member_id: alarm.member.get(), alarm: kind.into() }
 }
 
-/// The name that users of etcd know.
-pub(crate) fn name(kind: AlarmKind) -> &'static str {
-    match kind {
-        AlarmKind::NoSpace => "NOSPACE",
-        AlarmKind::Corrupt => "CORRUPT",
-    }
-}
-
 /// As protobuf's text format has it, with its blank at the end: `Status` tells alarms so, and tools look for it.
 pub(super) fn text(alarm: &Alarm) -> String {
-    format!("memberID:{} alarm:{} ", alarm.member, name(alarm.kind))
+    format!("memberID:{} alarm:{} ", alarm.member, alarm_name(alarm.kind))
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use tonic::{Request, Response, Status};
 
-use super::super::ApiOptions;
-use super::super::context::{open, reply};
 use super::errors::{Failure, Invalid};
 use super::header;
+use crate::ApiOptions;
+use crate::shared::context::{open, reply};
 use headwater_node::{Consistency, Member, Node, Read};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::cluster_server::Cluster;

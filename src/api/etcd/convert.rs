@@ -1,19 +1,9 @@
 //! Plain data between the wire and the vocabulary; no rules.
 
+use crate::shared::key_value::key_value;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::mvccpb;
 use headwater_types::{Deleted, KeyValue, PutDone, RangeResult};
-
-pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
-    mvccpb::KeyValue {
-        key: kv.key,
-        create_revision: kv.create_revision.get(),
-        mod_revision: kv.mod_revision.get(),
-        version: kv.version,
-        value: kv.value,
-        lease: kv.lease.get(),
-    }
-}
 
 pub(super) fn key_values(kvs: Vec<KeyValue>) -> Vec<mvccpb::KeyValue> {
     kvs.into_iter().map(key_value).collect()
@@ -41,28 +31,6 @@ pub(super) fn deleted(header: pb::ResponseHeader, done: Deleted) -> pb::DeleteRa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_types::{LeaseId, Revision};
-
-    #[test]
-    fn every_field_of_a_pair_arrives() {
-        let kv = KeyValue {
-            key: "k".into(),
-            value: "v".into(),
-            create_revision: Revision(2),
-            mod_revision: Revision(3),
-            version: 4,
-            lease: LeaseId(5),
-        };
-        let wire = mvccpb::KeyValue {
-            key: "k".into(),
-            create_revision: 2,
-            mod_revision: 3,
-            version: 4,
-            value: "v".into(),
-            lease: 5,
-        };
-        assert_eq!(key_value(kv), wire);
-    }
 
     #[test]
     fn counts_do_not_wrap() {

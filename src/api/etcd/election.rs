@@ -3,10 +3,11 @@
 use futures::stream::{BoxStream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::super::ApiOptions;
-use super::super::context::{open, patience, reply, reply_with_token};
 use super::errors::{Contest, Failure};
-use super::{convert, header, validate};
+use super::{header, validate};
+use crate::ApiOptions;
+use crate::shared::context::{open, patience, reply, reply_with_token};
+use crate::shared::key_value::key_value;
 use headwater_node::{Claim, Contender, ContestError, Node, RequestContext};
 use headwater_proto::pb::v3electionpb as pb;
 use headwater_proto::pb::v3electionpb::election_server::Election;
@@ -57,7 +58,7 @@ async fn leader(
     let read = node.owner(ctx, &request.name).await?;
     let kv = read.value.ok_or(Contest::NoLeader)?;
     let header = Some(header::full(node, read.revision));
-    Ok((read.index, pb::LeaderResponse { header, kv: Some(convert::key_value(kv)) }))
+    Ok((read.index, pb::LeaderResponse { header, kv: Some(key_value(kv)) }))
 }
 
 async fn resign(
@@ -104,7 +105,7 @@ impl Election for ElectionService {
         let responses = observed.map(move |observed| {
             let observed = observed.map_err(Failure::Node)?;
             let header = Some(header::full(&node, observed.revision));
-            Ok(pb::LeaderResponse { header, kv: Some(convert::key_value(observed.value)) })
+            Ok(pb::LeaderResponse { header, kv: Some(key_value(observed.value)) })
         });
         Ok(reply(index, responses.boxed()))
     }

@@ -4,18 +4,19 @@
 
 use std::borrow::Cow;
 
-use http::HeaderValue;
 use tonic::{Code, Status};
 
-use super::super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use headwater_node::{InvalidTxn, NodeError, Unanswered};
-use headwater_types::{MemberRefusal, Refusal};
+use crate::shared::errors::InvalidMetadata;
+use crate::shared::etcd_texts::{self, DUPLICATE_KEY};
+use headwater_node::{InvalidTxn, NodeError};
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It is malformed: the store was never asked.
     Invalid(Invalid),
+    /// Its metadata cannot be read.
+    Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Node(NodeError),
     /// A lock or an election says no.
@@ -85,12 +86,6 @@ pub(crate) enum Invalid {
     MemberUrls,
     /// A member is given several URLs.
     SeveralMemberUrls,
-    /// `client-api-version` is not text.
-    ClientApiVersion,
-    /// `grpc-timeout` cannot be read.
-    Timeout,
-    /// `headwater-min-index` cannot be read.
-    MinIndex,
     /// The kind of an alarm is none of the known ones, or none at all.
     UnknownAlarm,
     /// What to do is none of the known actions.
@@ -117,6 +112,12 @@ impl From<InvalidTxn> for Invalid {
     }
 }
 
+impl From<InvalidMetadata> for Failure {
+    fn from(invalid: InvalidMetadata) -> Self {
+        Self::Metadata(invalid)
+    }
+}
+
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
         Self::Invalid(invalid)
@@ -137,7 +138,11 @@ impl Failure {
                 let (code, text) = invalid.wire();
                 (code, text.into())
             }
-            Self::Node(error) => node(error),
+            Self::Metadata(invalid) => {
+                let (code, text) = invalid.wire();
+                (code, text.into())
+            }
+            Self::Node(error) => etcd_texts::node_error(error),
             Self::Contest(contest) => {
                 let (code, text) = contest.wire();
                 (code, text.into())
@@ -169,11 +174,6 @@ impl Invalid {
             Self::SeveralMemberUrls => {
                 (Code::InvalidArgument, "headwater: a member has one peer URL; a host name may have several addresses")
             }
-            Self::ClientApiVersion => (Code::InvalidArgument, "etcdserver: invalid client api version"),
-            Self::Timeout => {
-                (Code::InvalidArgument, "headwater: grpc-timeout must be up to eight digits and one of HMSmun")
-            }
-            Self::MinIndex => (Code::InvalidArgument, "headwater: headwater-min-index must be a decimal log index"),
             Self::UnknownAlarm => (Code::InvalidArgument, "headwater: the alarm must be NOSPACE or CORRUPT"),
             Self::UnknownAction => (Code::InvalidArgument, "headwater: the action is none of the known ones"),
             Self::DowngradeTarget => (Code::InvalidArgument, "etcdserver: invalid downgrade target version"),
@@ -188,122 +188,23 @@ impl Invalid {
     }
 }
 
-const LEADER_CHANGED: &str = "etcdserver: leader changed";
-const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
-
-/// Code and text of a refusal by the state machine.
-pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
-    match refusal {
-        Refusal::Compacted { compact_revision: _ } => {
-            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted")
-        }
-        Refusal::FutureRevision { current: _ } => {
-            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision")
-        }
-        Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
-        Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
-        Refusal::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
-        Refusal::TooMuchRead => (
-            Code::ResourceExhausted,
-            "headwater: the transaction reads too much: compare and read smaller intervals, or in several transactions",
-        ),
-        Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
-        Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
-        // Only leaders decide about leases, and no client asks for it.
-        Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
-        Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
-        Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
-        // No request of this face is about resources.
-        Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
-        Refusal::Session(_) => (Code::Internal, "etcdserver: refused by a rule of sessions"),
-        Refusal::Catalog(_) => (Code::Internal, "etcdserver: refused by a rule of the catalog"),
-    }
-}
-
-/// Code and text of a refused change of the membership.
-fn membership(refusal: MemberRefusal) -> (Code, &'static str) {
-    match refusal {
-        MemberRefusal::NotFound => (Code::NotFound, "etcdserver: member not found"),
-        MemberRefusal::PeerUrlExists => (Code::FailedPrecondition, "etcdserver: Peer URLs already exists"),
-        MemberRefusal::NotLearner => (Code::FailedPrecondition, "etcdserver: can only promote a learner member"),
-        MemberRefusal::LearnerNotReady => {
-            (Code::FailedPrecondition, "etcdserver: can only promote a learner member which is in sync with leader")
-        }
-        MemberRefusal::NotEnoughStarted => {
-            (Code::FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members")
-        }
-        MemberRefusal::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
-        MemberRefusal::TooManyLearners => (Code::FailedPrecondition, "etcdserver: too many learner members in cluster"),
-        MemberRefusal::TooManyVoters => {
-            (Code::FailedPrecondition, "headwater: too many voting members in cluster; add a learner instead")
-        }
-        MemberRefusal::StillRuns => (
-            Code::FailedPrecondition,
-            "headwater: the member with that peer URL still runs; stop it first, or use another URL",
-        ),
-    }
-}
-
-fn node(error: &NodeError) -> (Code, Cow<'static, str>) {
-    let (code, text) = match error {
-        NodeError::Refused(reason) => refusal(reason),
-        NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
-        NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
-        NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
-        NodeError::LeaderChanged => (Code::Unavailable, LEADER_CHANGED),
-        NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {
-            (Code::Unavailable, "etcdserver: request timed out")
-        }
-        NodeError::Indeterminate(Unanswered::LeaderFailed) => {
-            (Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure")
-        }
-        NodeError::Indeterminate(Unanswered::ConnectionLost) => {
-            (Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost")
-        }
-        NodeError::MinIndexNotReached { wanted: _, applied: _ } => {
-            (Code::Unavailable, "etcdserver: request timed out, waiting for the applied index took too long")
-        }
-        NodeError::Membership(refusal) => membership(*refusal),
-        NodeError::NotLeader => (Code::FailedPrecondition, "etcdserver: not leader"),
-        NodeError::BadTransferee => (Code::FailedPrecondition, "etcdserver: bad leader transferee"),
-        NodeError::TransferTimeout => (Code::Unknown, "etcdserver: request timed out, leader transfer took too long"),
-        NodeError::Removed => (Code::Unavailable, "headwater: this member was removed from the cluster, ask another"),
-        NodeError::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
-        NodeError::Unreadable(detail) => {
-            let text =
-                format!("headwater: the leader cannot read this member's command, do both run one version? {detail}");
-            return (Code::Internal, text.into());
-        }
-        NodeError::Storage(detail) => {
-            let text = format!("headwater: this member's storage failed and it is stopping, ask another: {detail}");
-            return (Code::Unavailable, text.into());
-        }
-    };
-    (code, text.into())
-}
-
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        let (code, text) = failure.wire();
-        let mut status = Status::new(code, text);
-        let metadata = status.metadata_mut().as_mut();
-        match failure {
-            Failure::Node(NodeError::Indeterminate(_)) => {
-                metadata.insert(HEADWATER_INDETERMINATE, HeaderValue::from_static("true"));
+        match &failure {
+            Failure::Node(error) => etcd_texts::node_status(error),
+            Failure::Invalid(_) | Failure::Metadata(_) | Failure::Contest(_) | Failure::Mismatch => {
+                let (code, text) = failure.wire();
+                Self::new(code, text)
             }
-            Failure::Node(NodeError::MinIndexNotReached { wanted: _, applied }) => {
-                metadata.insert(HEADWATER_INDEX, HeaderValue::from(applied.get()));
-            }
-            Failure::Node(_) | Failure::Invalid(_) | Failure::Contest(_) | Failure::Mismatch => {}
         }
-        status
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_types::{LogIndex, Revision};
+    use headwater_node::Unanswered;
+    use headwater_types::{LogIndex, MemberRefusal, Refusal, Revision};
 
     #[test]
     fn every_failure_has_its_code_and_text() {
@@ -322,9 +223,17 @@ mod tests {
             (invalid(Invalid::CompareOption), 3, "headwater: result or target of a compare is not a known one"),
             (invalid(Invalid::StreamOrder), 12, "RangeStream does not support custom sort orders"),
             (invalid(Invalid::StreamFilter), 12, "RangeStream does not support revision filters"),
-            (invalid(Invalid::ClientApiVersion), 3, "etcdserver: invalid client api version"),
-            (invalid(Invalid::Timeout), 3, "headwater: grpc-timeout must be up to eight digits and one of HMSmun"),
-            (invalid(Invalid::MinIndex), 3, "headwater: headwater-min-index must be a decimal log index"),
+            (Failure::Metadata(InvalidMetadata::ClientApiVersion), 3, "etcdserver: invalid client api version"),
+            (
+                Failure::Metadata(InvalidMetadata::Timeout),
+                3,
+                "headwater: grpc-timeout must be up to eight digits and one of HMSmun",
+            ),
+            (
+                Failure::Metadata(InvalidMetadata::MinIndex),
+                3,
+                "headwater: headwater-min-index must be a decimal log index",
+            ),
             (invalid(Invalid::UnknownAlarm), 3, "headwater: the alarm must be NOSPACE or CORRUPT"),
             (invalid(Invalid::UnknownAction), 3, "headwater: the action is none of the known ones"),
             (invalid(Invalid::DowngradeTarget), 3, "etcdserver: invalid downgrade target version"),

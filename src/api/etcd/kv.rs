@@ -3,10 +3,9 @@
 use futures::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::super::ApiOptions;
-use super::super::context::{self, open, reply};
-use super::errors::Failure;
 use super::{compact, delete_range, put, range, range_stream, txn};
+use crate::ApiOptions;
+use crate::shared::context::{self, open, reply};
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::kv_server::Kv;
@@ -67,8 +66,7 @@ impl Kv for KvService {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
-        let reclaim =
-            context::read(request.metadata().as_ref(), compact::RECLAIM_WAIT_MAX).map_err(Failure::Invalid)?;
+        let reclaim = context::read(request.metadata().as_ref(), compact::RECLAIM_WAIT_MAX)?;
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let (index, response) = compact::run(&self.node, &ctx, &reclaim, request).await?;
         Ok(reply(index, response))

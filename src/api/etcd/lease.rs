@@ -3,11 +3,11 @@
 use futures::stream::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::super::ApiOptions;
-use super::super::context::{open, reply};
-use super::super::keep_alive;
 use super::errors::{Failure, Invalid};
 use super::header;
+use crate::ApiOptions;
+use crate::shared::context::{open, reply};
+use crate::shared::keep_alive;
 use headwater_node::{Consistency, LeaseStanding, Node, Read, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::lease_server::Lease;

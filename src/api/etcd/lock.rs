@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use tonic::{Request, Response, Status};
 
-use super::super::ApiOptions;
-use super::super::context::{open, patience, reply, reply_with_token};
 use super::errors::{Contest, Failure};
 use super::{header, validate};
+use crate::ApiOptions;
+use crate::shared::context::{open, patience, reply, reply_with_token};
 use headwater_node::{Contender, ContestError, Node, Owner, RequestContext};
 use headwater_proto::pb::v3lockpb as pb;
 use headwater_proto::pb::v3lockpb::lock_server::Lock;

@@ -3,10 +3,10 @@
 use futures::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::super::context::{open, reply};
-use super::super::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use super::errors::{Failure, Invalid};
 use super::{alarm, convert, header, snapshot};
+use crate::shared::context::{open, reply};
+use crate::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::maintenance_server::Maintenance;

@@ -1,7 +1,8 @@
-//! The etcd v3 API (`etcdserverpb`): one file a service for the wiring, one file a command for what it does.
+//! The etcd v3 API (`etcdserverpb`): one file a service for the wiring, one file a command.
 //!
-//! Owns the validation rules and the error table, which the early face shares. Knows nothing of how a request is carried
-//! out. Invariant: headers are always there; their revision is that of the state that the answer came from.
+//! Owns the validation rules and the table of failures, which the early face imports. Must not know how
+//! a request is carried out. Invariant: headers are always present; their revision is that of the state
+//! that the answer was computed from.
 
 mod alarm;
 mod auth;
@@ -24,10 +25,8 @@ mod txn;
 pub(crate) mod validate;
 mod watch;
 
-pub(super) use alarm::name as alarm_name;
 pub(super) use auth::AuthService;
 pub(super) use cluster::ClusterService;
-pub(super) use convert::key_value;
 pub(super) use election::ElectionService;
 pub(super) use kv::KvService;
 pub(super) use lease::LeaseService;

@@ -4,8 +4,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tonic::Status;
 
-use super::super::ETCD_CLUSTER_VERSION;
 use super::errors::Failure;
+use crate::ETCD_CLUSTER_VERSION;
 use headwater_node::Backup;
 use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 

@@ -14,9 +14,7 @@
 
 mod body;
 mod codec;
-pub(super) mod errors;
-mod json;
-pub(super) mod metadata;
+pub(super) mod json;
 mod routes;
 mod split;
 mod stream;
@@ -37,7 +35,8 @@ use tower::{Service, ServiceExt};
 use self::codec::{DynamicCodec, Fault};
 use self::routes::Route;
 use self::stream::Deadline;
-use super::ApiOptions;
+use crate::ApiOptions;
+use crate::shared::{http_errors, http_metadata};
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {
@@ -92,7 +91,7 @@ impl Gateway {
                 Some(_) if request.method() != Method::POST => only_post(request.method()),
                 Some(route) => answer(route, service, request, json_bytes_max)
                     .await
-                    .unwrap_or_else(|status| errors::response(&status)),
+                    .unwrap_or_else(|status| http_errors::response(&status)),
             };
             let path = route.as_ref().map_or(UNKNOWN, |route| &route.path);
             requests.with_label_values(&[path, response.status().as_str()]).inc();
@@ -127,7 +126,7 @@ where
         false => body::single(deadline.within(body::read(requests, json_bytes_max)).await?, &route.input)?,
     };
     let mut request = tonic::Request::new(requests);
-    *request.metadata_mut() = metadata::incoming(&parts.headers);
+    *request.metadata_mut() = http_metadata::incoming(&parts.headers);
 
     let fault = Fault::default();
     let codec = DynamicCodec::new(route.output.clone(), fault.clone());
@@ -146,19 +145,20 @@ where
         (false, None) => return Err(Status::internal("headwater: the method did not answer; report this")),
     };
     let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, errors::JSON);
-    metadata::outgoing(metadata.as_ref(), response.headers_mut());
+    response.headers_mut().insert(header::CONTENT_TYPE, http_errors::JSON);
+    http_metadata::outgoing(metadata.as_ref(), response.headers_mut());
     Ok(response)
 }
 
 fn unknown(path: &str) -> Response<Body> {
     let text = format!("there is no method at {path}; docs/http.md lists the paths, and every path is one of POST");
-    errors::with_status(StatusCode::NOT_FOUND, &Status::not_found(text))
+    http_errors::with_status(StatusCode::NOT_FOUND, &Status::not_found(text))
 }
 
 fn only_post(method: &Method) -> Response<Body> {
     let text = format!("{method} is not allowed here; use POST with a JSON body, {{}} if there is nothing to say");
-    let mut response = errors::with_status(StatusCode::METHOD_NOT_ALLOWED, &Status::new(Code::Unimplemented, text));
+    let mut response =
+        http_errors::with_status(StatusCode::METHOD_NOT_ALLOWED, &Status::new(Code::Unimplemented, text));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }

@@ -13,9 +13,10 @@ use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Status, Streaming};
 
-use super::super::context::grpc_timeout;
-use super::super::etcd::errors::{Failure, Invalid};
-use super::{errors, json};
+use super::json;
+use crate::shared::context::grpc_timeout;
+use crate::shared::errors::InvalidMetadata;
+use crate::shared::http_errors;
 
 /// When the client of a call wants to be told, answer or not. In gRPC clients keep it themselves.
 #[derive(Clone, Copy)]
@@ -29,7 +30,7 @@ impl Deadline {
     /// `INVALID_ARGUMENT` if it cannot be read.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, Status> {
         let Some(value) = headers.get("grpc-timeout") else { return Ok(Self(None)) };
-        let timeout = grpc_timeout(value).ok_or(Failure::Invalid(Invalid::Timeout))?;
+        let timeout = grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?;
         // A time that no clock reaches is none.
         Ok(Self(Instant::now().checked_add(timeout)))
     }
@@ -60,7 +61,7 @@ pub(super) fn lines(first: Option<DynamicMessage>, answers: Streaming<DynamicMes
         let line = answer.and_then(|answer| answer.as_ref().map(json::write_result).transpose());
         let (line, goes_on) = match line {
             Ok(line) => (line?, Some(answers)),
-            Err(status) => (errors::line(&status), None),
+            Err(status) => (http_errors::line(&status), None),
         };
         Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), (None, goes_on)))
     });

@@ -9,8 +9,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::{HttpState, Params, only_get, values};
-use crate::etcd::alarm_name;
-use crate::etcd::errors::Failure;
+use crate::shared::etcd_texts::{alarm_name, node_error};
 use headwater_node::{Consistency, NodeError};
 use headwater_types::AlarmKind;
 
@@ -69,7 +68,7 @@ impl Health {
     fn of_read(read: Result<(), NodeError>) -> Self {
         match read {
             Ok(()) => Self { health: "true", reason: String::new() },
-            Err(error) => Self { health: "false", reason: format!("RANGE ERROR:{}", Failure::Node(error).wire().1) },
+            Err(error) => Self { health: "false", reason: format!("RANGE ERROR:{}", node_error(&error).1) },
         }
     }
 

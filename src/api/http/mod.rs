@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use prometheus::{IntCounter, Registry};
 
-use super::ApiOptions;
+use crate::ApiOptions;
 use headwater_node::{Consistency, Node, NodeError, RequestContext};
 use headwater_types::{KeyRange, RangeQuery};
 

@@ -12,7 +12,7 @@ use axum::response::Response;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::{HttpState, Params, not_found, only_get, text, values};
-use crate::etcd::errors::Failure;
+use crate::shared::etcd_texts::node_error;
 use headwater_node::{Consistency, NodeError};
 use headwater_types::AlarmKind;
 
@@ -45,7 +45,7 @@ impl Check {
     }
 
     async fn run(self, state: &HttpState) -> Result<(), String> {
-        let told = |error: NodeError| Failure::Node(error).wire().1.into_owned();
+        let told = |error: NodeError| node_error(&error).1.into_owned();
         match self {
             Self::DataCorruption => {
                 let alarms = state.node.status().map_err(told)?.alarms;

@@ -5,10 +5,10 @@
 use http::HeaderValue;
 use tonic::{Code, Status};
 
-use super::super::context::HEADWATER_INDETERMINATE;
-use super::super::etcd::errors::Invalid as InvalidMetadata;
 use super::validate::Invalid;
-use headwater_node::{CloseReason, NodeError, ResourceError};
+use crate::shared::context::HEADWATER_INDETERMINATE;
+use crate::shared::errors::{self, InvalidMetadata};
+use headwater_node::{CloseReason, NodeError, ResourceError, Unanswered};
 use headwater_types::Refusal;
 use headwater_types::resource::ResourceRefusal;
 
@@ -48,10 +48,7 @@ impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Invalid(invalid) => Self::invalid_argument(cut(invalid.to_string())),
-            Failure::Metadata(invalid) => {
-                let (code, text) = invalid.wire();
-                Self::new(code, text)
-            }
+            Failure::Metadata(invalid) => invalid.into(),
             Failure::Resource(error) => status(&error),
         }
     }
@@ -144,21 +141,8 @@ fn node(error: &NodeError) -> Status {
             | Refusal::Resource(_)
             | Refusal::Catalog(_) => Code::Internal,
         },
-        NodeError::RequestTooLarge => Code::InvalidArgument,
-        NodeError::TooManyRequests => Code::ResourceExhausted,
-        NodeError::Timeout | NodeError::Indeterminate(headwater_node::Unanswered::Timeout) => Code::DeadlineExceeded,
-        NodeError::NoLeader
-        | NodeError::LeaderChanged
-        | NodeError::NotLeader
-        | NodeError::Indeterminate(_)
-        | NodeError::MinIndexNotReached { .. }
-        | NodeError::Removed
-        | NodeError::Stopped => Code::Unavailable,
-        NodeError::Membership(_)
-        | NodeError::BadTransferee
-        | NodeError::TransferTimeout
-        | NodeError::Unreadable(_)
-        | NodeError::Storage(_) => Code::Internal,
+        NodeError::Indeterminate(Unanswered::Timeout) => Code::DeadlineExceeded,
+        error => errors::code(error.kind()),
     };
     let mut status = Status::new(code, error.to_string());
     if let NodeError::Indeterminate(_) = error {
@@ -167,20 +151,14 @@ fn node(error: &NodeError) -> Status {
     status
 }
 
-/// How a watch ends: with `ABORTED` if a new one must begin with a list.
+/// The status at the end of a watch: `ABORTED` if a new one must begin with a list.
 pub(super) fn closed(reason: &CloseReason) -> Status {
-    let code = match reason {
-        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Code::Aborted,
-        CloseReason::Stopping => Code::Unavailable,
-        CloseReason::Failed(_) => Code::Internal,
-    };
-    Status::new(code, reason.to_string())
+    errors::closed(reason, Code::Aborted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_node::Unanswered;
     use headwater_types::resource::{Scope, Type};
 
     #[test]

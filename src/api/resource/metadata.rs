@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::super::context;
 use super::validate::Invalid;
+use crate::shared::context;
 use headwater_node::{Consistency, PageToken, Position, WatchStart};
 use headwater_types::{LogIndex, StoreEpoch};
 

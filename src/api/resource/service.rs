@@ -14,12 +14,12 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use super::super::ApiOptions;
-use super::super::context::{self, reply};
-use super::super::frames::FrameCodec;
-use super::super::watch_metrics::WatchMetrics;
 use super::errors::Failure;
 use super::{metadata, validate, watch};
+use crate::ApiOptions;
+use crate::shared::context::{self, reply};
+use crate::shared::frames::FrameCodec;
+use crate::shared::stream_metrics::WatchMetrics;
 use headwater_node::{Node, Read, RequestContext, ResourceQuery};
 use headwater_proto::pb::pbresource as pb;
 use headwater_types::resource::Resource;

@@ -24,7 +24,7 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use tonic::body::Body;
 use tower::Service;
 
-use super::ApiOptions;
+use crate::ApiOptions;
 use headwater_node::{Node, RequestContext};
 use headwater_proto::pb::pbresource;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;

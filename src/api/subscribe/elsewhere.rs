@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::super::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
-use super::super::frames::Frame;
-use super::super::watch_service::Frames;
 use super::errors::{Failure, closed};
 use super::request::Invalid;
+use crate::shared::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
+use crate::shared::frames::Frame;
+use crate::shared::watch_service::Frames;
 use headwater_node::{CloseReason, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};

@@ -4,9 +4,9 @@
 
 use tonic::{Code, Status};
 
-use super::super::etcd::errors::Invalid as InvalidMetadata;
 use super::request::Invalid;
-use headwater_node::{CloseReason, NodeError};
+use crate::shared::errors::{self, InvalidMetadata};
+use headwater_node::{CloseReason, NodeError, NodeErrorKind};
 
 /// Why a stream did not begin.
 #[derive(Clone, Debug)]
@@ -43,10 +43,7 @@ impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Invalid(invalid) => Self::invalid_argument(invalid.to_string()),
-            Failure::Metadata(invalid) => {
-                let (code, text) = invalid.wire();
-                Self::new(code, text)
-            }
+            Failure::Metadata(invalid) => invalid.into(),
             Failure::Node(error) => node(&error),
             Failure::Elsewhere(status) => *status,
         }
@@ -54,36 +51,20 @@ impl From<Failure> for Status {
 }
 
 fn node(error: &NodeError) -> Status {
-    let code = match error {
-        // Only a state that was replaced or compacted in the very moment: begin again.
-        NodeError::Refused(_) => Code::Aborted,
-        NodeError::TooManyRequests => Code::ResourceExhausted,
-        NodeError::Timeout => Code::DeadlineExceeded,
-        NodeError::NoLeader
-        | NodeError::LeaderChanged
-        | NodeError::NotLeader
-        | NodeError::Indeterminate(_)
-        | NodeError::MinIndexNotReached { .. }
-        | NodeError::Removed
-        | NodeError::Stopped => Code::Unavailable,
-        NodeError::RequestTooLarge
-        | NodeError::Membership(_)
-        | NodeError::BadTransferee
-        | NodeError::Unreadable(_)
-        | NodeError::TransferTimeout
-        | NodeError::Storage(_) => Code::Internal,
+    let code = match error.kind() {
+        // The state was replaced or compacted meanwhile: a new subscription begins with a snapshot.
+        NodeErrorKind::Refused => Code::Aborted,
+        // No request of this face writes.
+        NodeErrorKind::TooLarge => Code::Internal,
+        kind => errors::code(kind),
     };
     Status::new(code, error.to_string())
 }
 
-/// How a stream ends: with `ABORTED` if the client must begin anew with Index 0, with `UNAVAILABLE` if it may go on elsewhere.
+/// The status at the end of a stream: `ABORTED` if the client must begin with index 0, `UNAVAILABLE` if
+/// it may resume at another member.
 pub(super) fn closed(reason: &CloseReason) -> Status {
-    let code = match reason {
-        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Code::Aborted,
-        CloseReason::Stopping => Code::Unavailable,
-        CloseReason::Failed(_) => Code::Internal,
-    };
-    Status::new(code, reason.to_string())
+    errors::closed(reason, Code::Aborted)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 mod elsewhere;
 mod errors;
 pub(super) mod payload;
-pub(super) mod proxy;
 mod request;
 mod service;
 mod stream;

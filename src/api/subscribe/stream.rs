@@ -9,10 +9,10 @@ use futures::stream;
 use prost::encoding::{encode_varint, encoded_len_varint};
 use tonic::Status;
 
-use super::super::frames::Frame;
-use super::super::patience::{Over, Patience, expired};
-use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::errors::closed;
+use crate::shared::frames::Frame;
+use crate::shared::patience::{Over, Patience, expired};
+use crate::shared::stream_metrics::{StreamGuard, WatchMetrics};
 use headwater_node::{Catalog, CatalogListing, CatalogWatch, CloseReason, Encode, Item, Told};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
@@ -191,8 +191,8 @@ fn batch(index: LogIndex, payloads: Vec<Bytes>) -> Frame {
 mod tests {
     use prost::Message;
 
-    use super::super::super::frames::field;
     use super::*;
+    use crate::shared::frames::field;
     use headwater_proto::pb::subscribe::{CatalogOp, EventBatch, ServiceListUpdate, SubscribeRequest};
 
     fn update(name: &str) -> ServiceListUpdate {

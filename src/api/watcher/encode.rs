@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::super::etcd::key_value;
-use super::super::frames::field;
-use super::super::subscribe::payload;
 use super::marker;
+use crate::shared::catalog;
+use crate::shared::frames::field;
+use crate::shared::key_value::key_value;
 use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, Position};
 use headwater_proto::pb::pbwatcher::change::State;
 use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
@@ -65,11 +65,11 @@ fn any(data: &ElementData, datacenter: &str) -> prost_types::Any {
             pack("hashicorp.consul.resource.Resource", resource.encode_to_vec())
         }
         ElementData::Instance(instance) => {
-            let instance = payload::registered(instance, datacenter);
+            let instance = catalog::registered(instance, datacenter);
             pack("hashicorp.consul.internal.service.CheckServiceNode", instance.encode_to_vec())
         }
         ElementData::CatalogNode(node) => {
-            pack("hashicorp.consul.internal.service.Node", payload::node(node, datacenter).encode_to_vec())
+            pack("hashicorp.consul.internal.service.Node", catalog::node(node, datacenter).encode_to_vec())
         }
         ElementData::Lease { id, ttl_seconds } => {
             let lease = etcdserverpb::LeaseGrantResponse { id: id.get(), ttl: *ttl_seconds, ..Default::default() };

@@ -4,9 +4,9 @@
 
 use tonic::{Code, Status};
 
-use super::super::etcd::errors::Invalid as InvalidMetadata;
 use super::{marker, target};
-use headwater_node::{CloseReason, EntityError, NodeError};
+use crate::shared::errors::{self, InvalidMetadata};
+use headwater_node::{CloseReason, EntityError, NodeError, NodeErrorKind};
 
 /// Why a stream did not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +67,7 @@ impl From<Failure> for Status {
                 Self::new(code, invalid.to_string())
             }
             Failure::Marker(invalid) => Self::invalid_argument(invalid.to_string()),
-            Failure::Metadata(invalid) => {
-                let (code, text) = invalid.wire();
-                Self::new(code, text)
-            }
+            Failure::Metadata(invalid) => invalid.into(),
             Failure::Entity(error) => {
                 let code = match &error {
                     EntityError::Node(error) => node(error),
@@ -91,34 +88,17 @@ pub(super) fn expired() -> Status {
 
 /// A node that cannot begin a stream now may be able to soon, and others may be able to at once: both are `UNAVAILABLE`.
 fn node(error: &NodeError) -> Code {
-    match error {
-        NodeError::Timeout
-        | NodeError::NoLeader
-        | NodeError::LeaderChanged
-        | NodeError::NotLeader
-        | NodeError::MinIndexNotReached { .. }
-        | NodeError::Removed
-        | NodeError::Stopped => Code::Unavailable,
-        NodeError::TooManyRequests => Code::ResourceExhausted,
-        NodeError::Refused(_)
-        | NodeError::RequestTooLarge
-        | NodeError::Indeterminate(_)
-        | NodeError::Membership(_)
-        | NodeError::BadTransferee
-        | NodeError::Unreadable(_)
-        | NodeError::TransferTimeout
-        | NodeError::Storage(_) => Code::Internal,
+    match error.kind() {
+        NodeErrorKind::Timeout => Code::Unavailable,
+        // No request of this face writes.
+        NodeErrorKind::TooLarge | NodeErrorKind::Indeterminate => Code::Internal,
+        kind => errors::code(kind),
     }
 }
 
-/// How a stream ends: with `FAILED_PRECONDITION` if a new one must begin with the state.
+/// The status at the end of a stream: `FAILED_PRECONDITION` if a new one must begin with the state.
 pub(super) fn closed(reason: &CloseReason) -> Status {
-    let code = match reason {
-        CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Code::FailedPrecondition,
-        CloseReason::Stopping => Code::Unavailable,
-        CloseReason::Failed(_) => Code::Internal,
-    };
-    Status::new(code, reason.to_string())
+    errors::closed(reason, Code::FailedPrecondition)
 }
 
 /// How a stream ends whose node has known no leader for too long.

@@ -29,8 +29,8 @@ use tonic::body::Body;
 use tonic::{Code, Status, Streaming};
 use tower::Service;
 
-use super::super::gateway::{errors, metadata};
 use super::json;
+use crate::shared::{http_errors, http_metadata};
 use headwater_node::Node;
 use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
 use headwater_proto::pb::pbwatcher::{ChangeBatch, Request as WatchRequest};
@@ -111,7 +111,7 @@ where
 {
     let message = read(request.uri.query().unwrap_or_default(), &request.headers)?;
     let mut call = tonic::Request::new(message);
-    *call.metadata_mut() = metadata::incoming(&request.headers);
+    *call.metadata_mut() = http_metadata::incoming(&request.headers);
     let mut client = WatcherClient::new(service).max_decoding_message_size(usize::MAX);
     Ok(client.watch(call).await?.into_inner())
 }
@@ -154,7 +154,8 @@ fn read_base64(text: &str) -> Option<Vec<u8>> {
 
 fn only_get(method: &Method) -> Response<Body> {
     let text = format!("{method} is not allowed here; use GET");
-    let mut response = errors::with_status(StatusCode::METHOD_NOT_ALLOWED, &Status::new(Code::Unimplemented, text));
+    let mut response =
+        http_errors::with_status(StatusCode::METHOD_NOT_ALLOWED, &Status::new(Code::Unimplemented, text));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
     response
 }
@@ -197,7 +198,7 @@ impl Form {
     /// The last words of a stream that did not end well.
     fn end(self, status: &Status) -> Bytes {
         match self {
-            Self::Lines => errors::line(status).into(),
+            Self::Lines => http_errors::line(status).into(),
             // Not "error", which is what browsers call the end of a connection.
             Self::Events => {
                 let end = json!({"code": status.code() as i32, "message": status.message()});
@@ -214,7 +215,7 @@ impl Form {
                 let text = [self.prelude().unwrap_or_default(), self.end(status)].concat();
                 self.open(Body::new(Full::new(Bytes::from(text))))
             }
-            _ => errors::response(status),
+            _ => http_errors::response(status),
         }
     }
 
@@ -222,7 +223,7 @@ impl Form {
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         match self {
-            Self::Lines => headers.insert(header::CONTENT_TYPE, errors::JSON),
+            Self::Lines => headers.insert(header::CONTENT_TYPE, http_errors::JSON),
             Self::Events => headers.insert(header::CONTENT_TYPE, EVENT_STREAM),
         };
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -14,16 +14,16 @@ use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
 use tower::service_fn;
 
-use super::super::ApiOptions;
-use super::super::context::{self, reply};
-use super::super::frames::FrameCodec;
-use super::super::watch_metrics::WatchMetrics;
-use super::super::watch_service::Frames;
 use super::encode::ChangeEncoder;
 use super::errors::Failure;
 use super::marker;
 use super::stream::{ChangeStream, spaces};
 use super::target::Target;
+use crate::ApiOptions;
+use crate::shared::context::{self, reply};
+use crate::shared::frames::FrameCodec;
+use crate::shared::stream_metrics::WatchMetrics;
+use crate::shared::watch_service::Frames;
 use headwater_node::{EntityError, Node, Position, Session, WatchStart};
 use headwater_proto::pb::pbwatcher as pb;
 

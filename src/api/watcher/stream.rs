@@ -13,12 +13,12 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, stream};
 use tonic::Status;
 
-use super::super::ApiOptions;
-use super::super::frames::Frame;
-use super::super::leader_probe::LeaderProbe;
-use super::super::watch_metrics::{StreamGuard, WatchMetrics};
 use super::errors::{closed, expired, leaderless};
 use super::target::SPACES;
+use crate::ApiOptions;
+use crate::shared::frames::Frame;
+use crate::shared::leader_probe::LeaderProbe;
+use crate::shared::stream_metrics::{StreamGuard, WatchMetrics};
 use headwater_node::{
     ElementChange, ElementData, ElementEncoder, ElementState, EntityWatch, Node, Position, Session, WatchStart,
 };

@@ -7,10 +7,9 @@ mod encode;
 mod stream;
 mod watcher;
 
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 
-use super::super::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
-use super::errors::Failure;
+use crate::shared::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
 use headwater_node::RequestContext;
 use headwater_proto::pb::etcdserverpb as pb;
 
@@ -27,7 +26,7 @@ impl WatchFace for Watch {
         parts: WatchParts,
         context: RequestContext,
         requests: Streaming<pb::WatchRequest>,
-    ) -> Result<Frames, Failure> {
+    ) -> Result<Frames, Status> {
         Ok(stream::WatchStream::new(parts, context, requests).into_frames())
     }
 }

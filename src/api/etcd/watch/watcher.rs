@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::super::super::frames::Tails;
 use super::super::errors::Failure;
 use super::encode;
+use crate::shared::frames::Tails;
 use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};

@@ -13,26 +13,26 @@ use tonic::codegen::StdError;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::ApiOptions;
 use super::context;
-use super::etcd::errors::Failure;
+use super::etcd_texts::node_status;
 use super::frames::{Frame, FrameCodec};
-use super::watch_metrics::WatchMetrics;
+use super::stream_metrics::WatchMetrics;
+use crate::ApiOptions;
 use headwater_node::{Node, NodeError, RequestContext};
 
 /// What a stream sends.
-pub(super) type Frames = BoxStream<'static, Result<Frame, Status>>;
+pub(crate) type Frames = BoxStream<'static, Result<Frame, Status>>;
 
 /// What a stream is made with.
 #[derive(Clone)]
-pub(super) struct WatchParts {
-    pub(super) node: Node,
-    pub(super) options: ApiOptions,
-    pub(super) metrics: WatchMetrics,
+pub(crate) struct WatchParts {
+    pub(crate) node: Node,
+    pub(crate) options: ApiOptions,
+    pub(crate) metrics: WatchMetrics,
 }
 
 /// The watch method of one face.
-pub(super) trait WatchFace: 'static {
+pub(crate) trait WatchFace: 'static {
     /// What its clients send.
     type Request: Message + Default + 'static;
 
@@ -41,11 +41,11 @@ pub(super) trait WatchFace: 'static {
     /// # Errors
     ///
     /// What refuses the whole stream; what is wrong with a request is for the stream to say.
-    fn open(parts: WatchParts, context: RequestContext, requests: Streaming<Self::Request>) -> Result<Frames, Failure>;
+    fn open(parts: WatchParts, context: RequestContext, requests: Streaming<Self::Request>) -> Result<Frames, Status>;
 }
 
 /// Serves the watch method of a face.
-pub(super) struct WatchServer<F> {
+pub(crate) struct WatchServer<F> {
     parts: WatchParts,
     face: PhantomData<fn() -> F>,
 }
@@ -57,12 +57,12 @@ impl<F> Clone for WatchServer<F> {
 }
 
 impl<F: WatchFace> WatchServer<F> {
-    pub(super) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
         Self { parts: WatchParts { node, options, metrics }, face: PhantomData }
     }
 
     /// Answers one call.
-    pub(super) fn call<B>(
+    pub(crate) fn call<B>(
         &self,
         request: http::Request<B>,
     ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
@@ -78,10 +78,10 @@ impl<F: WatchFace> WatchServer<F> {
         })
     }
 
-    fn open(&self, request: Request<Streaming<F::Request>>) -> Result<Response<Frames>, Failure> {
+    fn open(&self, request: Request<Streaming<F::Request>>) -> Result<Response<Frames>, Status> {
         let (context, requests) = context::open(request, self.parts.options.request_timeout)?;
         if context.require_leader && self.parts.node.live_leader().is_none() {
-            return Err(NodeError::NoLeader.into());
+            return Err(node_status(&NodeError::NoLeader));
         }
         let index = self.parts.node.watch_point().index;
         Ok(context::reply(index, F::open(self.parts.clone(), context, requests)?))
@@ -94,6 +94,6 @@ impl<F: WatchFace> StreamingService<F::Request> for WatchServer<F> {
     type Future = std::future::Ready<Result<Response<Frames>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<F::Request>>) -> Self::Future {
-        std::future::ready(self.open(request).map_err(Status::from))
+        std::future::ready(self.open(request))
     }
 }

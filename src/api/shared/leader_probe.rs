@@ -12,20 +12,20 @@ use headwater_node::Node;
 const LEADER_POLL: Duration = Duration::from_millis(250);
 
 /// Looks for a leader from time to time.
-pub(super) struct LeaderProbe {
+pub(crate) struct LeaderProbe {
     ticker: Interval,
     sight: Sight,
 }
 
 impl LeaderProbe {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut ticker = tokio::time::interval(LEADER_POLL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { ticker, sight: Sight::new(Instant::now()) }
     }
 
     /// Returns when there was no leader for `patience`.
-    pub(super) async fn lost(&mut self, node: &Node, patience: Duration) {
+    pub(crate) async fn lost(&mut self, node: &Node, patience: Duration) {
         loop {
             self.ticker.tick().await;
             if self.sight.is_lost(Instant::now(), node.live_leader().is_some(), patience) {
@@ -36,7 +36,7 @@ impl LeaderProbe {
 }
 
 /// As [`LeaderProbe::lost`]; for streams that do not ask, never.
-pub(super) async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) {
+pub(crate) async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) {
     match probe {
         Some(probe) => probe.lost(node, patience).await,
         None => std::future::pending().await,

@@ -11,7 +11,7 @@ use tonic::Status;
 use headwater_node::{Node, Session};
 
 /// What the streams of one client wait for, each for itself.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     session: Arc<Session>,
     closing: BoxFuture<'static, ()>,
     expired: Option<BoxFuture<'static, ()>>,
@@ -19,7 +19,7 @@ pub(super) struct Patience {
 
 /// Why a stream ends though nothing is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(crate) enum Over {
     /// The node stops.
     Stopping,
     /// The client gave it no more time.
@@ -28,13 +28,13 @@ pub(super) enum Over {
 
 impl Patience {
     /// For a stream that is woken by `session` and may last `until`.
-    pub(super) fn new(node: &Node, session: Arc<Session>, until: Option<Instant>) -> Self {
+    pub(crate) fn new(node: &Node, session: Arc<Session>, until: Option<Instant>) -> Self {
         let expired = |until: Instant| tokio::time::sleep_until(until.into()).boxed();
         Self { session, closing: node.streams_closing().boxed(), expired: until.map(expired) }
     }
 
     /// Waits until there may be something to read.
-    pub(super) async fn wait(&mut self) -> Result<(), Over> {
+    pub(crate) async fn wait(&mut self) -> Result<(), Over> {
         let Self { session, closing, expired } = self;
         std::future::poll_fn(|cx| {
             if session.poll_raised(cx).is_ready() {
@@ -53,6 +53,6 @@ impl Patience {
 }
 
 /// What a client is told whose own time is over.
-pub(super) fn expired() -> Status {
+pub(crate) fn expired() -> Status {
     Status::deadline_exceeded("the time that the client gave the watch is over")
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::metadata;
+use super::http_metadata;
 
 /// The type of every answer.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -46,7 +46,7 @@ pub(crate) fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::new(Full::new(Bytes::from(body))));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    metadata::outgoing(status.metadata().as_ref(), response.headers_mut());
+    http_metadata::outgoing(status.metadata().as_ref(), response.headers_mut());
     response
 }
 

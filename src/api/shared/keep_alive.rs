@@ -5,8 +5,8 @@ use std::time::Instant;
 use futures::stream::{BoxStream, StreamExt};
 use tonic::{Status, Streaming};
 
-use super::ApiOptions;
-use super::etcd::errors::Failure;
+use super::etcd_texts::node_status;
+use crate::ApiOptions;
 use headwater_node::{Node, Read, RequestContext};
 use headwater_types::LeaseId;
 
@@ -15,7 +15,7 @@ const UNDER_WAY_MAX: usize = 256;
 
 /// Answers `requests` until they end, one fails, or the member is going down. `encode` is given what became of a lease: its
 /// time to live in seconds, or `None` if there is no such lease.
-pub(super) fn answers<Q, A>(
+pub(crate) fn answers<Q, A>(
     node: Node,
     options: ApiOptions,
     ctx: RequestContext,
@@ -34,7 +34,7 @@ where
             let id = id(&request?);
             // The deadline of a stream is that of each answer.
             let ctx = RequestContext { deadline: Instant::now() + options.request_timeout, ..ctx };
-            let read = node.lease_keep_alive(&ctx, id).await.map_err(Failure::Node)?;
+            let read = node.lease_keep_alive(&ctx, id).await.map_err(|error| node_status(&error))?;
             Ok(encode(&node, id, read))
         }
     };

@@ -15,13 +15,13 @@ use tonic_prost::ProstDecoder;
 
 /// One encoded message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     head: BytesMut,
     tails: Tails,
 }
 
 /// Encoded fields of a message; most often one.
-pub(super) type Tails = SmallVec<[Bytes; 1]>;
+pub(crate) type Tails = SmallVec<[Bytes; 1]>;
 
 /// What a stream holds for its messages before the first one, bytes; tonic's own figure would be the greater part of an idle
 /// stream.
@@ -31,24 +31,24 @@ const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {
     /// A message whose first fields are those of `head`.
-    pub(super) fn new(head: &impl Message) -> Self {
+    pub(crate) fn new(head: &impl Message) -> Self {
         let mut bytes = BytesMut::with_capacity(head.encoded_len());
         head.encode_raw(&mut bytes);
         Self { head: bytes, tails: Tails::new() }
     }
 
     /// As [`new`](Self::new), followed by encoded fields.
-    pub(super) fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
+    pub(crate) fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
         Self { tails: tails.into(), ..Self::new(head) }
     }
 
     /// Length of the message, bytes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.head.len() + self.tails.iter().map(Bytes::len).sum::<usize>()
     }
 
     #[cfg(test)]
-    pub(super) fn to_bytes(&self) -> Bytes {
+    pub(crate) fn to_bytes(&self) -> Bytes {
         let mut all = self.head.clone();
         self.tails.iter().for_each(|tail| all.put_slice(tail));
         all.freeze()
@@ -56,14 +56,14 @@ impl Frame {
 }
 
 /// Encodes `message` as the field `tag` of the message that it goes into.
-pub(super) fn field(tag: u32, message: &impl Message) -> Bytes {
+pub(crate) fn field(tag: u32, message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::with_capacity(message.encoded_len() + 12);
     prost::encoding::message::encode(tag, message, &mut bytes);
     bytes.freeze()
 }
 
 /// Reads requests as usual and writes frames.
-pub(super) struct FrameCodec<M>(PhantomData<M>);
+pub(crate) struct FrameCodec<M>(PhantomData<M>);
 
 impl<M> Default for FrameCodec<M> {
     fn default() -> Self {
@@ -87,7 +87,7 @@ impl<M: Message + Default + Send + 'static> Codec for FrameCodec<M> {
 }
 
 /// Copies frames into tonic's buffer.
-pub(super) struct FrameEncoder;
+pub(crate) struct FrameEncoder;
 
 impl Encoder for FrameEncoder {
     type Item = Frame;

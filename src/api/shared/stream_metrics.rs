@@ -9,7 +9,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 use headwater_node::Node;
 
 /// Counters of the streams of all faces.
-pub(super) struct StreamMetrics {
+pub(crate) struct StreamMetrics {
     streams: IntGaugeVec,
     events: IntCounterVec,
     etcd_streams: IntGauge,
@@ -19,7 +19,7 @@ pub(super) struct StreamMetrics {
 
 /// Counters of the streams of one face; cheap to clone.
 #[derive(Clone)]
-pub(super) struct WatchMetrics {
+pub(crate) struct WatchMetrics {
     streams: IntGauge,
     events: IntCounter,
     /// The same with etcd's names, if it is about keys.
@@ -35,7 +35,7 @@ struct EtcdWatchMetrics {
 
 impl StreamMetrics {
     /// Registers them, and what is read from the node's feeds.
-    pub(super) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub(crate) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opened = Opts::new("headwater_stream_open", "Streams of changes now, by API.");
         let sent = Opts::new("headwater_stream_events_total", "Changes sent to streams, by API.");
         let this = Self {
@@ -58,7 +58,7 @@ impl StreamMetrics {
     }
 
     /// Those of a face that is about keys.
-    pub(super) fn of_keys(&self, api: &str) -> WatchMetrics {
+    pub(crate) fn of_keys(&self, api: &str) -> WatchMetrics {
         let etcd = EtcdWatchMetrics {
             streams: self.etcd_streams.clone(),
             events: self.etcd_events.clone(),
@@ -68,7 +68,7 @@ impl StreamMetrics {
     }
 
     /// Those of a face.
-    pub(super) fn of(&self, api: &str) -> WatchMetrics {
+    pub(crate) fn of(&self, api: &str) -> WatchMetrics {
         let (streams, events) = (self.streams.with_label_values(&[api]), self.events.with_label_values(&[api]));
         WatchMetrics { streams, events, etcd: None }
     }
@@ -76,7 +76,7 @@ impl StreamMetrics {
 
 impl WatchMetrics {
     /// Counts a stream until it is dropped.
-    pub(super) fn stream(&self) -> StreamGuard {
+    pub(crate) fn stream(&self) -> StreamGuard {
         self.streams.inc();
         if let Some(etcd) = &self.etcd {
             etcd.streams.inc();
@@ -84,7 +84,7 @@ impl WatchMetrics {
         StreamGuard { metrics: self.clone(), pending: 0 }
     }
 
-    pub(super) fn events_sent(&self, count: usize) {
+    pub(crate) fn events_sent(&self, count: usize) {
         self.events.inc_by(count as u64);
         if let Some(etcd) = &self.etcd {
             etcd.events.inc_by(count as u64);
@@ -93,7 +93,7 @@ impl WatchMetrics {
 }
 
 /// One open stream.
-pub(super) struct StreamGuard {
+pub(crate) struct StreamGuard {
     metrics: WatchMetrics,
     /// Events that were read and are not sent yet.
     pending: i64,
@@ -101,12 +101,12 @@ pub(super) struct StreamGuard {
 
 impl StreamGuard {
     /// Notes that so many events were read, and wait until the client takes them.
-    pub(super) fn events_pending(&mut self, count: usize) {
+    pub(crate) fn events_pending(&mut self, count: usize) {
         self.set_pending(self.pending + count as i64);
     }
 
     /// Notes that everything that was read has been taken.
-    pub(super) fn nothing_pending(&mut self) {
+    pub(crate) fn nothing_pending(&mut self) {
         self.set_pending(0);
     }
 

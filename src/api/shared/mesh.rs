@@ -10,7 +10,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Value, json};
 
-use crate::duration;
+use super::duration;
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::pbservice as pb;
 use headwater_types::catalog::{Proxy, ServiceConnect};
@@ -42,7 +42,7 @@ pub(crate) fn is_opaque(message: &MessageDescriptor) -> bool {
 }
 
 /// What a proxy stands in front of; the parts that clients expect are there even if they are empty.
-pub(super) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
+pub(crate) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
     let mut config: pb::ConnectProxyConfig = tree(PROXY, &proxy.more_json);
     config.destination_service_name.clone_from(&proxy.destination_service_name);
     config.destination_service_id.clone_from(&proxy.destination_service_id);
@@ -58,7 +58,7 @@ pub(super) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
 }
 
 /// How an instance takes part in the mesh.
-pub(super) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
+pub(crate) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::{Request, Response};
 
-use super::etcd::errors::{Failure, Invalid};
+use super::errors::InvalidMetadata;
 use headwater_node::RequestContext;
 use headwater_types::{LogIndex, Revision, StoreEpoch};
 
@@ -23,26 +23,26 @@ pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwat
 pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwater-indeterminate");
 
 /// Takes a request apart into its context and its message. It may take `timeout_max`, or less if the client says so.
-pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), Failure> {
+pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), InvalidMetadata> {
     let context = read(request.metadata().as_ref(), timeout_max)?;
     Ok((context, request.into_inner()))
 }
 
 /// Reads a context from metadata, in one pass: this runs for every request.
-pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, Invalid> {
+pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, InvalidMetadata> {
     let mut timeout = timeout_max;
     let mut min_index = None;
     let mut require_leader = false;
     for (name, value) in metadata {
         match name.as_str() {
-            "grpc-timeout" => timeout = grpc_timeout(value).ok_or(Invalid::Timeout)?.min(timeout_max),
+            "grpc-timeout" => timeout = grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?.min(timeout_max),
             "hasleader" => require_leader = value == "true",
             "headwater-min-index" => {
-                let index = value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(Invalid::MinIndex)?;
+                let index = value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(InvalidMetadata::MinIndex)?;
                 min_index = Some(LogIndex(index));
             }
             "client-api-version" if std::str::from_utf8(value.as_bytes()).is_err() => {
-                return Err(Invalid::ClientApiVersion);
+                return Err(InvalidMetadata::ClientApiVersion);
             }
             _ => {}
         }
@@ -51,9 +51,9 @@ pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<Reques
 }
 
 /// Until when a client waits that asked for something without an end of its own: for ever, if it does not say.
-pub(crate) fn patience(metadata: &HeaderMap) -> Result<Option<Instant>, Invalid> {
+pub(crate) fn patience(metadata: &HeaderMap) -> Result<Option<Instant>, InvalidMetadata> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
-    Ok(Instant::now().checked_add(grpc_timeout(value).ok_or(Invalid::Timeout)?))
+    Ok(Instant::now().checked_add(grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?))
 }
 
 /// Reads gRPC's timeout: at most eight digits and a unit.
@@ -147,7 +147,7 @@ mod tests {
             let read = read(&metadata(&[("headwater-min-index", value)]), MAX);
             match wanted {
                 Some(index) => assert_eq!(read.unwrap().min_index, Some(LogIndex(index)), "{value:?}"),
-                None => assert_eq!(read.unwrap_err(), Invalid::MinIndex, "{value:?}"),
+                None => assert_eq!(read.unwrap_err(), InvalidMetadata::MinIndex, "{value:?}"),
             }
         }
     }
@@ -170,7 +170,11 @@ mod tests {
             assert!(deadline >= before + wanted && deadline <= Instant::now() + wanted, "{value:?}");
         }
         for value in [&b"1"[..], b"S", b"", b"123456789S", b"1s", b"-1S", b"+1S", b"1 S", b"1.5S", b"1\xc3\xa4"] {
-            assert_eq!(read(&metadata(&[("grpc-timeout", value)]), MAX).unwrap_err(), Invalid::Timeout, "{value:?}");
+            assert_eq!(
+                read(&metadata(&[("grpc-timeout", value)]), MAX).unwrap_err(),
+                InvalidMetadata::Timeout,
+                "{value:?}"
+            );
         }
     }
 
@@ -180,14 +184,14 @@ mod tests {
         let before = Instant::now();
         let until = patience(&metadata(&[("grpc-timeout", b"2H")])).unwrap().unwrap();
         assert!(until >= before + Duration::from_secs(7200) && until <= Instant::now() + Duration::from_secs(7200));
-        assert_eq!(patience(&metadata(&[("grpc-timeout", b"soon")])), Err(Invalid::Timeout));
+        assert_eq!(patience(&metadata(&[("grpc-timeout", b"soon")])), Err(InvalidMetadata::Timeout));
     }
 
     #[test]
     fn client_api_version_must_be_text() {
         assert!(read(&metadata(&[("client-api-version", b"3.6")]), MAX).is_ok());
         let refused = read(&metadata(&[("client-api-version", b"\xff\xfe")]), MAX);
-        assert_eq!(refused.unwrap_err(), Invalid::ClientApiVersion);
+        assert_eq!(refused.unwrap_err(), InvalidMetadata::ClientApiVersion);
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! Codes and texts of the node's errors as etcd spells them (spec: etcd §6).
+//!
+//! The v3 API, the early API and the health endpoints share them. Clients match the texts literally,
+//! so they are API. No wildcard arms: a new error needs a line here.
+
+use std::borrow::Cow;
+
+use http::HeaderValue;
+use tonic::{Code, Status};
+
+use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use headwater_node::{NodeError, Unanswered};
+use headwater_types::{AlarmKind, MemberRefusal, Refusal};
+
+const LEADER_CHANGED: &str = "etcdserver: leader changed";
+pub(crate) const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
+
+/// Code and text of a refusal by the state machine.
+pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
+    match refusal {
+        Refusal::Compacted { compact_revision: _ } => {
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted")
+        }
+        Refusal::FutureRevision { current: _ } => {
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision")
+        }
+        Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
+        Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
+        Refusal::DuplicateKey => (Code::InvalidArgument, DUPLICATE_KEY),
+        Refusal::TooMuchRead => (
+            Code::ResourceExhausted,
+            "headwater: the transaction reads too much: compare and read smaller intervals, or in several transactions",
+        ),
+        Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
+        Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
+        // Only leaders decide about leases, and no client asks for it.
+        Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
+        Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+        Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
+        // No request of this face is about resources.
+        Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
+        Refusal::Session(_) => (Code::Internal, "etcdserver: refused by a rule of sessions"),
+        Refusal::Catalog(_) => (Code::Internal, "etcdserver: refused by a rule of the catalog"),
+    }
+}
+
+/// Code and text of a refused change of the membership.
+fn membership(refusal: MemberRefusal) -> (Code, &'static str) {
+    match refusal {
+        MemberRefusal::NotFound => (Code::NotFound, "etcdserver: member not found"),
+        MemberRefusal::PeerUrlExists => (Code::FailedPrecondition, "etcdserver: Peer URLs already exists"),
+        MemberRefusal::NotLearner => (Code::FailedPrecondition, "etcdserver: can only promote a learner member"),
+        MemberRefusal::LearnerNotReady => {
+            (Code::FailedPrecondition, "etcdserver: can only promote a learner member which is in sync with leader")
+        }
+        MemberRefusal::NotEnoughStarted => {
+            (Code::FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members")
+        }
+        MemberRefusal::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
+        MemberRefusal::TooManyLearners => (Code::FailedPrecondition, "etcdserver: too many learner members in cluster"),
+        MemberRefusal::TooManyVoters => {
+            (Code::FailedPrecondition, "headwater: too many voting members in cluster; add a learner instead")
+        }
+        MemberRefusal::StillRuns => (
+            Code::FailedPrecondition,
+            "headwater: the member with that peer URL still runs; stop it first, or use another URL",
+        ),
+    }
+}
+
+/// Code and text of an error of the node.
+pub(crate) fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
+    let (code, text) = match error {
+        NodeError::Refused(reason) => refusal(reason),
+        NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
+        NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
+        NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
+        NodeError::LeaderChanged => (Code::Unavailable, LEADER_CHANGED),
+        NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {
+            (Code::Unavailable, "etcdserver: request timed out")
+        }
+        NodeError::Indeterminate(Unanswered::LeaderFailed) => {
+            (Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure")
+        }
+        NodeError::Indeterminate(Unanswered::ConnectionLost) => {
+            (Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost")
+        }
+        NodeError::MinIndexNotReached { wanted: _, applied: _ } => {
+            (Code::Unavailable, "etcdserver: request timed out, waiting for the applied index took too long")
+        }
+        NodeError::Membership(refusal) => membership(*refusal),
+        NodeError::NotLeader => (Code::FailedPrecondition, "etcdserver: not leader"),
+        NodeError::BadTransferee => (Code::FailedPrecondition, "etcdserver: bad leader transferee"),
+        NodeError::TransferTimeout => (Code::Unknown, "etcdserver: request timed out, leader transfer took too long"),
+        NodeError::Removed => (Code::Unavailable, "headwater: this member was removed from the cluster, ask another"),
+        NodeError::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
+        NodeError::Unreadable(detail) => {
+            let text =
+                format!("headwater: the leader cannot read this member's command, do both run one version? {detail}");
+            return (Code::Internal, text.into());
+        }
+        NodeError::Storage(detail) => {
+            let text = format!("headwater: this member's storage failed and it is stopping, ask another: {detail}");
+            return (Code::Unavailable, text.into());
+        }
+    };
+    (code, text.into())
+}
+
+/// The status of an error of the node. A write without an answer is marked as indeterminate; an
+/// index that was not reached comes with the index that was.
+pub(crate) fn node_status(error: &NodeError) -> Status {
+    let (code, text) = node_error(error);
+    let mut status = Status::new(code, text);
+    let metadata = status.metadata_mut().as_mut();
+    if let NodeError::Indeterminate(_) = error {
+        metadata.insert(HEADWATER_INDETERMINATE, HeaderValue::from_static("true"));
+    }
+    if let NodeError::MinIndexNotReached { wanted: _, applied } = error {
+        metadata.insert(HEADWATER_INDEX, HeaderValue::from(applied.get()));
+    }
+    status
+}
+
+/// The name of an alarm.
+pub(crate) fn alarm_name(kind: AlarmKind) -> &'static str {
+    match kind {
+        AlarmKind::NoSpace => "NOSPACE",
+        AlarmKind::Corrupt => "CORRUPT",
+    }
+}
