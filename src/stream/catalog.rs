@@ -1,7 +1,9 @@
-//! The topic of the service catalog: subjects are the instances of a service, names of services, nodes and tables.
+//! The topic of the service catalog: subjects are a service's instances, service names, nodes,
+//! tables.
 //!
-//! Owns how an event finds its subscribers: every event names its subject, so it is one look-up, and another one for those
-//! who subscribe to all services or nodes. Streams of clients and blocking queries subscribe alike.
+//! Owns the routing of an event to its subscribers. Every event names its subject, so routing is
+//! one look-up, and another one for the subscriptions to all services or nodes. Client streams and
+//! blocking queries subscribe alike.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -19,8 +21,8 @@ use headwater_types::catalog::{
 #[derive(Debug)]
 pub struct Catalog;
 
-/// What one subscription to the catalog is about. Names are canonical: make them with [`service`](Self::service) and the
-/// like.
+/// The subject of one subscription to the catalog. Names are canonical: make them with
+/// [`service`](Self::service), [`connect`](Self::connect) and [`node`](Self::node).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogSubject {
     /// Instances of a service and their health.
@@ -33,9 +35,9 @@ pub enum CatalogSubject {
     EveryConnect,
     /// Names of services, as the first instance comes and the last one goes.
     ServiceList,
-    /// A node, and whatever is on it.
+    /// A node and everything on it.
     Node(Arc<str>),
-    /// Every node, and whatever is on it.
+    /// Every node and everything on it.
     EveryNode,
     /// Anything in a table.
     Table(CatalogTable),
@@ -71,7 +73,7 @@ impl CatalogSubject {
     }
 }
 
-/// What is derived from one event.
+/// Data derived from one event.
 #[derive(Debug, Default)]
 pub struct CatalogMemo {
     encoded: OnceLock<Bytes>,
@@ -83,7 +85,7 @@ const OVERHEAD_BYTES: usize = 768;
 const ROW_BYTES: usize = 512;
 
 impl Commit<Catalog> {
-    /// The event at a position as its face has it, made by `encode` on first use.
+    /// The event at a position in its face's encoding, made by `encode` on first use.
     pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
         self.memo(position).encoded.get_or_init(encode)
     }
@@ -114,7 +116,7 @@ impl Topic for Catalog {
         }
     }
 
-    /// Once as it is, once encoded.
+    /// Counts the content twice: once decoded, once encoded.
     fn cost_bytes(event: &CatalogEvent) -> usize {
         let content = match &event.body {
             CatalogBody::Instance(instance) => instance_bytes(instance),
@@ -126,7 +128,7 @@ impl Topic for Catalog {
     }
 }
 
-/// About how many bytes an instance's own content has.
+/// Approximate size of an instance's own content, bytes.
 fn instance_bytes(instance: &CheckServiceNode) -> usize {
     let (node, service) = (&instance.node, &instance.service);
     let node = texts(node.meta.iter()) + texts(node.tagged_addresses.iter());
@@ -141,7 +143,7 @@ fn texts<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> usize {
     pairs.map(|(key, value)| key.len() + value.len()).sum()
 }
 
-/// Subjects by what they are.
+/// Slots by subject.
 #[derive(Default)]
 pub struct CatalogIndex {
     slots: HashMap<CatalogSubject, usize>,

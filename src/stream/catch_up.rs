@@ -1,8 +1,9 @@
-//! Catching up: history read in chunks, for everybody who is behind.
+//! Catch-up: history read in chunks, shared by all lagging readers.
 //!
-//! Owns the requests of lagging readers and the last chunks that were read. One scan answers every request whose position
-//! lies in what it read, and one that comes a little later finds the chunk still here. Readers of the live lists never
-//! come by. Invariant: a chunk holds every commit of the topic in `(after, reached]`, so that it serves every subject.
+//! Owns the requests of lagging readers and the last chunks that were read. One scan answers every
+//! request whose position lies in the range that it read; a request shortly afterwards finds the
+//! chunk still kept. Readers of the live lists never come by. Invariant: a chunk holds every commit
+//! of the topic in `(after, reached]`, so that it serves every subject.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,10 +20,10 @@ use super::subscription::CloseReason;
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// Chunks that are kept for those who come a little later, count.
+/// Chunks that are kept for later requests, count.
 const CHUNKS_KEPT: usize = 8;
 
-/// How much one scan reads; the first commit always fits.
+/// Bounds of one scan; the first commit always fits.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimits {
     /// Commits, count (etcd replays at most 1000 revisions at a time).
@@ -48,30 +49,32 @@ pub struct Chunk<T: Topic> {
 }
 
 impl<T: Topic> Chunk<T> {
-    /// Its memos count no more among those that are kept.
+    /// Takes the chunk's memos out of the count of kept memos.
     fn count_out(&self) {
         self.commits.iter().for_each(|commit| commit.count_out());
     }
 }
 
-/// What was committed, as far back as the compaction point. Implemented by who owns the storage.
+/// The committed changes, as far back as the compaction point. Implemented by the layer that owns
+/// the storage.
 pub trait History<T: Topic>: Send + Sync + 'static {
-    /// Reads what comes after `after`. The future may take its time, but must not block.
+    /// Reads the commits after `after`. The future may take its time, but must not block.
     ///
     /// # Errors
     ///
-    /// [`CloseReason::Compacted`] if something after `after` may be gone, [`CloseReason::EpochChanged`] if the history is
-    /// of another lineage than before, [`CloseReason::Failed`] if it cannot be read.
+    /// [`CloseReason::Compacted`] if something after `after` may be gone,
+    /// [`CloseReason::EpochChanged`] if the history is of another lineage than before,
+    /// [`CloseReason::Failed`] if it cannot be read.
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>>;
 }
 
 pub(super) type Scanned<T> = Result<Arc<Chunk<T>>, CloseReason>;
 
-/// The waiting room of the lagging.
+/// The requests of lagging readers, and the chunks kept for later ones.
 pub(super) struct CatchUp<T: Topic> {
     requests: Mutex<Vec<Request<T>>>,
     chunks: Mutex<VecDeque<Arc<Chunk<T>>>>,
-    /// What the memos of the commits in `chunks` hold beyond their cost, bytes.
+    /// Memory of the memos of `chunks` beyond their cost, bytes.
     added: Arc<AtomicUsize>,
     bell: Arc<Notify>,
     scans: AtomicU64,
@@ -106,7 +109,7 @@ impl<T: Topic> Default for CatchUp<T> {
 }
 
 impl<T: Topic> CatchUp<T> {
-    /// Asks for what comes after `after`; the waiter is raised when the answer is there.
+    /// Requests the commits after `after`; the waiter is raised when the answer is there.
     pub(super) fn ask(&self, after: LogIndex, waiter: Arc<Waiter>) -> oneshot::Receiver<Scanned<T>> {
         let (answer, answered) = oneshot::channel();
         self.requests.lock().push(Request { after, answer, waiter });
@@ -120,13 +123,13 @@ impl<T: Topic> CatchUp<T> {
         chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
     }
 
-    /// Lets go of the chunks that are kept.
+    /// Drops the kept chunks.
     pub(super) fn forget(&self) {
         let chunks = std::mem::take(&mut *self.chunks.lock());
         chunks.iter().for_each(|chunk| chunk.count_out());
     }
 
-    /// Lets the oldest chunks go while memos hold more than `bytes_max`.
+    /// Evicts the oldest chunks while memos hold more than `bytes_max`.
     pub(super) fn make_room(&self, bytes_max: usize) {
         let mut evicted = Vec::new();
         let mut chunks = self.chunks.lock();
@@ -163,7 +166,8 @@ impl<T: Topic> CatchUp<T> {
     }
 }
 
-/// Answers requests round by round: everybody who waits gets one chunk before anybody gets a second one.
+/// Answers requests round by round: every waiting reader gets one chunk before any gets a second
+/// one.
 pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, history: Arc<dyn History<T>>) {
     loop {
         bell.notified().await;
@@ -196,7 +200,7 @@ pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, hist
                     }
                 }
                 Err(reason) => {
-                    // Whoever is further may still be served.
+                    // Requests with a later position may still be served.
                     while let Some(next) = round.pop_if(|next| next.after == request.after) {
                         next.answer(Err(reason.clone()));
                         answered += 1;

@@ -1,4 +1,5 @@
-//! The topic of what happens to the cluster itself: leases that are granted and end, members that come, change and leave.
+//! The topic of the cluster itself: leases that are granted and end, members that join, change and
+//! leave.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use headwater_types::{ClusterEvent, CommitEvents};
 #[derive(Debug)]
 pub struct ClusterChanges;
 
-/// What one subscription is about.
+/// The subject of one subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClusterSubject {
     /// Leases.
@@ -27,7 +28,7 @@ impl ClusterSubject {
     }
 }
 
-/// Memory around a change, and what it has itself.
+/// Memory of a change and its overhead, bytes.
 const COST_BYTES: usize = 256;
 
 impl Topic for ClusterChanges {

@@ -1,6 +1,7 @@
-//! One commit as a topic sees it, and the part of it that one subject wants.
+//! One commit as a topic sees it, and the part of it that one subject selects.
 //!
-//! Invariant: a commit is made once and shared by reference by everyone who delivers it, with what is derived from it.
+//! Invariant: a commit and its derived data are made once, and shared by reference by every stream
+//! that delivers it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use tokio::sync::OnceCell;
 use super::topic::Topic;
 use headwater_types::{CommitEvents, LogIndex, Revision};
 
-/// What one command changed, as one topic sees it.
+/// The changes of one command, as one topic sees it.
 pub struct Commit<T: Topic> {
     index: LogIndex,
     revision: Option<Revision>,
@@ -24,14 +25,14 @@ pub struct Commit<T: Topic> {
     added: Mutex<Added>,
 }
 
-/// What the whole of a commit comes to for one purpose, encoded piece by piece.
+/// An encoding of a whole commit for one purpose, in parts.
 pub type Derived = Arc<OnceCell<Arc<[Bytes]>>>;
 
-/// What the memos of a commit hold beyond its cost.
+/// Memory of a commit's memos beyond its cost.
 #[derive(Default)]
 struct Added {
     bytes: usize,
-    /// Where it is counted while somebody keeps the commit.
+    /// The counter of the window or catch-up cache that keeps the commit.
     tally: Option<Arc<AtomicUsize>>,
 }
 
@@ -69,19 +70,20 @@ impl<T: Topic> Commit<T> {
         &self.events
     }
 
-    /// About how much memory it takes, bytes, without what its memos came to hold beyond [`Topic::cost_bytes`].
+    /// Approximate memory, bytes, without the memos' memory beyond [`Topic::cost_bytes`].
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What is derived from the event at `position` once for all.
+    /// The derived data of the event at `position`, shared by all readers.
     pub(super) fn memo(&self, position: usize) -> &T::Memo {
         let memos = self.memos.get_or_init(|| self.events.iter().map(|_| T::Memo::default()).collect());
         &memos[position]
     }
 
-    /// Where the whole of the commit is kept as it is sent for one purpose, for all who share it. Purposes have numbers that are
-    /// never used twice. Whoever fills it counts what it holds by [`add_bytes`](Self::add_bytes).
+    /// The slot for the encoding of the whole commit for one purpose, shared by all its readers.
+    /// Purposes have numbers that are never used twice. The code that fills the slot counts its
+    /// memory by [`add_bytes`](Self::add_bytes).
     pub fn derived(&self, purpose: u64) -> Derived {
         let mut derived = self.derived.lock();
         if let Some((_, found)) = derived.iter().find(|(number, _)| *number == purpose) {
@@ -101,14 +103,14 @@ impl<T: Topic> Commit<T> {
         }
     }
 
-    /// Counts in `tally` what the memos hold beyond the cost, now and from here on.
+    /// Counts the memos' memory beyond the cost in `tally`, now and from here on.
     pub(super) fn count_in(&self, tally: &Arc<AtomicUsize>) {
         let mut added = self.added.lock();
         tally.fetch_add(added.bytes, Ordering::Relaxed);
         added.tally = Some(Arc::clone(tally));
     }
 
-    /// Takes out of the tally what it counted there.
+    /// Takes the commit's share out of its tally.
     pub(super) fn count_out(&self) {
         let mut added = self.added.lock();
         if let Some(tally) = added.tally.take() {
@@ -155,7 +157,7 @@ impl<T: Topic> Item<T> {
         Self { commit: Arc::clone(commit), picks: if all { Picks::All } else { Picks::Some(picks.into()) } }
     }
 
-    /// What `subject` wants of a commit; `None` if nothing.
+    /// The events of a commit that belong to `subject`; `None` if there are none.
     pub(super) fn select(commit: &Arc<Commit<T>>, subject: &T::Subject) -> Option<Self> {
         if let [event] = &*commit.events {
             return T::matches(subject, event).then(|| Self { commit: Arc::clone(commit), picks: Picks::All });
@@ -184,7 +186,7 @@ impl<T: Topic> Item<T> {
         }
     }
 
-    /// What it takes in memory to tell which events are wanted, beyond the item itself, bytes.
+    /// Memory of the list of matching positions, beyond the item itself, bytes.
     pub(super) fn picks_bytes(&self) -> usize {
         match &self.picks {
             Picks::All => 0,

@@ -1,6 +1,7 @@
 //! The event publisher: every commit goes to every topic.
 //!
-//! Owns the list of topics. A new topic gets a field here and a line in each method (`docs/adding-a-topic.md`).
+//! Owns the list of topics. A new topic gets a field here and a line in each method
+//! (`docs/adding-a-topic.md`).
 
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ impl EventPublisher {
         &self.cluster
     }
 
-    /// What each topic's feed counts, by the topic's name.
+    /// Counters of each topic's feed, by the topic's name.
     pub fn stats(&self) -> [(&'static str, FeedStats); 4] {
         [
             (Kv::NAME, self.kv.stats()),
@@ -80,7 +81,7 @@ impl Publisher for EventPublisher {
         self.cluster.publish(&commits);
     }
 
-    /// What a leader needs to measure their time by; subscribers are told with the commit.
+    /// Lease changes are for the leader's lease clock; subscribers get them with the commit.
     fn leases_changed(&self, _changes: &[LeaseChange]) {}
 
     fn reset(&self, point: StatePoint) {

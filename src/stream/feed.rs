@@ -1,8 +1,10 @@
-//! The live feed of one topic: who subscribes to what, and the step from a commit to their lists.
+//! The live feed of one topic: the registry of subscriptions, and the step from a commit to their
+//! lists.
 //!
-//! Owns the registry and the window, under one lock that is held for look-ups and appends only: never while anything is
-//! read from history, encoded, sent, awaited or freed in bulk. Invariant: what `published` names has been appended to the
-//! list of every subject that it concerns.
+//! Owns the registry and the window, under one lock. The lock is held for look-ups and appends
+//! only: never while anything is read from history, encoded, sent, awaited or freed in bulk.
+//! Invariant: the commits up to `published` have been appended to the lists of all subjects that
+//! they concern.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,25 +25,27 @@ use super::topic::{SubjectIndex, Topic};
 use super::window::{Entry, Window};
 use headwater_types::{CommitEvents, LogIndex};
 
-/// Commits that are published before the lock is let go for a moment, count.
+/// Commits that are published under one hold of the lock, count.
 const LOCK_BATCH: usize = 64;
 /// Subscribers that the waker raises before it lets others run, count.
 const WAKE_BATCH: usize = 256;
-/// Commits that a reader who is behind takes from the window at a time, count: publishing waits meanwhile.
+/// Commits that a lagging reader takes from the window at a time, count: publishing waits
+/// meanwhile.
 const REJOIN_BATCH: usize = 128;
 
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedOptions {
-    /// Commits in the window, count: what slow readers of all subjects together may pin.
+    /// Commits in the window, count: slow readers of all subjects together pin at most these.
     pub window_items_max: usize,
-    /// Commits in the window, bytes, with what is derived from them and their places in the lists of subjects. What is
-    /// derived from the commits that were read from history lately may take as much again.
+    /// Memory of the commits in the window, bytes, with their derived data and their places in the
+    /// lists of subjects. Data derived from commits recently read from history may take as much
+    /// again.
     pub window_bytes_max: usize,
-    /// What one step of catching up reads: a reader that stands still in the middle of it pins that much.
+    /// Bounds of one step of catch-up: a reader that stalls in the middle of it pins that much.
     pub scan: ScanLimits,
-    /// Up to so many subscribers of a subject are woken by the publisher itself; more are woken by a task of their own
-    /// ([`Feed::wake_readers`]), so that a crowd does not hold up commits.
+    /// Up to so many subscribers of a subject are woken by the publisher itself. More are woken by
+    /// a task of their own ([`Feed::wake_readers`]), so that a crowd does not delay commits.
     pub inline_wakes_max: usize,
 }
 
@@ -59,18 +63,18 @@ impl Default for FeedOptions {
 /// Where a subscription begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With what is published from now on.
+    /// With the commits that are published from now on.
     Now,
-    /// With what comes after this index, which the subscriber has.
+    /// With the commits after this index, which the subscriber has.
     After(LogIndex),
 }
 
-/// What a feed counts.
+/// Counters of a feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedStats {
     /// Subscriptions now.
     pub subscriptions: u64,
-    /// Subjects that somebody subscribes to now.
+    /// Subjects that have a subscription now.
     pub subjects: u64,
     /// Subscriptions that are behind the live lists now.
     pub lagging: u64,
@@ -80,7 +84,7 @@ pub struct FeedStats {
     pub window_items: u64,
     /// Bytes that the window pins now.
     pub window_bytes: u64,
-    /// Scans of history for those who are behind, ever.
+    /// Scans of history for lagging readers, ever.
     pub scans: u64,
     /// Catch-up requests that such scans answered, ever: more than scans if scans were shared.
     pub scans_answered: u64,
@@ -88,15 +92,15 @@ pub struct FeedStats {
 
 /// The live feed of one topic.
 ///
-/// Who publishes and who reads share its lock. Readers of the live lists do without it; those who are behind take it for
-/// look-ups that are bounded by constants, whatever the options say.
+/// Publishing and reading share its lock. Readers of the live lists do without it. Lagging readers
+/// take it for look-ups that are bounded by constants, independent of the options.
 pub struct Feed<T: Topic> {
     core: Mutex<Core<T>>,
     pub(super) options: FeedOptions,
     pub(super) catch_up: CatchUp<T>,
     pub(super) lagging: AtomicU64,
     pub(super) fell_behind: AtomicU64,
-    /// Rings when a crowd is to be woken, and when the feed goes.
+    /// Rings when a crowd is to be woken, and when the feed is dropped.
     crowds: Arc<Notify>,
 }
 
@@ -113,7 +117,8 @@ struct Core<T: Topic> {
     /// Counts resets: a snapshot of before one does not continue after it.
     generation: u64,
     closed: Option<CloseReason>,
-    /// Slots of crowds that are to be woken, in turn: one that is published all the time must not keep the others asleep.
+    /// Slots of crowds to wake, in turn: a subject that is published all the time must not starve
+    /// the others.
     crowds: VecDeque<usize>,
     /// Scratch: slots that the current commit concerns.
     concerned: Vec<usize>,
@@ -132,11 +137,11 @@ struct Subject<T: Topic> {
     is_in_crowds: bool,
 }
 
-/// What a reader that is behind finds in the window.
+/// The window's answer to a lagging reader.
 pub(super) enum Rejoin<T: Topic> {
-    /// These were all that it missed; from here on it reads the list.
+    /// All commits that it missed; from here on it reads the list.
     Live(Vec<Arc<Commit<T>>>, Arc<Link<T>>),
-    /// Some of what it missed; there is more.
+    /// The first of the commits that it missed; there are more.
     More(Vec<Arc<Commit<T>>>),
     /// The window does not reach back so far.
     OutOfReach,
@@ -176,7 +181,7 @@ impl<T: Topic> Feed<T> {
         self.core.lock().published
     }
 
-    /// Appends commits to the lists of the subjects that they concern, and wakes who reads them.
+    /// Appends commits to the lists of the subjects that they concern, and wakes their readers.
     pub fn publish(&self, commits: &[CommitEvents]) {
         let mut evicted = Vec::new();
         for batch in commits.chunks(LOCK_BATCH) {
@@ -209,13 +214,14 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// The state was replaced and is at `point`: lists are cut, and every reader goes on from history where it was.
+    /// The state was replaced and is at `point`: lists are cut, and every reader continues from
+    /// history at its position.
     pub fn reset(&self, point: StatePoint) {
         let (forgotten, waiters) = {
             let mut core = self.core.lock();
             let core = &mut *core;
             let other_lineage = matches!((core.published.epoch, point.epoch), (Some(old), Some(new)) if old != new);
-            // Commits without events of this topic are in no list, and nobody has missed them.
+            // Commits without events of this topic are in no list, so no reader has missed them.
             let through = core.seen.max(core.published.index);
             core.seen = point.index;
             core.published = StatePoint { epoch: point.epoch.or(core.published.epoch), ..point };
@@ -246,7 +252,8 @@ impl<T: Topic> Feed<T> {
         self.close_where(|_| true, reason);
     }
 
-    /// Ends the subscriptions to the subjects that `which` picks (a grant was withdrawn, a table was rebuilt).
+    /// Ends the subscriptions to the subjects that `which` picks (a grant was withdrawn, a table
+    /// was rebuilt).
     pub fn close_where(&self, mut which: impl FnMut(&T::Subject) -> bool, reason: CloseReason) {
         let waiters: Vec<_> = {
             let core = self.core.lock();
@@ -258,7 +265,8 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Subscribes. The session gets `token` whenever there may be something to read; read it once before you wait.
+    /// Subscribes. The session gets `token` whenever there may be something to read; read it once
+    /// before you wait.
     ///
     /// # Errors
     ///
@@ -331,9 +339,9 @@ impl<T: Topic> Feed<T> {
         drop(removed);
     }
 
-    /// What a reader at `position` missed, as far as the window has it.
+    /// The commits that a reader at `position` missed, as far as the window has them.
     pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> Rejoin<T> {
-        // Dropped after the lock is let go.
+        // Dropped after the lock is released.
         let mut evicted = Vec::new();
         let mut core = self.core.lock();
         if let Some(reason) = &core.closed {
@@ -352,18 +360,19 @@ impl<T: Topic> Feed<T> {
         Rejoin::Live(missed, Arc::clone(&subject.tail))
     }
 
-    /// Lets the oldest commits go if what memos came to hold is too much for the window, or for what was read from history
-    /// lately: there may be no commit for a long time that would. Whoever makes memos large calls it; readers of what goes
-    /// find it in history.
+    /// Evicts the oldest commits if memos have outgrown the budget of the window, or that of the
+    /// commits recently read from history. The next commit would do the same, but may not come for
+    /// a long time: code that makes memos large calls this. Readers of evicted commits find them in
+    /// history.
     pub fn make_room(&self) {
         let mut evicted = Vec::new();
         self.core.lock().window.trim(&mut evicted);
-        // Dropped where the lock is let go.
+        // Dropped after the lock is released.
         drop(evicted);
         self.catch_up.make_room(self.options.window_bytes_max);
     }
 
-    /// What it counts.
+    /// The feed's counters.
     pub fn stats(&self) -> FeedStats {
         let (scans, scans_answered) = self.catch_up.counts();
         let core = self.core.lock();
@@ -379,14 +388,14 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Wakes the subscribers of subjects that have too many for the publisher to wake. Run it as a task; it ends with the
-    /// feed.
+    /// Wakes the subscribers of subjects that have too many for the publisher to wake. Run it as a
+    /// task; it ends with the feed.
     pub fn wake_readers(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<T> {
         let (feed, bell) = (Arc::downgrade(self), Arc::clone(&self.crowds));
         wake_readers(feed, bell)
     }
 
-    /// Reads history for those who are behind. Run it as a task; it ends with the feed.
+    /// Reads history for lagging readers. Run it as a task; it ends with the feed.
     pub fn serve_catch_up(self: &Arc<Self>, history: Arc<dyn History<T>>) -> impl Future<Output = ()> + Send + use<T> {
         super::catch_up::serve(Arc::downgrade(self), self.catch_up.bell(), history)
     }
@@ -417,7 +426,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 };
                 let Some(subject) = core.subjects.get_mut(slot) else { continue };
                 if from == 0 {
-                    // What is published from here on puts it at the end of the queue again.
+                    // The next commit of the subject puts it at the end of the queue again.
                     subject.is_in_crowds = false;
                 }
                 let to = (from + WAKE_BATCH).min(subject.waiters.end());
@@ -445,7 +454,7 @@ impl<T: Topic> Core<T> {
             self.published.revision = revision;
         }
         if self.subscriptions + self.holds == 0 {
-            // Nobody can miss anything: a later subscription begins later.
+            // No reader can miss anything: a later subscription begins later.
             evicted.extend(self.window.clear(commit.index()));
             return;
         }

@@ -1,7 +1,8 @@
-//! Which intervals of keys contain a key: a treap ordered by interval, where every node knows the greatest end below it.
+//! Look-up of the intervals that contain a key: a treap ordered by interval, with the greatest end
+//! of each subtree.
 //!
-//! Insert and remove take O(log n), a look-up O(log n) for every interval that it finds. Invariant: priorities are drawn
-//! from a fixed sequence, so that two runs build the same tree.
+//! Insert and remove take O(log n), a look-up O(log n) for every interval that it finds. Invariant:
+//! priorities are drawn from a fixed sequence, so that two runs build the same tree.
 
 use std::cmp::Ordering;
 
@@ -134,7 +135,7 @@ impl Intervals {
         self.node_mut(at).reach = reach;
     }
 
-    /// Splits into what is before the interval and what is not.
+    /// Splits into the intervals before the given one, and the rest.
     fn split(&mut self, at: Ref, start: &[u8], end: &End) -> (Ref, Ref) {
         let Some(here) = at else { return (None, None) };
         if self.compare(start, end, here).is_gt() {

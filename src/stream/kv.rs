@@ -1,6 +1,7 @@
 //! The topic of KV changes: subjects are single keys and intervals.
 //!
-//! Owns how a change of a key finds its subscribers: one look-up for the key, one descent for the intervals.
+//! Owns the routing of a change to its subscribers: one look-up for the key, one descent for the
+//! intervals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +13,11 @@ use super::intervals::Intervals;
 use super::topic::{SubjectIndex, Topic};
 use headwater_types::{CommitEvents, KeyRange, KeyValue, KvEvent};
 
-/// Changes of KV keys. A subject is the interval asked for, which must not be empty.
+/// Changes of KV keys. A subject is the requested key or interval, which must not be empty.
 #[derive(Debug)]
 pub struct Kv;
 
-/// Ways in which faces encode one change, each done once for all who send it.
+/// Encodings of one change, each made once and shared by all streams that send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `etcdserverpb`, without the pair before.
@@ -29,29 +30,30 @@ pub enum Encoding {
 
 const ENCODINGS: usize = 3;
 
-/// What is derived from one change of one key.
+/// Data derived from one change of one key.
 #[derive(Debug, Default)]
 pub struct KvMemo {
     prev: OnceLock<Option<Box<KeyValue>>>,
     encoded: [OnceLock<Bytes>; ENCODINGS],
 }
 
-/// Memory around a change: its place in lists, its memo.
+/// Memory around a change: its place in lists, its memo, bytes.
 const OVERHEAD_BYTES: usize = 256;
 
-/// What a pair takes: once as it is, once encoded.
+/// Memory of a pair, bytes: once decoded, once encoded.
 fn pair_bytes(kv: &KeyValue) -> usize {
     2 * (kv.key.len() + kv.value.len())
 }
 
-/// What is known of the change at a position, and counted.
+/// The memo of the change at a position. Additions count as memory of the commit.
 impl Commit<Kv> {
-    /// The pair before the change, if there was one: `None` if nobody has looked yet.
+    /// The pair before the change, `Some(None)` if there was none. `None` if it has not been read
+    /// yet.
     pub fn prev(&self, position: usize) -> Option<Option<&KeyValue>> {
         self.memo(position).prev.get().map(Option::as_deref)
     }
 
-    /// Remembers the pair before the change. Everybody who looks finds the same.
+    /// Remembers the pair before the change. The first call wins: every reader finds the same pair.
     pub fn set_prev(&self, position: usize, prev: Option<KeyValue>) {
         let mut bytes = 0;
         self.memo(position).prev.get_or_init(|| {
@@ -63,7 +65,7 @@ impl Commit<Kv> {
         }
     }
 
-    /// The change as `encoding` has it, made by `encode` on first use.
+    /// The change in `encoding`, made by `encode` on first use.
     pub fn encoded(&self, position: usize, encoding: Encoding, encode: impl FnOnce() -> Bytes) -> &Bytes {
         let memo = self.memo(position);
         let mut is_new = false;
@@ -80,8 +82,8 @@ impl Commit<Kv> {
 }
 
 impl Item<Kv> {
-    /// About how much memory it takes, bytes: the commit, and the pairs before the changes that are wanted, as far as they
-    /// are known.
+    /// Approximate memory of the item, bytes: the commit, and the known pairs before its matching
+    /// changes.
     pub fn bytes(&self) -> usize {
         let prev = |position| self.commit().prev(position).flatten().map_or(0, pair_bytes);
         self.commit().bytes() + self.positions().map(prev).sum::<usize>()

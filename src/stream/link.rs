@@ -1,8 +1,9 @@
-//! The live list of one subject: append-only, one writer, any number of readers, each only a place in it.
+//! The live list of one subject: append-only, one writer, any number of readers.
 //!
-//! A reader holds the link after what it has read, never a node. Nodes belong to the window; when the window lets one go,
-//! the link to it stays but leads nowhere, and tells at which index the reader fell behind. So a reader that stands still
-//! pins nothing, and what the list takes is what the window takes.
+//! A reader holds the link after the last node it has read, never a node. Nodes belong to the
+//! window. After the window has evicted a node, the link to it stays, leads nowhere, and still
+//! names the node's index: the reader knows where it fell behind. So a stalled reader pins nothing,
+//! and a list takes no memory beyond the window's.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -15,11 +16,11 @@ pub(super) struct Link<T: Topic> {
     next: OnceLock<Next<T>>,
 }
 
-/// What came after a place.
+/// The successor of a link.
 pub(super) enum Next<T: Topic> {
     /// The commit at `index`.
     Node { index: LogIndex, node: Weak<Node<T>> },
-    /// The list was cut here; whoever read up to here has everything up to `through`.
+    /// The list was cut here. A reader that has read up to here has everything up to `through`.
     Cut { through: LogIndex },
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Node<T: Topic> {
 }
 
 impl<T: Topic> Node<T> {
-    /// What it takes in memory with the link after it and the place where it is held, bytes.
+    /// Memory of the node, the link after it and the pointer that holds it, bytes.
     pub(super) fn bytes(&self) -> usize {
         // Each of the two has two counters before it.
         let counters = 4 * size_of::<usize>();
@@ -47,7 +48,8 @@ impl<T: Topic> Link<T> {
         self.next.get()
     }
 
-    /// Appends an item and moves `tail` behind it. The caller keeps the node for as long as it may be read.
+    /// Appends an item and moves `tail` behind it. The caller keeps the node for as long as readers
+    /// may need it.
     pub(super) fn append(tail: &mut Arc<Self>, item: Item<T>) -> Arc<Node<T>> {
         let after = Self::new();
         let index = item.index();
@@ -57,7 +59,7 @@ impl<T: Topic> Link<T> {
         node
     }
 
-    /// Ends the list; what comes later goes to the list that begins at the new `tail`.
+    /// Ends the list. Later items are appended to the list that begins at the new `tail`.
     pub(super) fn cut(tail: &mut Arc<Self>, through: LogIndex) {
         tail.set(Next::Cut { through });
         *tail = Self::new();

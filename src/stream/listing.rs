@@ -1,8 +1,9 @@
-//! A subscription that begins with a list: the snapshot that everybody shares, brought up to date for each.
+//! A subscription that begins with a list: a shared snapshot, brought up to date for each reader.
 //!
-//! Owns what lies between a snapshot and the changes after it. The snapshot may be some seconds old; what has changed since it
-//! was made is put into the list, so that nobody begins with an older state than the node showed before. Invariant: what was
-//! listed, and then every change that is told, is the state of the subject, each once.
+//! Owns the step between a snapshot and the changes after it. The snapshot may be some seconds old.
+//! Changes since it was made are merged into the list, so that no reader begins with an older state
+//! than the node has shown before. Invariant: the list followed by every delivered change is the
+//! state of the subject, with each change once.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -17,19 +18,19 @@ use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// What a snapshot holds for a listing: entries by key, each ready to be sent, and the memory that they take.
+/// Contents of a snapshot for a listing: entries by key, each ready to be sent, and their memory.
 pub struct Entries<K, V> {
     entries: Box<[(K, V)]>,
     share: StateShare,
 }
 
 impl<K, V> Entries<K, V> {
-    /// These, for which `share` has grown.
+    /// Takes entries for which `share` has grown already.
     pub fn new(entries: Vec<(K, V)>, share: StateShare) -> Self {
         Self { entries: entries.into(), share }
     }
 
-    /// A share for what changed since.
+    /// A new share, for the changes since the snapshot.
     pub fn share_of_changes(&self) -> StateShare {
         self.share.another()
     }
@@ -43,27 +44,27 @@ impl<K, V> Deref for Entries<K, V> {
     }
 }
 
-/// What a change does to a list: the entry under this key is another one now, or gone.
+/// Effect of a change on a list: the key, and its entry from now on. `None` removes the entry.
 pub type Effect<K, V> = (K, Option<V>);
 
-/// A list, then changes. Reading never waits: the session tells when there may be something.
+/// A list, then changes. Reading never waits: the session is raised when there may be more to read.
 pub struct Listing<T: Topic, K, V> {
     list: Option<List<T, K, V>>,
     subscription: Subscription<T>,
-    /// The list is complete once the subscription is through here.
+    /// The list is complete once the subscription has passed this index.
     listed_through: LogIndex,
 }
 
-/// What is left to send of a list.
+/// The unsent rest of a list.
 struct List<T: Topic, K, V> {
     snapshot: Arc<Snapshot<T, Entries<K, V>>>,
     next: usize,
-    /// Changed since the snapshot; `None` is gone.
+    /// Entries that changed since the snapshot; `None` is a removed one.
     changed: BTreeMap<K, Option<V>>,
     _share: StateShare,
 }
 
-/// What comes next.
+/// One step of a listing.
 #[derive(Clone, Debug)]
 pub enum Told<T: Topic, V> {
     /// An entry of the list.
@@ -74,12 +75,12 @@ pub enum Told<T: Topic, V> {
     Changed(Item<T>),
 }
 
-/// Why a listing could not begin.
+/// The reason for which a listing could not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListingError {
-    /// What changed since the snapshot could not be read before the deadline.
+    /// The changes since the snapshot could not be read before the deadline.
     Timeout,
-    /// There is no memory for what changed since the snapshot.
+    /// The memory budget is too small for the changes since the snapshot.
     NoRoom,
     /// The subscription has ended.
     Closed(CloseReason),
@@ -92,13 +93,14 @@ impl From<CloseReason> for ListingError {
 }
 
 impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
-    /// Begins with what comes after a position, without a list.
+    /// Begins with the changes after a position, without a list.
     pub fn resumed(subscription: Subscription<T>, after: LogIndex) -> Self {
         Self { list: None, subscription, listed_through: after }
     }
 
-    /// Begins with a list of the state at `through` or later. `effect` says what a change does to the list; at most
-    /// `changes_max` of them are put into it, the rest comes as changes before the list's end.
+    /// Begins with a list of the state at `through` or later. `effect` maps a change to its effect
+    /// on the list. At most `changes_max` changed entries are merged into the list; further changes
+    /// are delivered before the list's end.
     ///
     /// # Errors
     ///
@@ -133,34 +135,36 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
             if changed.len() >= changes_max || subscription.is_through(listed_through) {
                 break;
             }
-            // Some of it is in history alone by now.
+            // Some of the changes may be in history alone by now.
             let raised = tokio::time::timeout_at(deadline.into(), session.raised()).await;
             raised.map_err(|_| ListingError::Timeout)?;
         }
         Ok(Self { list: Some(List { snapshot, next: 0, changed, _share: share }), subscription, listed_through })
     }
 
-    /// The list is the state at this index; or the position after which it goes on.
+    /// The index of the listed state; without a list, the position after which the changes begin.
     pub fn index(&self) -> LogIndex {
         self.listed_through
     }
 
-    /// Whether the list is not complete yet: what is told belongs to the state at [`index`](Self::index).
+    /// Whether the list is not complete yet: all steps so far belong to the state at
+    /// [`index`](Self::index).
     pub fn is_listing(&self) -> bool {
         self.list.is_some()
     }
 
-    /// What comes next. `None` means that there is nothing now: the session gets the token when there may be.
+    /// The next step. `None` means that there is nothing now: the session gets the token when there
+    /// may be.
     ///
     /// # Errors
     ///
-    /// The reason for which it has ended.
+    /// The reason for which the subscription has ended.
     pub fn try_next(&mut self) -> Result<Option<Told<T, V>>, CloseReason> {
         if let Some(list) = &mut self.list {
             if let Some(entry) = list.next() {
                 return Ok(Some(Told::Listed(entry)));
             }
-            // What was too much to be put into the list comes before its end.
+            // Changes beyond `changes_max` come before the list's end.
             if let Some(item) = self.subscription.try_next_through(self.listed_through)? {
                 return Ok(Some(Told::Changed(item)));
             }

@@ -1,11 +1,12 @@
-//! How committed changes reach subscribers: the event publisher (ARCHITECTURE.md §7).
+//! Delivery of committed changes to subscribers: topics, feeds, subscriptions (ARCHITECTURE.md §7).
 //!
-//! Owns topics, subjects, the live lists, the window of recent commits, catch-up, snapshots' cache and memory. Knows nothing of
-//! RocksDB, Raft or wire formats: what is older than the window is read through [`History`]. `docs/adding-a-topic.md` is
-//! the recipe for a new topic.
+//! Owns topics, subjects, the live lists, the window of recent commits, catch-up, the snapshot
+//! cache and its memory budget. Knows nothing of RocksDB, Raft or wire formats: commits older than
+//! the window are read through [`History`]. `docs/adding-a-topic.md` is the recipe for a new topic.
 //!
-//! Invariants: publishing never waits for a reader and takes no lock across anything that can block; a subscription
-//! yields every matching change once, in order, a commit's changes together, or it ends with a [`CloseReason`].
+//! Invariants: publishing never waits for a reader and takes no lock across anything that can
+//! block; a subscription yields every matching change once, in order, a commit's changes together,
+//! or it ends with a [`CloseReason`].
 //!
 //! ```text
 //! publish ─► Feed<T> ─ window: the last commits, bounded in items and bytes; owns every list node

@@ -1,4 +1,5 @@
-//! Where committed changes go. Implemented above; the state machine only knows that publishing never waits.
+//! The interface that publishes committed changes. The state machine knows only that publishing
+//! never waits.
 
 use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
 
@@ -6,25 +7,27 @@ use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch}
 ///
 /// # Guarantees that an implementation gives
 ///
-/// It returns at once: it never waits for a reader, takes no lock that a reader can hold for long, and does no I/O.
+/// It returns at once: it never waits for a reader, takes no lock that a reader can hold for long,
+/// and does no I/O.
 ///
 /// # Guarantees that it gets
 ///
-/// Calls come one at a time, in log order, each after its changes can be read and before their proposers are answered.
+/// Calls come one at a time, in log order, each after its changes can be read and before their
+/// proposers are answered.
 pub trait Publisher: Send + Sync + 'static {
     /// The changes of one commit, command by command.
     fn publish(&self, commits: Vec<CommitEvents>);
 
-    /// What became of the leases that one commit touched; called before [`publish`](Self::publish), and only if there are
-    /// any.
+    /// The changes of the leases that one commit touched. Called before [`publish`](Self::publish),
+    /// and only if there are any.
     fn leases_changed(&self, changes: &[LeaseChange]);
 
-    /// The state was replaced as a whole (a snapshot was installed) and is now at `point`: what was published before no
-    /// longer connects to what comes.
+    /// The state was replaced as a whole (a snapshot was installed) and is now at `point`. Earlier
+    /// commits do not connect to later ones.
     fn reset(&self, point: StatePoint);
 }
 
-/// How far a state has come, and of which lineage it is.
+/// A position of a state, with its lineage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatePoint {
     /// The last entry that was applied, or the last commit that was published.
@@ -35,7 +38,7 @@ pub struct StatePoint {
     pub epoch: Option<StoreEpoch>,
 }
 
-/// Publishes to nobody.
+/// A publisher without subscribers.
 #[derive(Debug, Default)]
 pub struct NoSubscribers;
 

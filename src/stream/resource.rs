@@ -1,8 +1,9 @@
-//! The topic of resources: subjects are what a list asks for, wildcards included.
+//! The topic of resources: subjects are the selectors of lists, wildcards included.
 //!
-//! Owns how a change of a resource finds its subscribers. A subject is found by type and units, each unit once as it is and
-//! once as a wildcard, and by those lengths of prefixes that somebody asks for: what a change costs depends on how
-//! many kinds of subjects it concerns, not on how many there are.
+//! Owns the routing of a change to its subscribers. A subject is found by type and units, each unit
+//! once as it is and once as a wildcard, and by the lengths of the prefixes in use. The cost of a
+//! change depends on the number of kinds of subjects that it concerns, not on the number of
+//! subjects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -14,11 +15,11 @@ use super::topic::{SubjectIndex, Topic};
 use headwater_types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD};
 use headwater_types::{CommitEvents, ResourceEvent};
 
-/// Changes of resources. A subject is what a watch asks for.
+/// Changes of resources. A subject is the selector of a watch.
 #[derive(Debug)]
 pub struct Resources;
 
-/// What is derived from one change of one resource.
+/// Data derived from one change of one resource.
 #[derive(Debug, Default)]
 pub struct ResourceMemo {
     encoded: OnceLock<Bytes>,
@@ -28,7 +29,7 @@ pub struct ResourceMemo {
 const OVERHEAD_BYTES: usize = 768;
 
 impl Commit<Resources> {
-    /// The change at a position as its face has it, made by `encode` on first use.
+    /// The change at a position in its face's encoding, made by `encode` on first use.
     pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
         self.memo(position).encoded.get_or_init(encode)
     }
@@ -50,13 +51,13 @@ impl Topic for Resources {
         subject.matches(&event.resource.id)
     }
 
-    /// Once as it is, once encoded.
+    /// Counts the content twice: once decoded, once encoded.
     fn cost_bytes(event: &ResourceEvent) -> usize {
         2 * content_bytes(&event.resource) + OVERHEAD_BYTES
     }
 }
 
-/// About how many bytes a resource's own content has.
+/// Approximate size of a resource's own content, bytes.
 fn content_bytes(resource: &Resource) -> usize {
     let metadata: usize = resource.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     let conditions = resource.status.values().flat_map(|status| &status.conditions);
@@ -69,14 +70,14 @@ fn content_bytes(resource: &Resource) -> usize {
 #[derive(Default)]
 pub struct ResourceIndex {
     places: HashMap<(Type, Tenancy), Prefixes>,
-    /// How many places each form of a type has.
+    /// Number of places under each form of a type.
     types: HashMap<Type, usize>,
 }
 
 #[derive(Default)]
 struct Prefixes {
     slots: HashMap<String, usize>,
-    /// Lengths of prefixes, with how many have it.
+    /// Lengths of prefixes, with the number of subjects that have it.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -138,7 +139,7 @@ impl SubjectIndex<Resources> for ResourceIndex {
 }
 
 impl ResourceIndex {
-    /// Finds those who ask for the type in this form.
+    /// Finds the subjects with the type in this form.
     fn route_as(&self, type_: Type, id: &ResourceId, found: &mut dyn FnMut(usize)) {
         if !self.types.contains_key(&type_) {
             return;

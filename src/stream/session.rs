@@ -1,8 +1,10 @@
-//! One waiting place for many subscriptions: a stream of a client waits once, however many watchers it carries.
+//! The wake-up shared by many subscriptions: a client stream waits once, however many watchers it
+//! carries.
 //!
-//! Owns who has something to read. Invariants: a subscription is raised once after every [`Subscription::try_next`] that
-//! found nothing, so that the list of the raised is at most as long as there are subscriptions; whoever takes the list takes
-//! all of it, so that only the first on it has to wake somebody.
+//! Owns the list of raised subscriptions, those that may have something to read. Invariants: a
+//! subscription is raised once after every [`Subscription::try_next`] that found nothing, so the
+//! list is at most as long as there are subscriptions. The list is always taken as a whole, so only
+//! the first entry has to wake the stream.
 //!
 //! [`Subscription::try_next`]: super::Subscription::try_next
 
@@ -24,7 +26,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A waiting place for nobody yet.
+    /// A session without subscriptions.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -79,8 +81,9 @@ impl Waiter {
         }
     }
 
-    /// From here on, what comes raises it again. The reader looks once more after this before it waits: what was
-    /// appended before is visible then, because the raise that it missed happened before.
+    /// From here on, the next commit raises it again. The reader polls once more after this before
+    /// it waits. A commit appended before is visible to that poll, because the raise that it missed
+    /// happened before.
     pub(super) fn lower(&self) {
         self.is_raised.swap(false, Ordering::AcqRel);
     }

@@ -1,8 +1,10 @@
-//! The snapshots of subjects: built once, kept for a while, spliced to the live list, shared by all who ask.
+//! The snapshots of subjects: built once, kept for a while, spliced to the live list, shared by all
+//! readers.
 //!
-//! Owns the hand-off for those who begin with a state: hold the live list, *then* build the snapshot from a view, then read
-//! the list from where it was held and leave out what the view has. In any other order there are gaps or duplicates.
-//! Invariant: a snapshot pins its contents and a place in the list, nothing of the list itself.
+//! Owns the hand-off for streams that begin with a state: hold the live list, *then* build the
+//! snapshot from a view, then read the list from the held place and leave out the commits that the
+//! view has. Any other order gives gaps or duplicates. Invariant: a snapshot pins its contents and
+//! a place in the list, nothing of the list itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +20,11 @@ use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// The state of one subject, and where the live list goes on.
+/// The state of one subject, and the place in the live list after it.
 pub struct Snapshot<T: Topic, S> {
     /// The last entry that the contents include.
     pub index: LogIndex,
-    /// Whatever the topic makes of the state.
+    /// The state in the topic's own form.
     pub contents: S,
     subject: T::Subject,
     resume: Arc<Link<T>>,
@@ -31,7 +33,7 @@ pub struct Snapshot<T: Topic, S> {
 }
 
 impl<T: Topic, S> Snapshot<T, S> {
-    /// Subscribes to what comes after the snapshot.
+    /// Subscribes to the commits after the snapshot.
     ///
     /// # Errors
     ///
@@ -44,7 +46,8 @@ impl<T: Topic, S> Snapshot<T, S> {
 
 type Built<T, S> = Arc<OnceCell<(Instant, Arc<Snapshot<T, S>>)>>;
 
-/// Who asks for a snapshot. The last one to leave takes the entry along if nothing was built: failed, or given up.
+/// One request for a snapshot. The last one to leave removes the entry if nothing was built: the
+/// build failed or was abandoned.
 struct Asking<'a, T: Topic, S> {
     cache: &'a SnapshotCache<T, S>,
     subject: &'a T::Subject,
@@ -56,7 +59,8 @@ impl<T: Topic, S> Drop for Asking<'_, T, S> {
         if self.cell.initialized() {
             return;
         }
-        // Let go of under the lock under which it is handed out: so one of those who leave is the last.
+        // Released under the lock under which it is handed out: so exactly one of the leaving
+        // requests is the last.
         let mut entries = self.cache.entries.lock();
         self.cell = Built::default();
         let is_left = |cell: &Built<T, S>| !cell.initialized() && Arc::strong_count(cell) == 1;
@@ -74,17 +78,19 @@ pub struct SnapshotCache<T: Topic, S> {
 }
 
 impl<T: Topic, S> SnapshotCache<T, S> {
-    /// A cache that keeps snapshots for `ttl`; zero keeps none, but those who ask while one is built still share it.
+    /// A cache that keeps snapshots for `ttl`. Zero keeps none; concurrent requests still share one
+    /// build.
     pub fn new(feed: Arc<Feed<T>>, ttl: Duration) -> Self {
         Self { feed, ttl, entries: Mutex::default() }
     }
 
-    /// The snapshot of `subject`: one that is kept, one that is being built, or a new one by `build`, which gives the index
-    /// of the view that it read, and what it found.
+    /// The snapshot of `subject`: a kept one, one that is being built, or a new one by `build`.
+    /// `build` returns the index of the view that it read, and the contents.
     ///
     /// # Errors
     ///
-    /// Those of `build`, and the reason for which the feed has ended. A failure is not kept: the next one tries again.
+    /// Those of `build`, and the reason for which the feed has ended. A failure is not kept: the
+    /// next request tries again.
     pub async fn get<E: From<CloseReason>>(
         &self,
         subject: &T::Subject,
@@ -102,12 +108,13 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         Ok(Arc::clone(snapshot))
     }
 
-    /// Lets go of what is too old or of before a reset. [`get`](Self::get) does it by itself for what it is asked for.
+    /// Evicts snapshots that are too old or from before a reset. [`get`](Self::get) does so by
+    /// itself for its own subject.
     pub fn sweep(&self, now: Instant) {
         let generation = self.feed.generation();
         let mut gone = Vec::new();
         self.entries.lock().retain(|_, cell| {
-            // What somebody still asks for stays.
+            // A snapshot that is still requested stays.
             let keep = cell.get().is_none_or(|built| self.is_good(built, now, generation));
             if !keep {
                 gone.push(Arc::clone(cell));
@@ -117,8 +124,9 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         drop(gone);
     }
 
-    /// Lets go of what nobody but the cache holds. What somebody reads stays: letting go of it would free nothing, and make the
-    /// next one build it again. `is_held` tells of contents that are held by themselves.
+    /// Evicts the snapshots that only the cache holds. Evicting one that is in use would free
+    /// nothing, and the next request would build it again. `is_held` is true of contents that are
+    /// held by themselves.
     pub fn let_go(&self, is_held: impl Fn(&S) -> bool) {
         let mut gone = Vec::new();
         self.entries.lock().retain(|_, cell| {

@@ -1,15 +1,16 @@
 //! Memory for the states that streams begin with: one bound for all of them together.
 //!
-//! Owns the count. A state takes its share entry by entry while it is built, and the share goes back when the last one lets go of
-//! the state: what is being built, what is kept for those who come later, and what readers who stand still pin all counts.
-//! Invariant: what is taken is the sum of the shares, and never more than the bound.
+//! Owns the count. A state takes its share entry by entry while it is built. The share is returned
+//! when the last holder drops the state: states being built, states cached for later streams and
+//! states pinned by stalled readers all count. Invariant: the memory taken is the sum of the
+//! shares, and never more than the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use headwater_types::limits::STATE_ENTRY_BYTES;
 
-/// What all states may take.
+/// The memory budget of all states.
 pub struct StateMemory {
     bytes_max: usize,
     taken: AtomicUsize,
@@ -17,7 +18,8 @@ pub struct StateMemory {
 }
 
 impl StateMemory {
-    /// Memory for so many bytes. `let_go` is called when they are taken: it lets go of what is kept for others to come.
+    /// A budget of so many bytes. `let_go` is called when it is exhausted, and evicts cached
+    /// states.
     pub fn new(bytes_max: usize, let_go: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { bytes_max, taken: AtomicUsize::new(0), let_go: Box::new(let_go) })
     }
@@ -33,14 +35,15 @@ impl StateMemory {
     }
 }
 
-/// What one state takes, for as long as this is held.
+/// The memory of one state, for as long as this is held.
 pub struct StateShare {
     memory: Arc<StateMemory>,
     bytes: usize,
 }
 
 impl StateShare {
-    /// Takes what an entry needs that has so many bytes by itself; false if they are not there.
+    /// Takes the memory of an entry whose content has so many bytes; false if the budget is
+    /// exhausted.
     #[must_use]
     pub fn grow(&mut self, entry_bytes: usize) -> bool {
         let bytes = STATE_ENTRY_BYTES + entry_bytes;
@@ -55,7 +58,7 @@ impl StateShare {
         has_room
     }
 
-    /// Gives back what was taken for an entry of so many bytes.
+    /// Returns the memory of an entry of so many bytes.
     pub fn shrink(&mut self, entry_bytes: usize) {
         let bytes = (STATE_ENTRY_BYTES + entry_bytes).min(self.bytes);
         self.bytes -= bytes;

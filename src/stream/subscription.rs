@@ -1,7 +1,7 @@
 //! One reader: a place in a live list, or a position from which it catches up.
 //!
-//! Owns the way of a reader: list, window, history, and back to the list. Invariant: whatever the way, it yields every
-//! change that its subject wants after `position`, once and in order.
+//! Owns the path of a reader: list, window, history, and back to the list. Invariant: on every path
+//! it yields every change of its subject after `position`, once and in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use headwater_types::{LogIndex, Revision};
 /// Why a subscription ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CloseReason {
-    /// What it needs next was compacted: start over from the state at or after `revision`.
+    /// The next commit of the reader was compacted: start over from the state at or after
+    /// `revision`.
     #[error("what comes next was compacted; the oldest revision that can still be read is {revision}")]
     Compacted {
         /// The compaction point.
@@ -31,10 +32,10 @@ pub enum CloseReason {
     /// The state is of another lineage now (a backup was restored): start over.
     #[error("the store was replaced by one of another lineage; start over")]
     EpochChanged,
-    /// What it is built on was rebuilt: start over.
+    /// The state or grant that it is built on was rebuilt or withdrawn: start over.
     #[error("the subscription was reset; start over")]
     Reset,
-    /// The node stops: go on elsewhere from the last position seen.
+    /// The node stops: continue at another node from the last position seen.
     #[error("the node is stopping; go on at another one")]
     Stopping,
     /// The local storage failed; the node is going down.
@@ -42,17 +43,18 @@ pub enum CloseReason {
     Failed(String),
 }
 
-/// Where a reader is.
+/// The reader's source of commits.
 pub(super) enum Place<T: Topic> {
     /// In the live list, after what it has read.
     Live(Arc<Link<T>>),
-    /// Nowhere: it has its position, and looks for what comes next.
+    /// None: the reader has its position, and needs the commits after it.
     Behind,
     /// It waits for history.
     Scanning(oneshot::Receiver<Scanned<T>>),
 }
 
-/// One subscription. Reading never waits: the session tells when there may be something.
+/// One subscription. Reading never waits: the session is raised when there may be something to
+/// read.
 pub struct Subscription<T: Topic> {
     feed: Arc<Feed<T>>,
     subject: T::Subject,
@@ -62,7 +64,7 @@ pub struct Subscription<T: Topic> {
     place: Place<T>,
     /// Everything up to here was yielded or is in `queue`.
     position: LogIndex,
-    /// Caught up and not yet yielded; at most what one scan reads.
+    /// Caught up and not yet yielded; at most the content of one scan.
     queue: VecDeque<Item<T>>,
     started: StatePoint,
     counted_as_lagging: bool,
@@ -96,12 +98,12 @@ impl<T: Topic> Subscription<T> {
         new
     }
 
-    /// What it subscribes to.
+    /// The subject of the subscription.
     pub fn subject(&self) -> &T::Subject {
         &self.subject
     }
 
-    /// How far the feed had come when it was made.
+    /// The feed's position when the subscription was made.
     pub fn started(&self) -> StatePoint {
         self.started
     }
@@ -112,22 +114,23 @@ impl<T: Topic> Subscription<T> {
         self.queue.retain(|item| item.index() > index);
     }
 
-    /// The next commit, as far as the subject wants it. `None` means that there is nothing now: the session gets the token
-    /// when there may be.
+    /// The next commit, reduced to the events of the subject. `None` means that there is nothing
+    /// now: the session gets the token when there may be.
     ///
     /// # Errors
     ///
-    /// The reason for which it has ended.
+    /// The reason for which the subscription has ended.
     pub fn try_next(&mut self) -> Result<Option<Item<T>>, CloseReason> {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but leaves alone what lies beyond `limit`. Whoever uses it must read on without a limit
-    /// later: the session gets the token only for what comes after a read that found nothing at all.
+    /// As [`Self::try_next`], but does not read beyond `limit`. The caller must read on without a
+    /// limit later: the session gets the token only for commits after a read that found nothing at
+    /// all.
     ///
     /// # Errors
     ///
-    /// The reason for which it has ended.
+    /// The reason for which the subscription has ended.
     pub fn try_next_through(&mut self, limit: LogIndex) -> Result<Option<Item<T>>, CloseReason> {
         let mut is_lowered = false;
         loop {
@@ -158,7 +161,8 @@ impl<T: Topic> Subscription<T> {
         }
     }
 
-    /// Whether everything up to `index` was yielded. True only of what was published before `index` was asked for.
+    /// Whether everything up to `index` was yielded. Reliable only for commits that were published
+    /// before `index` was read.
     pub fn is_through(&self, index: LogIndex) -> bool {
         if let Some(item) = self.queue.front() {
             return item.index() > index;
@@ -228,14 +232,14 @@ impl<T: Topic> Subscription<T> {
                     self.move_to(Place::Behind);
                 }
                 Err(oneshot::error::TryRecvError::Empty) => return Ok(Step::Nothing),
-                // Nobody reads history any more.
+                // The catch-up task has ended.
                 Err(oneshot::error::TryRecvError::Closed) => return Err(CloseReason::Stopping),
             },
         }
         Ok(Step::Again)
     }
 
-    /// Queues what the subject wants of `commits`.
+    /// Queues the events of `commits` that belong to the subject.
     fn absorb(&mut self, commits: &[Arc<Commit<T>>]) {
         for commit in commits {
             if commit.index() > self.position {

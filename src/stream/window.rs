@@ -1,8 +1,10 @@
-//! The last commits of a topic, bounded in items and bytes: the live lists' nodes, and the first place to catch up from.
+//! The last commits of a topic, bounded in items and bytes: the live lists' nodes, and the first
+//! place to catch up from.
 //!
-//! A commit counts with its nodes, of which there is one for each subject that it concerns: many subjects make the window short.
-//! What memos of its commits come to hold counts as well; a new commit makes room for it, and so do a reader who rejoins and
-//! whoever looks up what memos hold.
+//! A commit counts with its nodes, one for each subject that it concerns: many subjects make the
+//! window short. Memory that memos add later counts as well. The window is trimmed for it by the
+//! next commit, by a reader that rejoins, and by `Feed::make_room`.
+//!
 //! Invariant: every commit of the topic above `floor` that was published is in here.
 
 use std::collections::VecDeque;
@@ -21,7 +23,7 @@ pub(super) struct Entry<T: Topic> {
     /// Held for the readers of the lists, see `link`; the lists themselves hold none.
     #[expect(dead_code, reason = "held, not read")]
     nodes: SmallVec<[Arc<Node<T>>; 2]>,
-    /// What it takes, nodes included, without what memos hold beyond their cost.
+    /// Memory of the entry, nodes included, without the memos' memory beyond their cost, bytes.
     bytes: usize,
 }
 
@@ -35,7 +37,7 @@ impl<T: Topic> Entry<T> {
 pub(super) struct Window<T: Topic> {
     entries: VecDeque<Entry<T>>,
     bytes: usize,
-    /// What the memos of the commits hold beyond their cost, bytes.
+    /// Memory of the commits' memos beyond their cost, bytes.
     added: Arc<AtomicUsize>,
     floor: LogIndex,
     items_max: usize,
@@ -47,7 +49,8 @@ impl<T: Topic> Window<T> {
         Self { entries: VecDeque::new(), bytes: 0, added: Arc::default(), floor, items_max, bytes_max }
     }
 
-    /// Adds the newest commit. What falls out goes to `evicted`, to be dropped where it disturbs nobody.
+    /// Adds the newest commit. Evicted commits go to `evicted`, so that the caller drops them
+    /// outside of its lock.
     pub(super) fn push(&mut self, entry: Entry<T>, evicted: &mut Vec<Entry<T>>) {
         self.bytes += entry.bytes;
         entry.commit.count_in(&self.added);
@@ -55,7 +58,7 @@ impl<T: Topic> Window<T> {
         self.trim(evicted);
     }
 
-    /// Lets the oldest go while there is too much.
+    /// Evicts the oldest commits while the window exceeds a limit.
     pub(super) fn trim(&mut self, evicted: &mut Vec<Entry<T>>) {
         while self.entries.len() > self.items_max || self.bytes() > self.bytes_max {
             let Some(oldest) = self.entries.pop_front() else { break };
@@ -66,22 +69,22 @@ impl<T: Topic> Window<T> {
         }
     }
 
-    /// Forgets everything; what comes is above `floor`.
+    /// Forgets everything. Later commits are above `floor`.
     pub(super) fn clear(&mut self, floor: LogIndex) -> VecDeque<Entry<T>> {
         self.floor = floor;
         self.bytes = 0;
-        // Those that go on counting in the old one disturb nobody.
+        // Commits that still count into the old counter do no harm.
         self.added = Arc::default();
         std::mem::take(&mut self.entries)
     }
 
-    /// Whether everything after `position` is in here.
+    /// Whether every commit after `position` is in here.
     pub(super) fn covers(&self, position: LogIndex) -> bool {
         position >= self.floor
     }
 
-    /// The commits after `position`, in order, until one of the limits; at least one if there is any. Also tells whether
-    /// these were all.
+    /// The commits after `position`, in order, until one of the limits; at least one if there is
+    /// any. The flag says whether these were all.
     pub(super) fn after(&self, position: LogIndex, items_max: usize, bytes_max: usize) -> (Vec<Arc<Commit<T>>>, bool) {
         let from = self.entries.partition_point(|entry| entry.commit.index() <= position);
         let mut taken = Vec::new();

@@ -1,4 +1,5 @@
-//! A log to publish from and to catch up from, with every step in the hands of the test: nothing runs by itself.
+//! A log to publish from and to catch up from. The test takes every step itself: nothing runs on
+//! its own.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use super::super::*;
 use headwater_types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
-/// What stands for the storage.
+/// Stands for the storage.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) commits: Vec<CommitEvents>,
@@ -108,7 +109,7 @@ impl Bed {
         log.commits.push(commit);
     }
 
-    /// Publishes what was committed and not published.
+    /// Publishes the commits that are not published yet.
     pub(super) fn publish(&mut self) {
         let commits = self.log.0.lock().commits[self.published..].to_vec();
         self.published += commits.len();
@@ -120,7 +121,7 @@ impl Bed {
         self.publish();
     }
 
-    /// As after a snapshot install: what was committed and not published never will be.
+    /// As after a snapshot install: unpublished commits will never be published.
     pub(super) fn reset(&mut self) {
         let (index, count) = {
             let log = self.log.0.lock();
@@ -130,7 +131,7 @@ impl Bed {
         self.feed.reset(StatePoint { index, revision: Revision(index.get() as i64), epoch: None });
     }
 
-    /// Lets the tasks of the feed do what they can.
+    /// Runs the feed's tasks until they are idle.
     pub(super) fn run_tasks(&mut self) {
         for _ in 0..8 {
             let mut cx = Context::from_waker(Waker::noop());
@@ -150,7 +151,7 @@ impl Bed {
         Reader { subscription, session, is_raised: true, seen: Vec::new() }
     }
 
-    /// What a reader of `subject` sees after `after`.
+    /// The events that a reader of `subject` yields after `after`.
     pub(super) fn wanted(&self, subject: &KeyRange, after: LogIndex) -> Vec<Seen> {
         let log = self.log.0.lock();
         let commits = log.commits.iter().filter(|commit| commit.index > after);
@@ -175,7 +176,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads what there is, if it was raised; at most `limit` commits.
+    /// Reads the available commits, at most `limit`, if the session was raised.
     pub(super) fn read(&mut self, limit: usize) -> Result<(), CloseReason> {
         let raised = self.session.take_raised();
         assert!(raised.len() <= 1, "raised once: {raised:?}");

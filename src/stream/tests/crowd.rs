@@ -1,5 +1,5 @@
-//! Crowds: real threads, with one writer, many sessions and a window that is too small for them; and whose turn it is to be
-//! woken.
+//! Crowds: real threads, with one writer, many sessions and a window that is too small for them;
+//! and the order in which crowds are woken.
 
 use std::sync::Arc;
 

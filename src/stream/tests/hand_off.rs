@@ -1,5 +1,5 @@
-//! The hand-off, model-checked: every interleaving of a writer's steps with a reader's. Each step is one critical section
-//! of the feed, so that these are all the schedules that there are.
+//! The hand-off, model-checked: every interleaving of a writer's steps with a reader's. Each step
+//! is one critical section of the feed, so that these are all the schedules that there are.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use headwater_types::LogIndex;
 enum Write {
     /// A commit becomes readable.
     Commit,
-    /// What is readable is published.
+    /// The readable commits are published.
     Publish,
     /// The state is replaced by one that has a commit more, and nothing of it was published.
     Install,
@@ -130,7 +130,7 @@ fn a_view_and_the_list_make_every_commit_once() {
                         found.push(item.index().get());
                     }
                 }
-                // What no publish and no install has announced is not owed.
+                // Commits that no publish and no install has announced are not owed.
                 bed.publish();
                 while let Some(item) = subscription.try_next().unwrap() {
                     found.push(item.index().get());
@@ -215,7 +215,8 @@ fn now_is_what_is_published_after_the_subscription() {
 #[test]
 fn progress_never_runs_ahead_of_events() {
     let writes = SCRIPTS[0];
-    // Publish, asking how far, and reading in every order: whoever is through has the events.
+    // Publish, ask for the position, and read, in every order: a reader that has passed the
+    // position has the events.
     interleavings(writes.len(), 3, &mut |schedule| {
         let mut bed = Bed::new(options(1, 1));
         let mut reader = bed.subscribe(&prefix("k"), Start::Now);

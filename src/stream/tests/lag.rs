@@ -1,4 +1,4 @@
-//! Slow readers: bounded memory, the way back, and what ends a subscription.
+//! Slow readers: bounded memory, the return to the live list, and the ends of a subscription.
 
 use bytes::Bytes;
 
@@ -63,7 +63,7 @@ fn a_commit_counts_once_for_every_subject_that_it_concerns() {
         // A commit has little beside its nodes.
         let nodes_bytes = stats.window_items as usize * 200 * size_of::<Node<Kv>>();
         assert!((WINDOW_BYTES / 10..WINDOW_BYTES).contains(&nodes_bytes), "{nodes_bytes}");
-        // Those whose nodes are gone find all of it in history.
+        // Readers of evicted nodes find all of it in history.
         readers[7].drain(&mut bed).unwrap();
         assert_eq!(readers[7].seen, bed.wanted(&subject(7), LogIndex(0)));
         bed.feed.reset(StatePoint { index: LogIndex(1000), ..StatePoint::default() });
@@ -100,7 +100,8 @@ fn what_is_derived_counts_too_while_the_window_keeps_it() {
     first.commit().set_prev(0, None);
     let with_prev = bytes();
     assert!((cost + 4100..cost + 4500).contains(&with_prev), "{with_prev}");
-    // What is added makes room when the next one comes, and what has gone does not count, whoever holds it.
+    // An addition evicts at the next commit. Evicted commits do not count, even if a reader holds
+    // them.
     bed.feed.publish(&[commit(2, &["k"])]);
     let second = reader.try_next().unwrap().unwrap();
     second.commit().set_prev(0, Some(KeyValue { value: vec![0; 3000].into(), ..KeyValue::default() }));
@@ -111,7 +112,7 @@ fn what_is_derived_counts_too_while_the_window_keeps_it() {
     assert!((6000..7000).contains(&rest), "{rest}");
     first.commit().encoded(0, Encoding::EtcdWithPrev, || vec![0; 50_000].into());
     assert_eq!(bytes(), rest);
-    // A reader who rejoins makes room, too.
+    // A reader that rejoins evicts, too.
     second.commit().encoded(0, Encoding::Etcd, || vec![0; 10].into());
     second.commit().encoded(0, Encoding::Early, || vec![0; 20_000].into());
     let mut late = late;
@@ -157,7 +158,7 @@ fn without_subscribers_nothing_is_kept() {
     let stats = bed.feed.stats();
     assert_eq!((stats.window_items, stats.subjects, stats.subscriptions), (0, 0, 0));
     assert_eq!(bed.feed.published().index, LogIndex(3));
-    // And who comes back gets it from history.
+    // A reader that comes back gets it from history.
     let mut reader = bed.subscribe(&one("k"), Start::After(LogIndex(1)));
     reader.drain(&mut bed).unwrap();
     assert_eq!(reader.seen, bed.wanted(&one("k"), LogIndex(1)));
@@ -186,7 +187,7 @@ fn many_who_are_behind_share_scans() {
 
 #[test]
 fn a_live_reader_never_waits_for_the_lagging() {
-    // The tasks do not run at all: who is behind waits, who is live reads.
+    // The tasks do not run at all: lagging readers wait, live readers read.
     let mut bed = Bed::new(options(1, 1));
     for _ in 0..10 {
         bed.put(&["k"]);
@@ -238,7 +239,8 @@ fn compaction_overtakes_only_who_needs_what_is_gone() {
         reader.drain(&mut bed).unwrap();
     }
     assert_eq!((idle.seen.len(), synced.seen.len()), (1, 11));
-    // An idle one that misses its first commit has everything before it, whatever was compacted.
+    // An idle reader that misses its first commit has everything before it, at any compaction
+    // point.
     bed.put(&["other"]);
     for _ in 0..10 {
         bed.put(&["k"]);

@@ -57,7 +57,8 @@ proptest! {
                     bed.reset();
                 }
                 Act::Subscribe { subject: at, start } => {
-                    // Positions come from what was seen somewhere, so none is ahead of what is applied.
+                    // Positions are those seen by some reader, so none is ahead of the applied
+                    // index.
                     let applied = bed.log.0.lock().applied;
                     let start = start.map_or(Start::Now, |index| Start::After(LogIndex(index).min(applied)));
                     let reader = bed.subscribe(&subject(at), start);

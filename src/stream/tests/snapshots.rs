@@ -53,7 +53,7 @@ fn a_reset_makes_it_stale() {
     bed.commit(&["k"]);
     bed.reset();
     assert_eq!(get(&bed, &cache, now, 2).unwrap().contents, 2);
-    // Who still has the old one goes on without a gap all the same.
+    // A holder of the old one continues without a gap all the same.
     let session = Session::new();
     let mut subscription = before.subscribe(&session, 1).unwrap();
     let mut found = Vec::new();
@@ -161,7 +161,7 @@ fn a_list_takes_memory_for_what_changed_since_it_was_made() {
         Ok::<_, CloseReason>((LogIndex(0), Entries::new(vec![(Bytes::from("k0"), Bytes::from("old"))], share)))
     };
     let snapshot = cache.get(&subject, Instant::now(), build).now_or_never().unwrap().unwrap();
-    // Of what changed again, only the last change is kept.
+    // Of several changes of one key, only the last is kept.
     for _ in 0..3 {
         bed.put(&["k1"]);
     }
