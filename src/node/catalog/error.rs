@@ -9,7 +9,7 @@ use headwater_types::catalog::{CatalogRefusal, RegistrationProblem};
 /// Why a request about the catalog failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
-    /// The registration says too little, or what cannot be; nothing was proposed.
+    /// The registration is incomplete or contradictory; nothing was proposed.
     #[error(transparent)]
     Invalid(#[from] RegistrationProblem),
     /// A rule of the catalog forbids it; nothing changed.

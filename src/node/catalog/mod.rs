@@ -1,7 +1,9 @@
-//! The service catalog as the faces see it: register, deregister, read (spec: consul §2, §8.3; ARCHITECTURE.md §16).
+//! The service catalog as the faces see it: register, deregister, read (spec: consul §2, §8.3;
+//! ARCHITECTURE.md §16).
 //!
-//! Owns what a registration is checked for before it is proposed, and the read path of each question. What a registration does
-//! is the state machine's. Invariant: what is proposed is complete, so that nothing is filled in where it is applied.
+//! Owns the checks of a registration before it is proposed, and the read path of each question. The
+//! effect of a registration belongs to the state machine. Invariant: a proposed registration is
+//! complete, so that apply fills in nothing.
 
 mod error;
 mod reads;

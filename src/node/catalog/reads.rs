@@ -12,8 +12,8 @@ use headwater_types::catalog::{
 /// An answer with its query index, and where in the log it is of.
 type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
 
-/// Each method answers a question about the catalog, by a name in any case; lists are sorted by node, then id. What is not
-/// there is an empty answer with the query index at which it could come.
+/// Each method answers one question about the catalog, by a name in any case. Lists are sorted by
+/// node, then id. A missing row is an empty answer, with the query index at which it could appear.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ impl Node {
         self.read_catalog(ctx, consistency, true, move |view| view.node(&name)).await
     }
 
-    /// What is on a node: the instances, and the checks of the node and of all instances.
+    /// The content of a node: its instances, and the checks of the node and of all instances.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Node {
         self.read_catalog(ctx, consistency, false, move |view| view.service_names()).await
     }
 
-    /// What is configured for a terminating gateway.
+    /// The configuration of a terminating gateway.
     ///
     /// # Errors
     ///

@@ -1,8 +1,10 @@
-//! Watching the catalog: streams that begin with a state or go on after an index, and waiting for a change.
+//! Catalog watches: streams that begin with a state or resume after an index, and waits for a
+//! change.
 //!
-//! Owns where a stream begins and from which lineage an index is (spec: consul §1.8; ARCHITECTURE.md §7). Streams, blocking queries and
-//! whoever else follows the catalog stand on the same subscriptions: nobody polls. Invariant: a stream that goes on after an
-//! index tells every later change of its subject; if that cannot be said, it begins with the state.
+//! Owns the start of a stream and the check of an index's lineage (spec: consul §1.8;
+//! ARCHITECTURE.md §7). Streams, blocking queries and all other followers of the catalog use the
+//! same subscriptions: none of them polls. Invariant: a stream that resumes after an index delivers
+//! every later change of its subject; if that is impossible, it begins with the state.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -21,18 +23,19 @@ use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
 
-/// What tells entries of a list apart: node and id of an instance, or a name.
+/// The identity of a list's entry: node and id of an instance, or a name.
 pub type EntryKey = (String, String);
 
-/// Turns an event into what is sent of it; called once for an event, whoever subscribes.
+/// Encodes an event for the stream; called once for an event, shared by all subscribers.
 pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 
-/// A list of what is there, then every change. Reading never waits: the session tells when there may be something.
+/// A list of the state, then every change. Reading never waits: the session is raised when there
+/// may be something to read.
 pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
 
 /// A stream of a subject.
 pub struct CatalogWatch {
-    /// What is there, as far as it was wanted or had to be, and the changes.
+    /// The state, if it was requested or is needed, and the changes.
     pub listing: CatalogListing,
     /// Whether the client has a state that it must replace.
     pub starts_over: bool,
@@ -48,13 +51,13 @@ impl Catalog {
         Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT) }
     }
 
-    /// Lets go of every snapshot that is only kept.
+    /// Evicts every snapshot that only the cache holds.
     pub(crate) fn let_go(&self) {
         self.snapshots.let_go(|_| false);
     }
 }
 
-/// Lets go of old snapshots, for as long as the node is there.
+/// Evicts old snapshots until the node is dropped.
 pub(crate) async fn sweep(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(SNAPSHOT_KEPT).await;
@@ -64,18 +67,20 @@ pub(crate) async fn sweep(inner: Weak<Inner>) {
 }
 
 impl Node {
-    /// Watches a subject of the catalog, from this node's own state. Nodes and tables have no list: a stream of them begins
-    /// with an empty one. `encode` must be the same for all. The session gets token 0 whenever there may be something to read;
-    /// read once before you wait.
+    /// Watches a subject of the catalog, from this node's own state. Nodes and tables have no list:
+    /// a stream of them begins with an empty one. `encode` must be the same for all streams. The
+    /// session gets token 0 whenever there may be something to read; read once before you wait.
     ///
-    /// An index is of this lineage if the client says so. If it does not say, an index that this node has not reached, and
-    /// one from before this lineage began, are taken to be of another one.
+    /// An index is of this lineage if the client says so. Without that claim, an index that this
+    /// node has not reached, and one from before this lineage began, count as indexes of another
+    /// lineage.
     ///
     /// # Errors
     ///
-    /// Those of a serializable read; [`NodeError::TooManyRequests`] if there is no memory for the list beside what others are
-    /// sent; [`NodeError::NoLeader`] if this node does not learn in time which lineage it is of;
-    /// [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not reach in time.
+    /// Those of a serializable read; [`NodeError::TooManyRequests`] if the memory for states of
+    /// streams is exhausted; [`NodeError::NoLeader`] if this node does not learn its lineage in
+    /// time; [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not
+    /// reach in time.
     pub async fn watch_catalog(
         &self,
         ctx: &RequestContext,
@@ -90,8 +95,8 @@ impl Node {
         if let Some(position) = start.position().filter(|position| position.epoch.is_some())
             && !position.is_of_another_lineage(&self.inner.store.current().head())
         {
-            // Another member may have come further, and its clients must not go back by coming here. What the store has is not
-            // enough: a list goes as far as what is published.
+            // Another member may have been ahead, and its clients must not go back in time here.
+            // The store's index is not sufficient: a list reaches as far as the published commits.
             let ctx = RequestContext { min_index: ctx.min_index.max(Some(position.index)), ..ctx.clone() };
             self.ready_to_read(&ctx, Consistency::Serializable).await?;
         }
@@ -116,7 +121,7 @@ impl Node {
         Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)) })
     }
 
-    /// What the feed of the catalog counts.
+    /// Counters of the catalog's feed.
     pub fn catalog_stats(&self) -> FeedStats {
         self.inner.events.catalog().stats()
     }
@@ -145,8 +150,9 @@ impl Node {
         Ok(listing.await?)
     }
 
-    /// Waits until something of one of `subjects` may have changed after `after`, the index through which the caller has
-    /// seen the state ([`Read::index`](crate::Read)); false if nothing has until `deadline`. Costs nothing while it waits.
+    /// Waits until a row of one of `subjects` may have changed after `after`, the index through
+    /// which the caller has seen the state ([`Read::index`](crate::Read)); false if there was no
+    /// change until `deadline`. Waiting costs nothing.
     ///
     /// # Errors
     ///
@@ -169,7 +175,7 @@ impl Node {
                 match subscriptions[token].try_next() {
                     Ok(None) => {}
                     Ok(Some(_)) => return Ok(true),
-                    // What happened is not known any more, so it is time to look.
+                    // The changes are no longer known: the caller must read.
                     Err(CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset) => {
                         return Ok(true);
                     }
@@ -184,7 +190,7 @@ impl Node {
     }
 }
 
-/// What is there of a subject, as the events that would bring it.
+/// The state of a subject, as the events that would produce it.
 fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<CatalogEvent>, StorageError> {
     let event = |topic, body| CatalogEvent { topic, op: CatalogOp::Register, key: "".into(), body };
     let instances = |topic, found: Vec<Arc<CheckServiceNode>>| {
@@ -207,7 +213,7 @@ fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<Catalog
     })
 }
 
-/// What is there as it is sent; `None` if there is no memory for it.
+/// The state in encoded form; `None` if the memory budget is exhausted.
 fn entries_of(state: &[CatalogEvent], encode: &Encode, mut share: StateShare) -> Option<Entries<EntryKey, Bytes>> {
     let entry = |event| {
         let (key, encoded) = (key_of(event), encode(event));

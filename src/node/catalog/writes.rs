@@ -1,4 +1,4 @@
-//! Register and deregister, and what terminating gateways stand for.
+//! Register and deregister, and the configuration of terminating gateways.
 
 use super::CatalogError;
 use crate::{Node, NodeError, Read, RequestContext, Unanswered};
@@ -6,8 +6,8 @@ use headwater_types::catalog::{CatalogCommand, CatalogDone, Deregistration, Regi
 use headwater_types::{Command, Outcome};
 
 impl Node {
-    /// Registers a node, an instance on it, checks of either: all or nothing, in one log entry. What was left out is filled
-    /// in ([`Registration::complete`]).
+    /// Registers a node, an instance on it, checks of either: all or nothing, in one log entry.
+    /// Omitted fields are filled in ([`Registration::complete`]).
     ///
     /// # Errors
     ///
@@ -21,7 +21,8 @@ impl Node {
         self.propose_catalog(ctx, CatalogCommand::Register(Box::new(registration))).await
     }
 
-    /// Removes a node with all that is on it, an instance with its checks, or a check. What is not there is removed.
+    /// Removes a node with everything on it, an instance with its checks, or a check. Removing a
+    /// missing row succeeds.
     ///
     /// # Errors
     ///
@@ -49,7 +50,7 @@ impl Node {
         self.propose_catalog(ctx, CatalogCommand::SetGateway(Box::new(gateway))).await
     }
 
-    /// Removes what was said of a terminating gateway.
+    /// Removes the configuration of a terminating gateway.
     ///
     /// # Errors
     ///

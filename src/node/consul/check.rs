@@ -1,4 +1,4 @@
-//! TTL checks: a sign of life that changes nothing is told to the leader alone.
+//! TTL checks: a report that changes no status goes to the leader alone.
 
 use crate::{Consistency, Node, NodeError, RequestContext};
 use headwater_storage::state::{CatalogReader, ConsulReader};
@@ -7,8 +7,8 @@ use headwater_types::catalog::{Check, canonical};
 use headwater_types::consul::Deadline;
 
 impl Node {
-    /// Starts the time of a TTL check anew, which writes nothing. False if it is not as `check` says any more, if it is no TTL
-    /// check, or if its time has run out: it has to be written then.
+    /// Restarts the time of a TTL check, without a write. False if the check is no longer as
+    /// `check` has it, is no TTL check, or has expired: then the report must be written.
     ///
     /// # Errors
     ///

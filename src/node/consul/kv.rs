@@ -11,10 +11,11 @@ use headwater_types::catalog::Indexed;
 use headwater_types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
 use headwater_types::limits::{CONSUL_LIST_BYTES_MAX, ENTRY_BYTES};
 
-/// What a transaction came to: what its operations have to tell, or why nothing was done.
+/// The result of a transaction: the answers of its operations, or the reasons for which nothing was
+/// done.
 pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
 
-/// There is more below a prefix than one answer may have.
+/// The keys below a prefix exceed the size of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the keys that begin so have more than {CONSUL_LIST_BYTES_MAX} bytes: ask for longer prefixes one by one, or with ?keys for \
@@ -38,7 +39,8 @@ impl Node {
         self.read(true, ctx.deadline, move |view| {
             let (index, value) = match view.consul_entry(&path)? {
                 Some((_, entry)) => (entry.modified, Some(entry)),
-                // What was removed below the compaction point may be forgotten here and remembered elsewhere.
+                // A removal below the compaction point may be forgotten on this member and
+                // remembered on another.
                 None => (consul_newest(view, &path)?.max(view.head().key_floor()), None),
             };
             Ok(Ok(Indexed { index: view.head().floored(index), value }))
@@ -46,8 +48,8 @@ impl Node {
         .await
     }
 
-    /// The keys that begin with `prefix`, in order, with the query index of the prefix; or that they are too much to be read
-    /// at once.
+    /// The keys that begin with `prefix`, in order, with the query index of the prefix; or the
+    /// error that they are too large for one answer.
     ///
     /// # Errors
     ///
@@ -70,8 +72,9 @@ impl Node {
         .await
     }
 
-    /// The paths of the keys that begin with `prefix`, in order, with the query index of the prefix. With a separator, what
-    /// follows its first place after the prefix is cut off, and what is equal then is told once.
+    /// The paths of the keys that begin with `prefix`, in order, with the query index of the
+    /// prefix. With a separator, each path is cut off after the first one behind the prefix, and
+    /// equal results are listed once.
     ///
     /// # Errors
     ///
@@ -93,7 +96,7 @@ impl Node {
         .await
     }
 
-    /// Does one operation on a path; whether it held.
+    /// Does one operation on a path; true if its precondition held.
     ///
     /// # Errors
     ///
@@ -143,8 +146,8 @@ fn fits(mut lens: impl Iterator<Item = usize>) -> bool {
     lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(ENTRY_BYTES + len)).is_some()
 }
 
-/// Cuts each path off after the first separator that begins at `from` or later; those that are equal then are next to each
-/// other, because the paths are in order.
+/// Cuts each path off after the first separator that begins at `from` or later. Equal results are
+/// adjacent, because the paths are in order.
 fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
     let mut folded: Vec<Bytes> = Vec::new();
     for path in paths {

@@ -1,7 +1,8 @@
-//! Consul's keys, transactions and sessions as the face sees them (spec: consul §8.3; `docs/consul-kv.md`).
+//! Consul's keys, transactions and sessions as the face sees them (spec: consul §8.3;
+//! `docs/consul-kv.md`).
 //!
-//! Owns the query indexes of keys and prefixes, waiting for them, the ids of sessions, and renewing them. What a lock is, and
-//! what ends with a session, is the state machine's.
+//! Owns the query indexes of keys and prefixes and the waits for them, session ids and session
+//! renewal. The rules of locks and of a session's end belong to the state machine.
 
 mod check;
 mod kv;

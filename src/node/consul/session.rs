@@ -1,4 +1,4 @@
-//! Sessions: make, end, renew, look at.
+//! Sessions: create, destroy, renew, read.
 
 use super::other;
 use crate::{Consistency, Node, NodeError, Read, RequestContext};
@@ -9,11 +9,12 @@ use headwater_types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, S
 use headwater_types::{LeaseId, LeaseQuestion, Refusal};
 
 impl Node {
-    /// Makes a session under an id of its own choice; the id.
+    /// Makes a session under an id that the node picks, and returns the id.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Session`] if its node or a check is not what it must be; those of [`Node::propose`].
+    /// [`Refusal::Session`] if its node or a check does not allow it; those of
+    /// [`Node::propose`].
     pub async fn session_create(
         &self,
         ctx: &RequestContext,
@@ -46,7 +47,8 @@ impl Node {
         }
     }
 
-    /// Starts the time of a session anew, which writes nothing; `None` if there is no such session, or its time has run out.
+    /// Restarts the time of a session, without a write; `None` if there is no such session, or it
+    /// has expired.
     ///
     /// # Errors
     ///
@@ -54,7 +56,8 @@ impl Node {
     pub async fn session_renew(&self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
         let mut found = self.session_and_deadline(ctx, Consistency::Serializable, id.clone()).await?;
         if !matches!(found.value, (Some(_), Some(_))) {
-            // It may have been made or ended elsewhere a moment ago, and only of one that has a time the leader is asked below.
+            // Another member may have made or ended it a moment ago. The leader is asked only about
+            // a session with a TTL.
             found = self.session_and_deadline(ctx, Consistency::Linearizable, id).await?;
         }
         let Read { index, revision, value: (session, deadline) } = found;
@@ -93,7 +96,8 @@ impl Node {
         self.read_sessions(ctx, consistency, true, move |view| view.session(&id)).await
     }
 
-    /// Every session, or those of one node, which is named in any case, by id, with the query index of sessions.
+    /// Every session, or those of one node (its name in any case), by id, with the query index of
+    /// sessions.
     ///
     /// # Errors
     ///

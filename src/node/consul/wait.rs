@@ -1,4 +1,4 @@
-//! Waiting for a change of keys: a subscription of the KV feed, so that nothing is asked twice for nothing.
+//! Waits for a change of keys: a subscription of the KV feed, without polling.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use headwater_stream::{CloseReason, Session, Start};
 use headwater_types::consul::{CONSUL_PREFIX, consul_key};
 use headwater_types::{KeyRange, LogIndex};
 
-/// What is waited for.
+/// The keys of one wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulSubject {
     /// The key of this path.
@@ -28,8 +28,9 @@ impl ConsulSubject {
 }
 
 impl Node {
-    /// Waits until a key has changed after the log entry at `after`, as this node has applied it; false if that did not happen
-    /// before the deadline. True, too, when nobody can tell any more, because the state was replaced: read again.
+    /// Waits until a key has changed after the log entry at `after`, as this node has applied it;
+    /// false if there was no change before the deadline. Also true if the changes are unknown
+    /// because the state was replaced: read again.
     ///
     /// # Errors
     ///

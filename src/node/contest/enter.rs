@@ -1,6 +1,7 @@
-//! A contender's way: into the queue, to its turn, and out again if nobody waits for the answer any more.
+//! A contender's path: into the queue, to its turn, and out again if its client has gone away.
 //!
-//! It runs as a task of its own, so that what was proposed for a client that went away is known and can be undone.
+//! It runs as a task of its own, so that a proposal for a client that went away is known and can be
+//! undone.
 
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -34,26 +35,26 @@ pub(super) struct Place {
     pub(super) lease: LeaseId,
 }
 
-/// What came of getting into the queue.
+/// The result of entering the queue.
 struct Entered {
     place: Place,
     /// Revision at which this call has written the key.
     written: Revision,
     /// The key was there before this call.
     was_there: bool,
-    /// Where it was found to be the oldest, if it was.
+    /// Index and revision at which it was the oldest; `None` if it was not.
     turn: Option<(LogIndex, Revision)>,
 }
 
-/// What a call undoes if nobody waits for its answer: the key as this call has written it, and nothing that another call of
-/// the same lease, or the owner, has written since.
+/// The write that a call undoes if its client has gone away: the key as this call has written it. A
+/// later write by another call of the same lease, or by the owner, stays.
 struct Written {
     key: Bytes,
     at: Revision,
 }
 
 impl Written {
-    /// Removes the key if nobody has written it since.
+    /// Removes the key if it is unchanged since.
     fn removal(&self) -> Command {
         let is_mine = Compare {
             range: KeyRange::One(self.key.clone()),
@@ -68,7 +69,7 @@ impl Written {
 /// How waiting ended.
 enum Ended {
     Turn(Owner),
-    /// Nobody waits for the answer.
+    /// The client has gone away.
     Abandoned,
     Failed(ContestError),
 }
@@ -122,14 +123,14 @@ async fn run(
         None => wait(node, &place, session, until, &mut answer).await,
     };
     match ended {
-        // An owner since before this call stays one, whoever asked this time.
+        // An owner from before this call stays the owner, even if this client has gone away.
         Ended::Turn(owner) => {
             if answer.send(Ok(owner)).is_err() && !was_owner {
                 leave(node, session, Some(&written)).await;
             }
         }
         Ended::Abandoned => leave(node, session, Some(&written)).await,
-        // It keeps its place: its client goes on elsewhere.
+        // It keeps its place: its client continues at another member.
         Ended::Failed(error @ ContestError::Node(NodeError::Stopped)) => give(answer, Err(error)),
         Ended::Failed(error) => {
             give(answer, Err(error));
@@ -142,9 +143,9 @@ fn give(answer: oneshot::Sender<Result<Owner, ContestError>>, result: Result<Own
     let _asker_gone = answer.send(result).is_err();
 }
 
-/// Puts the contender's key. If it is there it is written again, which leaves it its place in the queue, and keeps an
-/// earlier call of the same lease, which may have been given up elsewhere, from removing it. Repeating that does no harm, so an
-/// unanswered attempt is repeated.
+/// Puts the contender's key. An existing key is written again: it keeps its place in the queue, and
+/// an earlier call of the same lease, possibly abandoned at another member, can no longer remove
+/// it. Repeating does no harm, so an unanswered attempt is repeated.
 async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: LeaseId) -> Result<Entered, NodeError> {
     let (prefix, key) = (prefix_of(&contender.name), key_of(&contender.name, lease));
     let first = TxnOp::Range(RangeQuery { keys_only: true, ..oldest(prefix.clone()) });
@@ -219,7 +220,7 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
     }
 }
 
-/// Removes what a contender has put, as soon as there is a leader.
+/// Removes a contender's key or lease, as soon as there is a leader.
 async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {

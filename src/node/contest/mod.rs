@@ -1,10 +1,11 @@
 //! Locks and elections: queues of keys below a name, of which the oldest owns it (spec: etcd §4.4).
 //!
-//! Owns the recipe: a contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to that lease; contenders
-//! come to their turn in the order of `create_revision`, which is the owner's fencing token. etcd's clients carry out the
-//! same recipe by themselves on the same keys. Knows no face. Invariants: whoever is told that it owns a name was found to
-//! be the oldest in one linearizable view that held its own key; a contender that is given up while it waits leaves no key,
-//! and takes away none that another call of the same lease has written since.
+//! Owns the recipe: a contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to
+//! that lease; contenders get their turn in the order of `create_revision`, which is the owner's
+//! fencing token. etcd's clients carry out the same recipe by themselves on the same keys. Knows no
+//! face. Invariants: a contender is reported as the owner only if its key was the oldest in one
+//! linearizable view that held it; a contender that is abandoned while it waits leaves no key, and
+//! removes none that another call of the same lease has written since.
 
 mod enter;
 mod observe;
@@ -23,10 +24,10 @@ use headwater_types::{
 
 pub use observe::Observed;
 
-/// Who wants to own what.
+/// One client's request to own a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// What is contended for.
+    /// The name of the lock or election.
     pub name: Bytes,
     /// The lease that the contender's key hangs on. [`LeaseId::NONE`]: one is made, kept alive while the contender waits,
     /// and ended if it is given up.
@@ -35,7 +36,7 @@ pub struct Contender {
     pub value: Option<Bytes>,
 }
 
-/// Somebody owns a name, for as long as the key exists.
+/// The owner of a name, for as long as the key exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Log index of the state in which it was found.
@@ -78,7 +79,7 @@ pub enum ContestError {
     Node(#[from] NodeError),
 }
 
-/// What the keys of a name's contenders begin with.
+/// The common prefix of the keys of a name's contenders.
 fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
@@ -119,8 +120,9 @@ impl Claim {
 }
 
 impl Node {
-    /// Waits until the contender owns the name, or until `until`. Dropping the future gives the contender up. If this
-    /// member stops, the contender keeps its place: asking again with the same lease elsewhere goes on with it.
+    /// Waits until the contender owns the name, or until `until`. Dropping the future abandons the
+    /// contender. If this member stops, the contender keeps its place: a call with the same lease
+    /// at another member continues with it.
     ///
     /// # Errors
     ///

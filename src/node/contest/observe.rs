@@ -1,4 +1,4 @@
-//! Following who owns a name: every owner once, and every value that it gives its key, in order.
+//! Follows the owner of a name: every owner once, and every value that it gives its key, in order.
 
 use std::time::Duration;
 
@@ -18,25 +18,25 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Owners that wait for a slow reader.
 const QUEUED: usize = 16;
 
-/// An owner, or what it gave its key, with the coordinates at which that was so.
+/// An owner's key and value, with the coordinates of that state.
 pub type Observed = Read<KeyValue>;
 
 type Sink = mpsc::Sender<Result<Observed, NodeError>>;
 
-/// What is known of the owner after a look at the state or at a change.
+/// The knowledge about the owner after a read of the state or a change.
 enum Known {
     Owner(Observed),
-    /// Nobody owned the name at this revision.
+    /// The name had no owner at this revision.
     Nobody(Revision),
 }
 
 impl Node {
-    /// Tells who owns the name now or as soon as somebody does, then every change. Ends with an error, or when it is
-    /// dropped.
+    /// Yields the owner of the name, now or as soon as there is one, then every change. Ends with
+    /// an error, or when it is dropped.
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if too many observe or contend already.
+    /// [`NodeError::TooManyRequests`] if too many requests observe or contend already.
     pub async fn observe(
         &self,
         ctx: &RequestContext,
@@ -66,10 +66,10 @@ impl Node {
             known = match known {
                 Known::Owner(owner) => {
                     let (key, after) = (owner.value.key.clone(), owner.revision);
-                    // Whoever reads has gone away if this fails, and then this task ends from outside.
+                    // This fails if the reader has gone away; then this task ends from outside.
                     let _reader_gone = sink.send(Ok(owner)).await.is_err();
                     match self.follow(&key, after, sink).await? {
-                        // Who came next at that very revision: none is passed over.
+                        // The next owner at that very revision: none is passed over.
                         Some(removed_at) => self.look(&prefix, Some(removed_at)).await?,
                         None => self.look(&prefix, None).await?,
                     }
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// Who owned the name at a revision that this member has, or who owns it now.
+    /// The owner of the name at a revision that this member has, or its current owner.
     async fn look(&self, prefix: &Bytes, at: Option<Revision>) -> Result<Known, NodeError> {
         let mut at = at;
         loop {
@@ -101,7 +101,7 @@ impl Node {
                     });
                 }
                 Err(error) if is_transient(&error) => {
-                    // What was compacted is passed over.
+                    // Owners at compacted revisions are passed over.
                     at = None;
                     self.pause().await;
                 }
@@ -110,7 +110,8 @@ impl Node {
         }
     }
 
-    /// Tells what the owner gives its key until that is removed; at which revision, or `None` if nobody knows.
+    /// Yields the values of the owner's key until the key is removed. Returns the revision of the
+    /// removal, `None` if it is unknown.
     async fn follow(&self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
         let range = KeyRange::One(key.clone());
         let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
@@ -159,7 +160,7 @@ impl Changes {
         }
     }
 
-    /// `None` if what comes next is not there any more.
+    /// `None` if the next change is no longer there.
     async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
         loop {
             match self.watch.try_next() {

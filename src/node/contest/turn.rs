@@ -1,4 +1,5 @@
-//! Waiting for one's turn: each contender waits for the one before it, so that nobody else is woken when one goes.
+//! Waits for one's turn: each contender waits for the one before it, so that each removal wakes one
+//! contender.
 
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ impl Place {
 }
 
 impl Node {
-    /// Waits until nobody is before the contender. Retries
-    /// after transient errors: the queue has no deadline.
+    /// Waits until no key is before the contender's. Retries after transient errors: the queue has
+    /// no deadline.
     pub(super) async fn wait_for_turn(&self, place: &Place) -> Result<Owner, ContestError> {
         loop {
             let ctx = RequestContext::within(READ_TIMEOUT);
