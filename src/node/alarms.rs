@@ -1,7 +1,7 @@
-//! Alarms and the quota as a node sees them: what is active, what the leader proposes by itself.
+//! Alarms and the quota as a node sees them: the active alarms, and the leader's own proposals.
 //!
-//! Owns the quota of the leader, and taking the alarm back by itself if that is wanted. What is refused is decided where
-//! commands are applied.
+//! Owns the quota of the leader, and the automatic disarming of the alarm if it is configured.
+//! Apply decides which commands are refused.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -14,12 +14,13 @@ const POLL: Duration = Duration::from_millis(500);
 /// How long a proposal of its own may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a member is told about the quota.
+/// A member's configuration of the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaOptions {
-    /// How much live keys and values may take, bytes; `None` is no bound. The leader's counts.
+    /// Bound on live keys and values, bytes; `None` is no bound. The leader's bound applies.
     pub bytes_max: Option<u64>,
-    /// Whether the leader takes the alarm back by itself once live keys and values take at most nine tenths of the quota.
+    /// Whether the leader disarms the alarm by itself once live keys and values take at most nine
+    /// tenths of the quota.
     pub auto_disarm: bool,
 }
 
@@ -30,7 +31,7 @@ impl Default for QuotaOptions {
 }
 
 impl Node {
-    /// The active alarms, after a read of the wanted consistency.
+    /// The active alarms, after a read of the requested consistency.
     ///
     /// # Errors
     ///
@@ -40,7 +41,7 @@ impl Node {
         self.read(true, ctx.deadline, |view| view.alarms().map(Ok)).await
     }
 
-    /// Raises an alarm or takes it back; tells whether it was active before.
+    /// Raises or disarms an alarm; returns whether it was active before.
     ///
     /// # Errors
     ///
@@ -56,13 +57,14 @@ impl Node {
         self.inner.store.current().head().alarms
     }
 
-    /// The quota that counts, bytes: the leader's, or before one has said so this node's own. `None` is no bound.
+    /// The quota in effect, bytes: the leader's, or this node's own before a leader has set one.
+    /// `None` is no bound.
     pub(super) fn quota_bytes(&self) -> Option<u64> {
         self.inner.store.current().head().quota.map_or(self.inner.quota.bytes_max, |quota| quota.bytes_max)
     }
 }
 
-/// While this node leads: makes its quota the one that counts, and takes alarms back if it is told to.
+/// While this node leads: puts its quota into effect, and disarms alarms if that is configured.
 pub(super) async fn keep_quota(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;
@@ -83,7 +85,7 @@ pub(super) async fn keep_quota(inner: Weak<Inner>) {
 }
 
 impl Node {
-    /// What a leader has to propose about quota and alarms as they are.
+    /// The commands about quota and alarms that the leader has to propose now.
     async fn wanted(&self) -> Vec<Command> {
         let head = self.inner.store.current().head();
         let options = self.inner.quota;

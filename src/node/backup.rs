@@ -1,7 +1,7 @@
 //! A backup of this node, taken while it serves.
 //!
-//! Owns how many there may be and how long a reader may stand still. Invariant: a backup is the state right after one
-//! entry; the files that it is made of go with the last piece.
+//! Owns the bound on concurrent backups, and the timeout of a stalled reader. Invariant: a backup
+//! is the state right after one entry; its files are removed with the last chunk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,18 +25,18 @@ const PIECES_QUEUED: usize = 8;
 /// How long a reader may stand still.
 const READER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A backup on its way.
+/// A backup under way.
 pub struct Backup {
-    /// What it holds.
+    /// The described content.
     pub info: BackupInfo,
     /// Its length, bytes.
     pub total_bytes: u64,
-    /// Its bytes, in order, the checksum last and by itself. It ends early after an error, such as that of a reader who stood
-    /// still for long.
+    /// Its bytes, in order, the checksum last and by itself. It ends early after an error, such as
+    /// the timeout of a stalled reader.
     pub pieces: BoxStream<'static, Result<Bytes, NodeError>>,
 }
 
-/// Where backups are made.
+/// The directory and permits of backups.
 pub(super) struct Backups {
     dir: std::path::PathBuf,
     next: AtomicU64,
@@ -44,7 +44,7 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// `dir` is emptied: what is in it does not outlive the process that made it.
+    /// Empties `dir`: its content does not outlive the process that made it.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;
         Ok(Self { dir, next: AtomicU64::new(1), permits: Arc::new(Semaphore::new(BACKUPS_MAX)) })
@@ -52,12 +52,13 @@ impl Backups {
 }
 
 impl Node {
-    /// Takes a backup of this node's state, at or past what it had applied, without a pause. It needs no quorum.
+    /// Takes a backup of this node's state, at or past its applied index, without a pause. It needs
+    /// no quorum.
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if others are being taken; [`NodeError::NoLeader`] if the store is so new that there is
-    /// nothing in it; [`NodeError::Storage`] if the disk failed or is full.
+    /// [`NodeError::TooManyRequests`] if other backups are being taken; [`NodeError::NoLeader`] if
+    /// the store is new and still empty; [`NodeError::Storage`] if the disk failed or is full.
     pub async fn backup(&self, ctx: &RequestContext) -> Result<Backup, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let backups = &self.inner.backups;

@@ -1,7 +1,9 @@
-//! The read barrier: one confirmation of the leader serves every read that was waiting when it began.
+//! The read barrier: one confirmation of the leader serves every read that was waiting when it
+//! began.
 //!
-//! A read ends as soon as it is known that there is no majority; while nobody leads it waits, for somebody may be about to.
-//! Invariant: a read is released only by a confirmation that began after the read did; a retried round is a new one.
+//! A read fails as soon as the majority is known to be lost; without a leader it waits, because an
+//! election may be under way. Invariant: a read is released only by a confirmation that began after
+//! the read did; a retried round is a new one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,9 +16,9 @@ use headwater_raft::{Consensus, ReadIndexError};
 use headwater_types::LogIndex;
 use headwater_types::limits::WAITING_READS_MAX;
 
-/// How long a round that nobody confirmed waits before the next one, unless the leader changes first.
+/// Pause before the next round after one without a confirmation, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
-/// A round that hangs (a leader that went silent) is begun anew after this.
+/// Timeout of a round (a leader that went silent), after which a new one begins.
 const ROUND_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A handle to the barrier.
@@ -40,7 +42,8 @@ impl ReadBarrier {
         Self { shared, applied }
     }
 
-    /// Returns once this node has applied everything that was acknowledged anywhere before the call.
+    /// Returns once this node has applied everything that any node had acknowledged before the
+    /// call.
     pub(super) async fn pass(&self, deadline: Instant) -> Result<(), NodeError> {
         let (release, released) = oneshot::channel();
         {
@@ -88,7 +91,7 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
             if round.is_empty() {
                 break;
             }
-            // Nobody could confirm it, and a majority that is back is heard of without being asked here.
+            // No leader could confirm it, and the return of a majority is noticed without a round.
             if consensus.leadership().lacks_majority() {
                 metrics.read_indexes_failed.inc();
                 for reader in round.drain(..) {

@@ -1,16 +1,16 @@
-//! What every request carries through the one door from `api` into `node`.
+//! The context that every request carries from `api` into `node`.
 
 use std::time::{Duration, Instant};
 
 use headwater_types::LogIndex;
 
-/// Who asks, and within which bounds.
+/// The client's identity, and the bounds of its request.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// Who asks.
+    /// The client.
     pub principal: Principal,
-    /// The answer must be there by then; after it a request fails, with an error that says whether it may have taken
-    /// effect.
+    /// The answer must be there by then. After it a request fails, with an error that says whether
+    /// it may have taken effect.
     pub deadline: Instant,
     /// The answer must come from a state at or past this index (`headwater-min-index`).
     pub min_index: Option<LogIndex>,
@@ -18,11 +18,11 @@ pub struct RequestContext {
     pub require_leader: bool,
 }
 
-/// Who asks.
+/// The client's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Principal {
-    /// Nobody in particular; authorisation is not built yet.
+    /// No identity; authorisation is not built yet.
     #[default]
     Anonymous,
 }
@@ -38,14 +38,14 @@ impl RequestContext {
         }
     }
 
-    /// For a part of the stream that this one opened: it may take `timeout` from now, and outlives a moment without a leader;
-    /// if the moment is long, that ends the stream as a whole.
+    /// For a part of the stream that this request opened. It may take `timeout` from now, and
+    /// survives a short time without a leader; a long one ends the stream as a whole.
     pub fn within_stream(&self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout, require_leader: false, ..self.clone() }
     }
 }
 
-/// How fresh a read has to be (ARCHITECTURE.md §6).
+/// The required freshness of a read (ARCHITECTURE.md §6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// Sees every write that was acknowledged before the read began, wherever it was acknowledged.

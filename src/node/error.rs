@@ -54,8 +54,8 @@ pub enum NodeError {
     /// The member that is to lead did not take over in time; it may yet, or another one may.
     #[error("leader transfer took too long")]
     TransferTimeout,
-    /// The leader cannot read the encoded command; nothing changed. The members run versions that do not fit each other, or a
-    /// connection between them changes bytes.
+    /// The leader cannot decode the command; nothing changed. The members run incompatible
+    /// versions, or a connection between them corrupts bytes.
     #[error("the leader cannot read the command: {0}")]
     Unreadable(String),
     /// This node was removed from the cluster. Ask another one.

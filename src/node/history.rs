@@ -1,4 +1,4 @@
-//! History as the feeds read it: what was committed, back to the compaction point.
+//! History as the feeds read it: the committed changes, back to the compaction point.
 
 use std::sync::{Arc, Weak};
 
@@ -12,17 +12,17 @@ use headwater_stream::{
 };
 use headwater_types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
 
-/// Commands that one scan goes through at most, count: a topic may mean nothing to a million of them.
+/// Commands that one scan passes at most, count: a million of them may have no change of the topic.
 const COMMANDS_MAX: usize = 65_536;
 
-/// A topic whose changes can be told from history.
+/// A topic whose changes are recorded in history.
 pub trait Recorded: Topic {
-    /// Where its history begins.
+    /// The log index at which its history begins.
     fn floor(head: &StateHead) -> LogIndex {
         head.compacted_index()
     }
 
-    /// What a command changed, as far as the topic wants to know. The command comes from the history of `view`.
+    /// The topic's changes by a command. The command comes from the history of `view`.
     fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
 }
 
@@ -86,7 +86,7 @@ impl Recorded for ClusterChanges {
 /// History as one feed reads it.
 pub struct StateHistory<T: Topic> {
     store: Arc<StateStore>,
-    /// Whose readers it serves; it knows the lineage that they read.
+    /// The feed of the served readers; it knows the lineage that they read.
     feed: Weak<Feed<T>>,
 }
 
@@ -97,7 +97,8 @@ impl<T: Topic> StateHistory<T> {
     }
 }
 
-/// Whether positions in one lineage mean nothing in the other. One that has no name yet is the same under its name later.
+/// Whether positions in one lineage are meaningless in the other. A lineage without a known epoch
+/// counts as the same.
 pub(super) fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
     matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
 }
@@ -107,8 +108,8 @@ impl<T: Recorded> History<T> for StateHistory<T> {
         let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
         let scan = off_thread(move || {
             store.read(|view| {
-                // A state of another lineage is installed before the feed hears of it and ends its readers; those that
-                // come after that read the new one.
+                // A state of another lineage is installed before the feed is reset and ends its
+                // readers. Later readers read the new one.
                 let read = feed.upgrade().and_then(|feed| feed.published().epoch);
                 if differ(read, view.head().epoch) {
                     return Ok(Err(CloseReason::EpochChanged));

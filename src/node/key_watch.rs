@@ -1,8 +1,8 @@
-//! Watching keys: the door from the faces to the live feed and to history.
+//! Key watches: the entry point from the faces to the live feed and to history.
 //!
-//! Owns where a watch begins, and the pair before a change. Knows nothing of streams of
-//! clients. Invariant: a watch yields every revision from its start on that touches its interval, once, in order and
-//! whole, or it ends with a reason.
+//! Owns the start of a watch, and the look-up of predecessors. Knows nothing of client streams.
+//! Invariant: a watch yields every revision from its start on that touches its interval, once, in
+//! order and whole, or it ends with a reason.
 
 use std::sync::Arc;
 
@@ -17,19 +17,21 @@ use headwater_types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal
 
 /// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
 const INLINE_LOOKUPS_MAX: usize = 32;
-/// Revisions whose predecessors are looked up together at most, count: as many records as the storage fetches together.
+/// Revisions whose predecessors are looked up together at most, count: as many records as the
+/// storage fetches together.
 const PIECE_ITEMS_MAX: usize = 32;
 
-/// What to watch.
+/// The keys and the start of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchQuery {
     /// The keys; not empty.
     pub range: KeyRange,
-    /// The first revision wanted, which may be in the future; `None` for what comes from now on.
+    /// The first wanted revision, which may be in the future; `None` for the changes from now on.
     pub start: Option<Revision>,
 }
 
-/// A watch on an interval of keys. Reading never waits: the session tells when there may be something.
+/// A watch on an interval of keys. Reading never waits: the session is raised when there may be
+/// something to read.
 pub struct KeyWatch {
     store: Arc<StateStore>,
     feed: Arc<Feed<Kv>>,
@@ -42,7 +44,7 @@ pub struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// Begins a watch on a state and what is published of it.
+    /// Begins a watch on a state and its published changes.
     pub fn open(
         store: &Arc<StateStore>,
         events: &EventPublisher,
@@ -71,7 +73,7 @@ impl KeyWatch {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but leaves alone what lies beyond `limit`; read on without a limit later.
+    /// As [`Self::try_next`], but does not read beyond `limit`; read on without a limit later.
     ///
     /// # Errors
     ///
@@ -86,14 +88,15 @@ impl KeyWatch {
                     }
                 }
                 Ok(None) => return Ok(None),
-                // On a member that is behind the start lies in the future, and what was compacted lies before it.
+                // On a lagging member the start lies in the future, and the compacted revisions lie
+                // before it.
                 Err(CloseReason::Compacted { revision }) if revision <= self.from => self.begin_again()?,
                 Err(reason) => return Err(reason),
             }
         }
     }
 
-    /// Subscribes anew from the first revision that is still wanted.
+    /// Subscribes anew from the first revision that is not yielded yet.
     fn begin_again(&mut self) -> Result<(), CloseReason> {
         let range = self.subscription.subject().clone();
         let start = start_of(&self.store, self.from).map_err(|error| match error {
@@ -106,12 +109,14 @@ impl KeyWatch {
         Ok(())
     }
 
-    /// The store's revision when the watch began: without a start, later ones are what it yields.
+    /// The store's revision when the watch began. Without a start, the watch yields later ones
+    /// only.
     pub fn started(&self) -> Revision {
         self.started
     }
 
-    /// Whether it has yielded everything up to `index`, which was asked for before ([`Node::watch_point`]).
+    /// Whether it has yielded everything up to `index`, which was read before
+    /// ([`Node::watch_point`]).
     pub fn is_through(&self, index: LogIndex) -> bool {
         self.subscription.is_through(index)
     }
@@ -145,25 +150,26 @@ impl Node {
         self.inner.events.kv().published()
     }
 
-    /// What the feed of keys counts.
+    /// Counters of the feed of keys.
     pub fn watch_stats(&self) -> FeedStats {
         self.inner.events.kv().stats()
     }
 
-    /// What the feeds of all topics count, by the topic's name.
+    /// Counters of the feeds of all topics, by the topic's name.
     pub fn feed_stats(&self) -> [(&'static str, FeedStats); 4] {
         self.inner.events.stats()
     }
 
-    /// Ends all streams: their clients go on at another member.
+    /// Ends all streams: their clients continue at another member.
     pub fn close_streams(&self) {
         self.inner.stopping.send_replace(true);
         self.inner.events.close(CloseReason::Stopping);
     }
 
-    /// Looks up the pairs before the changes in `items`, for all who will ask; exact while a change is in history. What
-    /// was compacted is remembered as absent. Ends with the first item by which they take `bytes_max` together with what was
-    /// found, because a small change may stand for a large pair; how many items are done.
+    /// Looks up the predecessors of the changes in `items`, once for all streams; exact while a
+    /// change is in history. A compacted predecessor is remembered as absent. Stops after the first
+    /// item by which items and predecessors take `bytes_max`, because a small change may have a
+    /// large predecessor. Returns the number of complete items.
     ///
     /// # Errors
     ///
@@ -225,7 +231,8 @@ fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
 }
 
-/// The changes in `item` whose pair before must be looked up; those before which there was nothing are done at once.
+/// The changes in `item` whose predecessor must be looked up. Creations, which have none, are
+/// resolved at once.
 fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     item.positions().filter(|position| {
         let commit = item.commit();
@@ -236,13 +243,14 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Looks up the pairs before the changes in `items`, the first ones first, until they are `bytes_max` large. Returns the number of
-/// items that are complete.
+/// Looks up the predecessors of the changes in `items`, the first ones first, until they are
+/// `bytes_max` large. Returns the number of items that are complete.
 pub fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
     store.read(|view| resolve(items, bytes_max, |piece| look_up(view, piece)))
 }
 
-/// As [`resolve_from`], and what was found stays within the bound of the feed that keeps the items.
+/// As [`resolve_from`], and the predecessors stay within the bound of the feed that keeps the
+/// items.
 fn resolve_within(
     store: &StateStore,
     feed: &Feed<Kv>,
@@ -346,14 +354,14 @@ mod tests {
         // A pair counts twice, once for its encoding: the second one reaches the limit.
         assert_eq!(resolve(&items, 3_000_000, look_up(1_000_000)).unwrap(), 2);
         assert_eq!(found.get(), 3, "few were looked up for nothing");
-        // Those that are known count as well.
+        // Known predecessors count as well.
         assert_eq!(resolve(&items, 3_000_000, |_| Ok(())).unwrap(), 2);
         // One always fits, and small ones do not end a batch.
         assert_eq!(resolve(&items, 0, |_| Ok(())).unwrap(), 1);
         assert_eq!(resolve(&items[3..], 3_000_000, look_up(10)).unwrap(), 97);
     }
 
-    /// A store that publishes what is written to it.
+    /// A store that publishes its commits.
     struct Bed {
         _dir: tempfile::TempDir,
         store: Arc<StateStore>,
@@ -438,7 +446,7 @@ mod tests {
         assert!(items.iter().all(|item| item.bytes() > 20_000), "what was read stays with its reader");
         let stats = held();
         assert!(stats.window_items > 0 && stats.window_bytes <= WINDOW_BYTES as u64, "{stats:?}");
-        // Whoever comes to it later finds all of it, in history.
+        // A later reader finds all of it, in history.
         let wanted: Vec<_> = items.iter().map(|item| item.commit().revision().unwrap().get()).collect();
         assert_eq!(read(&mut watches[1], &session, &bed).await, Ok(wanted));
     }
@@ -447,7 +455,8 @@ mod tests {
     async fn what_is_compacted_before_the_start_of_a_watch_does_not_end_it() {
         let mut bed = Bed::new();
         let session = Session::new();
-        // A client that was told all up to 29 elsewhere comes to a member that is behind, and reads nothing for a while.
+        // A client that has seen all up to 29 at another member comes to a lagging one, and reads
+        // nothing for a while.
         let query = WatchQuery { range: KeyRange::all(), start: Some(Revision(30)) };
         let mut watch = KeyWatch::open(&bed.store, &bed.events, query, &session, 0).unwrap();
         bed.put_through(20);
@@ -456,7 +465,7 @@ mod tests {
         bed.put_through(33);
         bed.apply(Command::Compact(Compact { revision: Revision(30) }));
         assert_eq!(read(&mut watch, &session, &bed).await, Ok(vec![30, 31, 32, 33]));
-        // What it has not read yet is something else.
+        // Compaction of an unread revision does end the watch.
         bed.put_through(40);
         bed.apply(Command::Compact(Compact { revision: Revision(38) }));
         let ended = read(&mut watch, &session, &bed).await;

@@ -1,8 +1,8 @@
 //! Reads that may take long, on threads that may block.
 //!
-//! Owns how many there may be, how many of those run, and what becomes of those that nobody waits for. Invariant: a read holds
-//! its permits until its thread is through with it, so that clients who go away cannot take all threads from the node's own
-//! work.
+//! Owns the bounds on waiting and running reads, and the cancellation of abandoned ones. Invariant:
+//! a read holds its permits until its thread has finished it, so that clients that go away cannot
+//! take all threads from the node's own work.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) struct LongReads {
     turns: Arc<Semaphore>,
 }
 
-/// Room among those that run and those that run or wait; given back when it is dropped.
+/// A permit to run, and one among all reads that run or wait; released by drop.
 pub(super) struct Turn {
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
@@ -30,7 +30,7 @@ impl LongReads {
         Self { permits: semaphore(reads_max), turns: semaphore(running_max) }
     }
 
-    /// Waits for a turn, in order of coming.
+    /// Waits for a permit to run, in order of arrival.
     ///
     /// # Errors
     ///
@@ -43,8 +43,8 @@ impl LongReads {
         }
     }
 
-    /// Runs `work` on a thread that may block. If it has not begun when the caller gives up or `deadline` passes, it never
-    /// does.
+    /// Runs `work` on a thread that may block. Work that has not begun when the caller gives up or
+    /// `deadline` passes never begins.
     ///
     /// # Errors
     ///
@@ -67,7 +67,8 @@ impl LongReads {
     }
 }
 
-/// A read that somebody waits for. What has begun cannot be called back; what still waits for a thread can.
+/// A read with a waiting caller. Work that has begun cannot be cancelled; work that waits for a
+/// thread can.
 struct Reading<T>(JoinHandle<T>);
 
 impl<T> Drop for Reading<T> {
@@ -162,7 +163,7 @@ mod tests {
             };
             let (first, ()) = tokio::join!(biased; reads.run(deadline, work), others);
             assert_eq!(first, Ok(()));
-            // The thread takes what waits in order: the others had their turn before this one.
+            // The thread takes waiting work in order: the others ran before this one.
             assert_eq!(reads.run(deadline, count()).await, Ok(0));
             assert_eq!(reads.permits.available_permits(), 8);
         });

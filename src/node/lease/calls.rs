@@ -1,6 +1,7 @@
-//! Questions about leases on their way to the leader, from whichever member was asked.
+//! Questions about leases on their way to the leader, from any member.
 //!
-//! What waits goes out together, in a few calls at a time. Invariant: a question that got no answer may be asked again.
+//! Waiting questions are sent together, in a few concurrent calls. Invariant: a question that got
+//! no answer may be repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use headwater_types::{LeaseAnswer, LeaseQuestion, NodeId};
 
 /// Calls to leaders under way at once.
 const CALLS_MAX: usize = 8;
-/// How long a call may take before its questions are asked again. While a leader stands still its calls hold places that
-/// the next leader's need.
+/// Timeout of a call, after which its questions are repeated. Calls to a stalled leader take up
+/// slots that calls to the next leader need.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long one question may hold up the answers to those that came with it: that about a lease whose end is on the way
-/// waits for that end.
+/// Bound on the delay that one question may cause to the others of its call. A question about an
+/// expiring lease waits until the expiry is applied.
 const DESK_PATIENCE: Duration = Duration::from_millis(200);
 
 struct Call {

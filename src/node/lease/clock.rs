@@ -1,6 +1,7 @@
-//! The clock that leases are measured with: the machine's, or one that a test moves by hand.
+//! The clock that measures leases: the machine's, or one that a test moves by hand.
 //!
-//! Invariant: it never goes back. It tells nothing about the time of day, and two members' clocks have nothing in common.
+//! Invariant: it never goes back. It is unrelated to the time of day, and to the clocks of other
+//! members.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub struct HandClock {
 }
 
 impl HandClock {
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now += by);
     }

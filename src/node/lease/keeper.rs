@@ -1,9 +1,10 @@
-//! The leader's side of leases: measures their time, ends those that have run out, and tells the log what a later leader
-//! has to know.
+//! The leader's side of leases: measures their time, expires them, and logs the data that a later
+//! leader needs.
 //!
-//! Owns the table of the current reign and the three loops that serve it. Knows no client and no other member. Invariants:
-//! nothing is promised, and no end is proposed, before a quorum has confirmed that this member leads in the table's term;
-//! whatever a member proposed in one term does nothing in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
+//! Owns the table of the current reign and the three loops that serve it. Knows no client and no
+//! other member. Invariants: no keep-alive is confirmed, and no expiry is proposed, before a quorum
+//! has confirmed that this member leads in the table's term; a command that a member proposed in
+//! one term has no effect in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,13 +29,13 @@ use headwater_types::{
     LogIndex, NodeId, Refusal, Term,
 };
 
-/// How often the log may be told something about leases that nobody waits for.
+/// Interval of checkpoints for leases that no client waits for.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
-/// After how much time an end that failed, or of which nobody knows, is proposed again.
+/// Pause before an expiry that failed, or has no known result, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// How late leases may be before their ends take all the room that they may have.
+/// Lateness of leases at which expiries may use their whole capacity.
 const LATE_MAX: Duration = Duration::from_secs(4);
-/// How long a loop rests after a quorum could not be reached.
+/// Pause of a loop after a quorum could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = oneshot::Sender<LeaseAnswer>;
@@ -43,16 +44,16 @@ type Answer = oneshot::Sender<LeaseAnswer>;
 pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
-    /// What leases get on top when a reign begins.
+    /// Time that leases get on top when a reign begins.
     grace: Duration,
     state: Mutex<State>,
-    /// Something may have to end sooner than it seemed.
+    /// Rings when a lease may expire sooner than the next known deadline.
     sooner: Notify,
 }
 
 enum State {
     Following,
-    /// The table is being made; what commits do meanwhile is kept for it.
+    /// The table is being loaded; the lease changes of commits are kept for it meanwhile.
     Loading(BTreeMap<LeaseId, Option<Lease>>),
     Leading(Reign),
 }
@@ -60,11 +61,11 @@ enum State {
 struct Reign {
     table: LeaseTable,
     questions: mpsc::Sender<(LeaseQuestion, Answer)>,
-    /// Who wants to know when a lease that has run out is gone.
+    /// Callers that wait until an expired lease is gone.
     ending: HashMap<LeaseId, Vec<Answer>>,
 }
 
-/// A lease that shall be kept alive as soon as the log knows.
+/// A lease to be kept alive once the log has recorded it.
 struct TellFirst {
     id: LeaseId,
     granted: LogIndex,
@@ -77,12 +78,12 @@ impl LeaseKeeper {
         Arc::new(Self { clock, metrics, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
     }
 
-    /// What is counted.
+    /// The counters.
     pub(crate) fn metrics(&self) -> &LeaseMetrics {
         &self.metrics
     }
 
-    /// Follows what a commit did; called while it is being applied, so it never waits.
+    /// Follows the lease changes of a commit; called while it is being applied, so it never waits.
     pub(crate) fn leases_changed(&self, changes: &[LeaseChange]) {
         self.metrics.count(changes);
         match &mut *self.state.lock() {
@@ -134,7 +135,7 @@ impl LeaseKeeper {
         answered.await.unwrap_or(LeaseAnswer::NotLeader)
     }
 
-    /// Works on the table of the reign in `term`; `None` if that reign is over.
+    /// Works on the table of the reign in `term`; `None` if that reign has ended.
     fn with<T>(&self, term: Term, work: impl FnOnce(&mut Reign, Duration) -> T) -> Option<T> {
         match &mut *self.state.lock() {
             State::Leading(reign) if reign.table.term() == term => Some(work(reign, self.clock.now())),
@@ -180,10 +181,10 @@ pub(super) async fn run(
 }
 
 async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
-    // In this order: what is committed after the view was taken must be kept for the table.
+    // In this order: changes committed after the view was taken must be kept for the table.
     *keeper.state.lock() = State::Loading(BTreeMap::new());
     let Some(loaded) = quorum.load(term).await else {
-        // Another reign has begun; whoever follows who leads will hear of it.
+        // Another reign has begun; the task that follows leadership will cancel this one.
         return std::future::pending().await;
     };
     let now = keeper.clock.now();
@@ -219,20 +220,22 @@ fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
     LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
 }
 
-/// How many ends may be under way. An end costs about as much as a put, so a flood of them gets little room as long as it is
-/// hardly late, and all its room only when it is: clients that write notice an end that takes their place at once, those who
-/// wait for a lease to run out hardly notice a second.
+/// Bound on expiries under way. An expiry costs about as much as a put. A flood of expiries gets
+/// little capacity while it is hardly late, and all of it only when it is late: writing clients
+/// notice at once an expiry that takes their place, clients that wait for an expiry hardly notice a
+/// second.
 fn under_way_max(late: Duration) -> usize {
     let lateness = late.div_duration_f64(LATE_MAX).min(1.0);
     let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * lateness * lateness;
     LEASE_EXPIRIES_MIN + more as usize
 }
 
-/// Ends leases that have run out, each by a command of its own, many at a time.
+/// Proposes the expiry of leases, each by a command of its own, many at a time.
 async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     let mut under_way = FuturesUnordered::new();
     loop {
-        // Outcomes come in batches, as the log takes them; and room in batches is what is worth a confirmation.
+        // Outcomes come in batches, as the log takes them; only a batch of free slots is worth a
+        // confirmation.
         tokio::task::yield_now().await;
         while let Some(Some((end, result))) = under_way.next().now_or_never() {
             settle(keeper, term, &end, result);
@@ -248,7 +251,8 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
             return;
         };
         if !expired.is_empty() {
-            // Time may have passed since this member last heard that it leads: it may have been stopped.
+            // Time may have passed since this member last confirmed that it leads: the process may
+            // have been stopped.
             if quorum.confirm().await != Some(term) {
                 keeper.with(term, |reign, now| {
                     expired.iter().for_each(|end| reign.table.end_again(end, now));
@@ -315,7 +319,7 @@ async fn answer_questions(
             }
         });
         waiting.clear();
-        // What was kept alive counts only if no other leader can have begun meanwhile.
+        // A keep-alive counts only if no other leader can have begun meanwhile.
         let confirmed = ready.is_empty() || quorum.confirm().await == Some(term);
         for (answer, found) in ready {
             tell(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
@@ -323,7 +327,7 @@ async fn answer_questions(
     }
 }
 
-/// Tells the log when quiet leases run out, that others are kept alive after all, and how far the clock has come.
+/// Logs the due points of quiet leases, the revival of others, and the progress of the clock.
 async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut to_tell: mpsc::Receiver<TellFirst>) {
     let mut told_at = keeper.clock.now();
     let mut revived = Vec::new();
@@ -356,7 +360,7 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
             };
             let is_full = checkpoint.leases.len() == LEASE_CHECKPOINTS_MAX;
             told_at = keeper.clock.now();
-            // Until it is known what became of it nothing else is said.
+            // The next checkpoint waits for the result of this one.
             while let Err(error) = quorum.propose(Command::LeaseCheckpoint(checkpoint.clone())).await {
                 tracing::debug!(%error, "the log was not told about leases yet");
                 if matches!(error, NodeError::Refused(_)) {

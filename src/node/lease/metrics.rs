@@ -1,7 +1,8 @@
-//! What is counted about leases, under etcd's names where etcd has the thing (spec: etcd §4.7).
+//! Metrics of leases, under etcd's names where etcd has them (spec: etcd §4.7).
 //!
-//! Grants and ends are counted by every member as it applies them, as in etcd, also those that a restart applies again; the
-//! rest by the leader. A lease that is granted and ended by one run of entries is counted as ended only.
+//! Grants and ends are counted by every member as it applies them, as in etcd, also those that a
+//! restart applies again; the rest by the leader. A lease that is granted and ended by one run of
+//! entries is counted as ended only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -68,7 +69,7 @@ impl LeaseMetrics {
         self.counted.store(index.get(), Ordering::Relaxed);
     }
 
-    /// Counts what commits did, in their order.
+    /// Counts the lease changes of commits, in their order.
     pub(super) fn count(&self, changes: &[LeaseChange]) {
         let before = self.counted.load(Ordering::Relaxed);
         let mut last = before;
@@ -107,7 +108,7 @@ mod tests {
             id: LeaseId(id),
             lease: Some(Lease { granted: LogIndex(granted), ttl_seconds: 10, due_ms }),
         };
-        // The first one is older than what is counted; two are granted by one run of entries.
+        // The first grant is older than the counted ones; two are granted by one run of entries.
         metrics.count(&[change(1, 4, Some(7)), change(2, 9, None), change(3, 8, None)]);
         metrics.count(&[change(2, 9, Some(7)), LeaseChange { id: LeaseId(3), lease: None }]);
         assert_eq!((metrics.granted.get(), metrics.revoked.get()), (2, 1));

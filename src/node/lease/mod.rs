@@ -1,8 +1,9 @@
-//! Leases as the faces see them: make, keep alive, look at, list (spec: etcd §3; ARCHITECTURE.md §8).
+//! Leases as the faces see them: grant, keep alive, read, list (spec: etcd §3; ARCHITECTURE.md §8).
 //!
-//! Owns the ids that a client leaves to the node, the least time to live, and the way of a question to the leader. What a
-//! lease is, and what ends with it, is the state machine's. Invariant: whoever is told that a lease lives on was told so
-//! by a member that led, as a quorum confirmed, after the lease was kept alive.
+//! Owns the ids that clients leave to the node, the minimum time to live, and the path of a
+//! question to the leader. The rules of a lease and of its end belong to the state machine.
+//! Invariant: a keep-alive is confirmed only by a member that led, as a quorum confirmed, after the
+//! lease was kept alive.
 
 mod calls;
 mod clock;
@@ -32,7 +33,7 @@ use headwater_types::{
 
 use bytes::Bytes;
 
-/// How long a question that nobody could answer waits before it is asked again, unless the leader changes first.
+/// Pause before an unanswered question is repeated, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A lease that was granted.
@@ -53,7 +54,7 @@ pub struct LeaseGranted {
 pub struct LeaseStanding {
     /// Its time to live, whole seconds.
     pub granted_seconds: i64,
-    /// What is left of it.
+    /// The remaining time.
     pub remaining: Duration,
     /// The keys attached to it in key order, if they were asked for.
     pub keys: Vec<Bytes>,
@@ -66,25 +67,27 @@ pub(super) struct Leases {
     ttl_seconds_min: i64,
 }
 
-/// The longest time in which healthy members have no leader: they trust a silent one, then stand for election.
+/// The longest time in which healthy members have no leader: they trust a silent one, then stand
+/// for election.
 fn leaderless_max(timing: &Timing) -> Duration {
     timing.election_max * 2
 }
 
-/// One and a half times as long as members may be without a leader: a lease must outlive that. Two seconds by default,
-/// which is etcd's least too.
+/// The minimum time to live: one and a half times the longest time without a leader, which a lease
+/// must survive. Two seconds by default, which is etcd's minimum too.
 fn ttl_seconds_min(timing: &Timing) -> i64 {
     let least_ms = leaderless_max(timing).as_millis() * 3 / 2;
     i64::try_from(least_ms.div_ceil(1000)).unwrap_or(i64::MAX).max(1)
 }
 
-/// What has to exist before consensus does: the keeper, which is told of every commit.
+/// The keeper, which follows every commit and so must exist before consensus.
 pub(super) fn keeper(clock: LeaseClock, timing: &Timing) -> Arc<LeaseKeeper> {
     LeaseKeeper::new(clock, leaderless_max(timing))
 }
 
 impl Leases {
-    /// Begins to keep leases whenever this member leads, and to answer what others ask.
+    /// Starts to keep leases whenever this member leads, and to answer the questions of other
+    /// members.
     pub(super) fn start(
         keeper: Arc<LeaseKeeper>,
         timing: &Timing,
@@ -119,7 +122,8 @@ impl Leases {
 }
 
 impl Node {
-    /// Grants a lease; picks its id if `id` is [`LeaseId::NONE`], and raises its time to live to the least there is.
+    /// Grants a lease. Picks its id if `id` is [`LeaseId::NONE`], and raises its time to live to
+    /// the minimum.
     ///
     /// # Errors
     ///
@@ -148,8 +152,8 @@ impl Node {
         }
     }
 
-    /// Starts the time of a lease anew. Its time to live in whole seconds; `None` if there is no such lease, or it has run
-    /// out. The revision is that of before.
+    /// Restarts the time of a lease. Returns its time to live in whole seconds; `None` if there is
+    /// no such lease, or it has expired. The revision is that of before.
     ///
     /// # Errors
     ///
@@ -157,7 +161,7 @@ impl Node {
     pub async fn lease_keep_alive(&self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
         self.admit(ctx).await?;
         let head = self.inner.store.current().head();
-        // A deadline of the store's own is no lease of anybody's.
+        // A deadline of the store is not a client's lease.
         if id.is_deadline() {
             return Ok(Read { index: head.applied_index(), revision: head.revision, value: None });
         }
@@ -166,7 +170,7 @@ impl Node {
         Ok(Read { index: head.applied_index(), revision: head.revision, value })
     }
 
-    /// How a lease stands; `None` if there is no such lease.
+    /// The time to live and the remaining time of a lease; `None` if there is no such lease.
     ///
     /// # Errors
     ///
@@ -193,7 +197,7 @@ impl Node {
         Ok(Read { index: keys.index, revision: keys.revision, value: standing })
     }
 
-    /// Every lease there is, in the order of their grants.
+    /// Every lease, in the order of their grants.
     ///
     /// # Errors
     ///
@@ -217,7 +221,7 @@ impl Node {
         self.read(false, ctx.deadline, all).await
     }
 
-    /// Asks whoever leads until there is an answer: granted seconds and what is left.
+    /// Asks the current leader until there is an answer: granted seconds and remaining time.
     pub(crate) async fn ask_about_lease(
         &self,
         question: LeaseQuestion,
@@ -231,7 +235,7 @@ impl Node {
                 let leader = leading.borrow_and_update().leader;
                 let answer = tokio::select! {
                     answer = leases.ask(me, leader, question) => answer,
-                    // A leader that was stopped may take long to say nothing. To ask twice does no harm.
+                    // A stopped leader may take long to fail. Asking twice does no harm.
                     Ok(()) = leading.changed() => continue,
                 };
                 match answer {

@@ -1,4 +1,4 @@
-//! What the keeper of leases needs of the cluster, so that it can be tested without one.
+//! The lease keeper's interface to the cluster, so that it can be tested without one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,28 +19,29 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How long a proposal about leases may take before it is asked again.
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the log knows of leases.
+/// The logged state of leases.
 pub(super) struct Loaded {
-    /// How far the lease clock has come.
+    /// The lease clock, ms.
     pub(super) clock_ms: u64,
     /// Every lease.
     pub(super) leases: Vec<(LeaseId, Lease)>,
 }
 
-/// The cluster as the keeper of leases sees it.
+/// The cluster as the lease keeper sees it.
 pub(super) trait Quorum: Send + Sync + 'static {
-    /// The term in which this member leads, as a quorum has confirmed after the call; `None` if it does not, or nobody
-    /// confirmed it in time.
+    /// The term in which this member leads, as a quorum has confirmed after the call; `None` if it
+    /// does not lead, or the confirmation did not come in time.
     fn confirm(&self) -> impl Future<Output = Option<Term>> + Send;
 
-    /// What the log knew when this member began to lead in `term`, or later; `None` if it no longer leads in it.
+    /// The logged state when this member began to lead in `term`, or later; `None` if it no longer
+    /// leads in it.
     fn load(&self, term: Term) -> impl Future<Output = Option<Loaded>> + Send;
 
-    /// Proposes a command whose outcome says no more than that it was carried out.
+    /// Proposes a command whose outcome carries no data.
     fn propose(&self, command: Command) -> impl Future<Output = Result<(), NodeError>> + Send;
 }
 
-/// The real one.
+/// The implementation by consensus.
 pub(super) struct ClusterQuorum {
     pub(super) consensus: Consensus,
     pub(super) proposer: Proposer,

@@ -1,27 +1,29 @@
-//! The leases of one reign with their deadlines: plain data, told the time by its caller.
+//! The leases of one reign with their deadlines: plain data, with the time given by the caller.
 //!
-//! Owns when a lease runs out and what the log still has to be told of it. Knows no log, no tasks and no keys. Invariant: a
-//! lease that was found to have run out is never alive again; a lease of which the log says when it runs out is not kept
-//! alive before the log has been told otherwise, or a new leader would end it too early.
+//! Owns the deadlines of leases, and the changes that the log does not have yet. Knows no log, no
+//! tasks and no keys. Invariants: an expired lease is never alive again; a lease with a due point
+//! in the log is not kept alive before the log has revoked that point, or a new leader would end it
+//! too early.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use headwater_types::{Lease, LeaseChange, LeaseExpire, LeaseId, LeaseRemaining, LogIndex, Term};
 
-/// After how much time without a sign of life the log is told when a lease runs out, and how often it is told how far the
-/// lease clock has come: what a new leader adds to a lease, besides its grace, is about this at most. Together they stay
-/// below three seconds. A lease that is kept alive more often costs the log nothing.
+/// Time without a keep-alive after which a lease's due point is logged, and interval at which the
+/// lease clock is logged. A new leader adds about this to a lease at most, besides its grace;
+/// together they stay below three seconds. A lease that is kept alive more often costs the log
+/// nothing.
 pub(super) const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// What the log says of a lease's end.
+/// The log's knowledge of a lease's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     /// Nothing.
     Nothing,
-    /// It is being told: nobody knows whether it has heard.
+    /// A due point is being logged; the result is not known yet.
     Perhaps,
-    /// When it runs out.
+    /// The due point.
     Due,
 }
 
@@ -37,20 +39,20 @@ struct Entry {
     ran_out: Option<Duration>,
 }
 
-/// What keeping a lease alive came to.
+/// The result of a keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptAlive {
-    /// Its time starts anew.
+    /// Its time was restarted.
     Yes {
         /// Its time to live.
         ttl: Duration,
     },
-    /// The log has to be told first that it is kept alive.
+    /// The log must record first that it is kept alive.
     TellFirst {
-        /// The grant that is meant.
+        /// The grant of the lease.
         granted: LogIndex,
     },
-    /// It has run out, and its end is on the way.
+    /// It has expired, and its end is on the way.
     Ending,
     /// There is no such lease.
     Unknown,
@@ -64,17 +66,19 @@ pub(super) struct LeaseTable {
     clock_ms: u64,
     began: Duration,
     leases: HashMap<LeaseId, Entry>,
-    /// Every lease once: when it runs out, or when its end is proposed again; not while that is under way.
+    /// Every lease once, by the time at which it expires or its expiry is proposed again; absent
+    /// while that is under way.
     deadlines: BTreeSet<(Duration, LeaseId)>,
-    /// Leases of which the log says nothing, by the last sign of life.
+    /// Leases without a due point in the log, by the last keep-alive.
     quiet: BTreeSet<(Duration, LeaseId)>,
-    /// Number of leases of which the log says when they run out, or may do so.
+    /// Number of leases that have a due point in the log, or may have one.
     told: usize,
 }
 
 impl LeaseTable {
-    /// What the log knows, at the beginning of a reign: each lease gets what remains of its time, or all of it if it may have
-    /// been kept alive; and `grace` on top, because nobody could keep it alive while there was no leader.
+    /// Loads the logged leases at the beginning of a reign. Each gets its remaining time, or all of
+    /// it if it may have been kept alive; and `grace` on top, because no client could keep it alive
+    /// while there was no leader.
     pub(super) fn new(
         term: Term,
         clock_ms: u64,
@@ -111,7 +115,7 @@ impl LeaseTable {
         self.clock_ms.saturating_add(millis(now.saturating_sub(self.began)))
     }
 
-    /// Follows what a commit did to a lease. Whether the lease it was before has ended.
+    /// Follows a commit's change of a lease. True if the lease that had the id before has ended.
     pub(super) fn follow(&mut self, change: &LeaseChange, now: Duration) -> bool {
         let known = self.leases.get(&change.id).map(|entry| entry.granted);
         match (known, change.lease) {
@@ -166,7 +170,7 @@ impl LeaseTable {
         }
     }
 
-    /// Starts a lease's time anew, if the log need not be told first.
+    /// Restarts a lease's time, unless the log must record it first.
     pub(super) fn keep_alive(&mut self, id: LeaseId, now: Duration) -> KeptAlive {
         match self.leases.get(&id) {
             None => KeptAlive::Unknown,
@@ -188,14 +192,14 @@ impl LeaseTable {
         entry.ttl
     }
 
-    /// Time to live and what is left of it.
+    /// Time to live and remaining time.
     pub(super) fn remaining(&self, id: LeaseId, now: Duration) -> Option<(Duration, Duration)> {
         let entry = self.leases.get(&id)?;
         let left = if entry.ran_out.is_some() { Duration::ZERO } else { entry.deadline.saturating_sub(now) };
         Some((entry.ttl, left))
     }
 
-    /// When something has to end next.
+    /// The next time at which a lease expires.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -221,7 +225,7 @@ impl LeaseTable {
         self.leases.get(&id)?.ran_out.map(|at| now.saturating_sub(at))
     }
 
-    /// An end that was not carried out, or of which nobody knows, is due again at `at`.
+    /// An expiry that failed, or has no known result, is due again at `at`.
     pub(super) fn end_again(&mut self, expire: &LeaseExpire, at: Duration) {
         if let Some(entry) = self.leases.get_mut(&expire.id)
             && entry.granted == expire.granted

@@ -1,5 +1,5 @@
-//! Keepers of leases on a state machine without consensus: who leads, what is confirmed and what time it is are moved by
-//! hand.
+//! Lease keepers on a state machine without consensus: the test moves leadership, confirmations and
+//! time by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Lets every task run for as long as it has something to do.
+/// Runs every task until it is idle.
 async fn settle() {
     for _ in 0..500 {
         tokio::task::yield_now().await;
@@ -49,7 +49,7 @@ struct World {
     index: Mutex<u64>,
     leading: Mutex<Leading>,
     keepers: Mutex<Vec<Arc<LeaseKeeper>>>,
-    /// Commands that were proposed, but for those of tests.
+    /// Proposed commands, without those of tests.
     proposed: AtomicUsize,
     /// Ends among them.
     ends_proposed: AtomicUsize,
@@ -58,10 +58,10 @@ struct World {
     under_way_max: AtomicUsize,
     stalled: watch::Sender<bool>,
     loading: watch::Sender<bool>,
-    /// The next proposals fail, without anybody knowing what became of them.
+    /// The next proposals fail, with an unknown result.
     fails: AtomicUsize,
     unconfirmed: AtomicBool,
-    /// How often each member has asked whether it leads.
+    /// Number of confirmations of leadership that each member has asked for.
     asked: [AtomicUsize; 2],
 }
 
@@ -164,7 +164,7 @@ impl Member {
         self.ask(LeaseQuestion::KeepAlive(LeaseId(id))).await
     }
 
-    /// What is left of a lease; `None` if there is none.
+    /// The remaining time of a lease; `None` if there is none.
     async fn left(&self, id: i64) -> Option<Duration> {
         match self.ask(LeaseQuestion::Remaining(LeaseId(id))).await {
             LeaseAnswer::Alive { remaining_ms, .. } => Some(Duration::from_millis(remaining_ms)),
@@ -173,7 +173,7 @@ impl Member {
         }
     }
 
-    /// Lets time pass in small steps, as it does.
+    /// Advances the clock in small steps.
     async fn pass(&self, time: Duration) {
         let step = Duration::from_millis(500);
         let mut left = time;
@@ -234,7 +234,7 @@ impl Bed {
         bed
     }
 
-    /// A member is elected; who hears of it is another question.
+    /// Elects a member, without a notice to the members.
     fn elect_silently(&self, member: usize, term: u64) -> Leading {
         let leading = Leading { leader: Some(self.members[member].me), term: Term(term) };
         *self.world.leading.lock() = leading;
@@ -323,7 +323,7 @@ async fn a_new_leader_goes_on_with_what_remains() {
     bed.wait_ready(1).await;
     let (old, new) = (&bed.members[0], &bed.members[1]);
     let left = new.left(1).await.unwrap();
-    // The truth is 20 s. Late by what the log was not told yet, and the grace; never early.
+    // The true rest is 20 s. Late by the unlogged time and the grace; never early.
     assert!(left >= seconds(20) && left <= seconds(20 + 2) + GRACE, "{left:?}");
     assert_eq!(new.left(2).await, Some(seconds(60) + GRACE), "it was kept alive: nobody else knows when");
     settle().await;
@@ -333,7 +333,7 @@ async fn a_new_leader_goes_on_with_what_remains() {
     new.pass(Duration::from_millis(1)).await;
     until("it is gone", || bed.world.lease(1).is_none()).await;
     assert_eq!(bed.expired(), [1]);
-    // And back: what the second leader measured goes on too.
+    // And back: the second leader's measurement continues too.
     bed.elect(0, 3);
     bed.wait_ready(0).await;
     let left_there = bed.members[0].left(2).await.unwrap();
