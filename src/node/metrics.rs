@@ -1,5 +1,5 @@
-//! What a node counts of reads, hashes, reclamation and defragmentation, under etcd's names (docs/metrics.md). What is applied is
-//! counted where it is applied, see [`RaftMetrics`].
+//! A node's metrics of reads, hashes, reclamation and defragmentation, under etcd's names
+//! (docs/metrics.md). Apply counts for itself, see [`RaftMetrics`].
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -162,7 +162,7 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
 }
 
-/// A counter under another name: one that etcd gave it in earlier releases, which dashboards still use.
+/// A counter under another name: etcd's name in earlier releases, which dashboards still use.
 struct Alias {
     name: String,
     desc: Desc,

@@ -1,8 +1,8 @@
-//! One node of the cluster as the faces see it: propose, read, and tell how it stands.
+//! One node of the cluster as the faces see it: propose, read, status.
 //!
-//! Owns the request paths, leadership-only tasks, offering proposals again, and the wall clock. Knows nothing of the wire
-//! types of public APIs. Invariant: every request comes through here with a [`RequestContext`], so that what must be checked
-//! for every request is checked in one place.
+//! Owns the request paths, leadership-only tasks, retries of proposals, and the wall clock. Knows
+//! nothing of the wire types of public APIs. Invariant: every request comes through here with a
+//! [`RequestContext`], so that the checks of every request are in one place.
 
 mod alarms;
 mod backup;
@@ -102,7 +102,7 @@ struct Inner {
     own_reads: LongReads,
     range_streams: LongReads,
     contenders: Arc<Semaphore>,
-    /// For what streams about resources, the catalog and entities begin with.
+    /// Memory for the first states of streams about resources, the catalog and entities.
     states: Arc<StateMemory>,
     backups: backup::Backups,
     quota: QuotaOptions,
@@ -123,7 +123,7 @@ struct Inner {
     _data_dir: DataDir,
 }
 
-/// What a node counts, since it started.
+/// A node's counters, since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Proposals that wait for an outcome now.
@@ -136,18 +136,18 @@ pub struct Counters {
     pub leader_changes: u64,
 }
 
-/// What a read found, with the coordinates of the state that it saw.
+/// The result of a read, with the coordinates of the state that it saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read<T> {
     /// Applied index of the state that was read.
     pub index: LogIndex,
     /// KV revision of that state.
     pub revision: Revision,
-    /// What was found.
+    /// The result.
     pub value: T,
 }
 
-/// Who this node is and where its data comes from.
+/// The cluster and the id of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
@@ -156,7 +156,7 @@ pub struct Identity {
     pub node_id: NodeId,
 }
 
-/// Who leads, as far as this node knows.
+/// The leader and the term, as far as this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
     /// The leader, if one is known.
@@ -168,7 +168,7 @@ pub struct Leadership {
 /// How this node stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Who leads and in which term.
+    /// The leader and the term.
     pub leadership: Leadership,
     /// Highest log index known to be committed.
     pub committed: LogIndex,
@@ -178,14 +178,16 @@ pub struct Status {
     pub revision: Revision,
     /// Compaction point; 0 if never compacted.
     pub compact_revision: Revision,
-    /// First log index whose change can still be told; 0 if history begins with the log.
+    /// First log index whose change can still be read; 0 if history begins with the log.
     pub history_from: LogIndex,
-    /// First log index that the log still has: who needs an earlier one is sent a snapshot.
+    /// First log index that the log still has: a member that needs an earlier one is sent a
+    /// snapshot.
     pub log_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
-    /// Bytes that the state takes in files and write buffers. At least [`live_bytes`](Self::live_bytes): what compression
-    /// saves below that is not counted, so that the size can be compared with the quota, which is one of live bytes.
+    /// Bytes that the state takes in files and write buffers. At least
+    /// [`live_bytes`](Self::live_bytes): savings of compression below that are not counted, so that
+    /// the size can be compared with the quota, which is one of live bytes.
     pub stored_bytes: u64,
     /// Views of the state that are open now, count.
     pub open_views: u64,
@@ -199,19 +201,21 @@ pub struct Status {
     pub alarms: Vec<Alarm>,
     /// Whether this node does not vote.
     pub is_learner: bool,
-    /// Whether the node has recovered what it had acknowledged before it was restarted, and serves.
+    /// Whether the node has recovered everything that it had acknowledged before its restart, and
+    /// serves.
     pub serving: bool,
-    /// For how long it has applied nothing although more was committed; `None` if that is not long.
+    /// Time since it last applied an entry although more were committed; `None` if that is not
+    /// long.
     pub stands_still: Option<Duration>,
 }
 
 impl Node {
-    /// Who this node is.
+    /// The cluster and the id of this node.
     pub fn identity(&self) -> Identity {
         self.inner.identity
     }
 
-    /// How this node is called: its `node.name`, which is unique in the cluster.
+    /// The node's name: its `node.name`, which is unique in the cluster.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -231,13 +235,13 @@ impl Node {
         &self.inner.consensus
     }
 
-    /// Who leads, as far as this node knows. Cheap: every response header needs it.
+    /// The leader and the term, as far as this node knows. Cheap: every response header needs it.
     pub fn leadership(&self) -> Leadership {
         let leading = self.inner.consensus.leadership().current();
         Leadership { leader: leading.leader, term: leading.term }
     }
 
-    /// The leader, provided that it showed life lately.
+    /// The leader, if this node has had contact with it lately.
     pub fn live_leader(&self) -> Option<NodeId> {
         self.inner.consensus.leadership().live_leader()
     }
@@ -253,7 +257,8 @@ impl Node {
         members.filter(|id| *id != self.inner.identity.node_id).collect()
     }
 
-    /// Turns true once this node has recovered what it had acknowledged before it was restarted, and serves.
+    /// Turns true once this node has recovered everything that it had acknowledged before its
+    /// restart, and serves.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.inner.serving.clone()
     }
@@ -299,12 +304,13 @@ impl Node {
         })
     }
 
-    /// For how long this node has applied nothing although more was committed; `None` if that is not long.
+    /// Time since this node last applied an entry although more were committed; `None` if that is
+    /// not long.
     pub fn stands_still(&self) -> Option<Duration> {
         self.inner.consensus.progress().stalled_for()
     }
 
-    /// What this node counts.
+    /// The node's counters.
     pub fn counters(&self) -> Counters {
         let stats = self.inner.proposer.stats();
         Counters {
@@ -315,7 +321,8 @@ impl Node {
         }
     }
 
-    /// Replicates `command` and returns what it came to. Works on any node: a follower forwards to the leader.
+    /// Replicates `command` and returns its outcome. Works on any node: a follower forwards to the
+    /// leader.
     ///
     /// # Errors
     ///
@@ -324,25 +331,25 @@ impl Node {
     pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
         self.admit(ctx).await?;
         let proposal = Proposal { unix_ms: unix_ms(), command };
-        // A command that cannot be encoded (nested too deep) cannot be replicated, whatever its size.
+        // A command that cannot be encoded (nested too deep) cannot be replicated at any size.
         let encoded = codec::encode_proposal(&proposal).map_err(|_| NodeError::RequestTooLarge)?;
         if encoded.len() > self.inner.max_request_bytes {
             return Err(NodeError::RequestTooLarge);
         }
         match propose_encoded(&self.inner.proposer, encoded, ctx.deadline).await {
-            // Never handed to anybody: say why.
+            // Never sent to a leader: say why.
             Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
             result => result,
         }
     }
 
-    /// Resolves with the reason once the state of this node could not be read: the node must not go on.
+    /// Resolves with the reason once the state of this node could not be read: the node must stop.
     pub async fn storage_failed(&self) -> String {
         let mut failed = self.inner.storage_failed.clone();
         let why = failed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
             Some(why) => why,
-            // Nobody reads any more.
+            // No task reads any more.
             None => std::future::pending().await,
         }
     }
@@ -366,8 +373,8 @@ impl Node {
         }
     }
 
-    /// Rewrites this node's files, so that what was removed takes no space on disk any more, beside everything else. Takes as
-    /// long as it takes; who asks while it goes on waits for a turn of their own.
+    /// Rewrites this node's files, so that removed data takes no space on disk any more, while the
+    /// node serves. It may take long; concurrent calls run one after the other.
     ///
     /// # Errors
     ///
@@ -393,7 +400,7 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Linearizable).await
     }
 
-    /// Resolves when streams shall end, because their clients had better go on at another member.
+    /// Resolves when streams must end, because their clients should continue at another member.
     pub fn streams_closing(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.inner.stopping.subscribe();
         async move {
@@ -407,12 +414,13 @@ impl Node {
         self.inner.consensus.leadership().step_aside(self.inner.hand_over_timeout).await;
     }
 
-    /// Ends consensus and flushes nothing: what a crash leaves behind.
+    /// Ends consensus and flushes nothing, as in a crash.
     pub async fn crash(&self) {
         self.inner.consensus.shutdown().await;
     }
 
-    /// Resolves once nothing of this node is in use any more, so that its data directory can be opened again.
+    /// Resolves once nothing of this node is in use any more, so that its data directory can be
+    /// opened again.
     pub async fn gone(self) {
         // The count of the store falls before its files are closed.
         let (node, files) = (Arc::downgrade(&self.inner), self.inner.store.files());

@@ -6,8 +6,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::NodeError;
 
-/// The pieces up to the one that `is_last`. Whoever makes them gives up on a reader that stands still; what was read until then
-/// must not look whole, so it ends with [`NodeError::Timeout`].
+/// The pieces up to the one that `is_last`. The producer gives up on a stalled reader; the pieces
+/// read until then must not look complete, so the stream ends with [`NodeError::Timeout`].
 pub(super) fn to_the_last<T: Send + 'static>(
     pieces: mpsc::Receiver<Result<T, NodeError>>,
     mut is_last: impl FnMut(&T) -> bool + Send + 'static,

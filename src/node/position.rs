@@ -36,7 +36,7 @@ pub enum WatchStart {
 }
 
 impl WatchStart {
-    /// The present state, of whatever index this member has.
+    /// The present state, at any index that this member has.
     pub const STATE: Self = Self::State { since: None };
 
     /// The position that the client has, if any.

@@ -1,8 +1,8 @@
-//! The queue of proposals: hands what is waiting to whoever leads, offers again what was not taken, and tells every
-//! proposer what became of its command.
+//! The queue of proposals: sends waiting commands to the leader, retries rejected ones, and returns
+//! the outcome to every proposer.
 //!
-//! Invariant: a proposer whose command may have been appended somewhere hears "indeterminate"; after every other error the
-//! command was not appended and never will be.
+//! Invariant: a proposer whose command may have been appended on some member gets "indeterminate";
+//! after every other error the command was not appended and never will be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -18,12 +18,13 @@ use headwater_types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PEND
 
 /// Commands in one batch, count.
 const BATCH_MAX: usize = 1024;
-/// How long a command that nobody would take waits before it is offered again, unless the leader changes first.
+/// Pause before a command that no leader has taken is offered again, unless the leader changes
+/// first.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Not handed to anybody: can be withdrawn.
+/// Not sent yet: can be withdrawn.
 const QUEUED: u8 = 0;
-/// Handed to a leader: may be appended.
+/// Sent to a leader: may be appended.
 const SENT: u8 = 1;
 /// Withdrawn by its proposer.
 const WITHDRAWN: u8 = 2;
@@ -75,7 +76,7 @@ struct PendingGuard {
 
 impl PendingGuard {
     fn take(stats: &Arc<ProposerStats>, bytes: usize) -> Result<Self, NodeError> {
-        // Made first, so that what was counted is given back on every way out.
+        // Made first, so that its drop takes the counts back on every path.
         let guard = Self { stats: Arc::clone(stats), bytes };
         let count = stats.pending.fetch_add(1, Ordering::Relaxed);
         let total_bytes = stats.pending_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -95,7 +96,8 @@ impl Drop for PendingGuard {
 
 impl Proposer {
     pub(super) fn start(consensus: Consensus) -> Self {
-        // Commands that are offered again must always find room, so the queue is larger than what is let in.
+        // Retried commands must always fit, so the queue is larger than the number of admitted
+        // ones.
         let (queue, jobs) = mpsc::channel(2 * PENDING_PROPOSALS_MAX);
         tokio::spawn(gather(consensus, jobs, queue.downgrade()));
         Self { queue, stats: Arc::default() }
@@ -128,7 +130,8 @@ impl Proposer {
     }
 }
 
-/// The deadline passed: a command that was not handed on never will be; of any other nobody can tell.
+/// The deadline has passed. A command that was not sent never will be; the fate of a sent one is
+/// unknown.
 fn withdraw(state: &AtomicU8) -> NodeError {
     match state.compare_exchange(QUEUED, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => NodeError::Timeout,
@@ -140,7 +143,7 @@ async fn gather(consensus: Consensus, mut jobs: mpsc::Receiver<Job>, queue: mpsc
     while let Some(first) = jobs.recv().await {
         let (mut batch, mut batch_bytes) = (Vec::new(), 0);
         add(&mut batch, &mut batch_bytes, first);
-        // Whatever was woken together with the first one gets its chance to join.
+        // Tasks that were woken together with the first one get their chance to join.
         tokio::task::yield_now().await;
         drain(&mut jobs, &mut batch, &mut batch_bytes);
         let (consensus, queue) = (consensus.clone(), queue.clone());
@@ -172,7 +175,8 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     if batch.is_empty() {
         return Vec::new();
     }
-    // Whoever leads could not take it, and so it is not offered: what is not handed to anybody is certainly not done.
+    // The leader could not commit it, so it is not offered: a command that is not sent is certainly
+    // not done.
     if consensus.leadership().lacks_majority() {
         for job in batch {
             job.answer(Err(NodeError::NoLeader));
@@ -201,7 +205,8 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     refused
 }
 
-/// Offers refused commands again once somebody else may lead. Their proposers' deadlines bound this.
+/// Offers refused commands again once another member may lead. Their proposers' deadlines bound
+/// this.
 async fn offer_again(consensus: &Consensus, queue: &mpsc::WeakSender<Job>, refused: Vec<Job>) {
     if refused.is_empty() {
         return;

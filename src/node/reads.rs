@@ -20,7 +20,7 @@ const READER_PATIENCE: Duration = Duration::from_secs(30);
 /// Pieces that wait for a slow reader of a streamed range.
 const PIECES_QUEUED: usize = 2;
 
-/// What a hash of the keys covers.
+/// A hash of the keys, and its range of revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHash {
     /// The hash.
@@ -45,7 +45,8 @@ impl Node {
         query: RangeQuery,
     ) -> Result<Read<RangeResult>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        // One key is read on the spot. An interval may hold any number of keys, and its count looks at all of them.
+        // One key is read on the spot. An interval may hold any number of keys, and its count
+        // visits all of them.
         let is_small = matches!(query.range, KeyRange::One(_));
         let metrics = self.inner.metrics.clone();
         self.read(is_small, ctx.deadline, move |view| {
@@ -81,13 +82,14 @@ impl Node {
         .await
     }
 
-    /// Reads keys piece by piece from one view, without holding the result in memory. Every piece but the last holds
-    /// only pairs; the last one holds `more` and `count` of the whole.
+    /// Reads keys piece by piece from one view, without holding the result in memory. Every piece
+    /// but the last holds only pairs; the last one holds `more` and `count` of the whole.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`]; [`NodeError::Timeout`] if others take all turns until the deadline; the stream ends with an error
-    /// if the storage fails on the way, or if its reader stands still for long.
+    /// As [`Node::range`]; [`NodeError::Timeout`] if other reads hold all permits until the
+    /// deadline; the stream ends with an error if the storage fails on the way, or if its reader
+    /// stalls for long.
     pub async fn range_stream(
         &self,
         ctx: &RequestContext,
@@ -98,7 +100,8 @@ impl Node {
         let turn = self.inner.range_streams.turn(ctx.deadline).await?;
         let inner = self.inner.clone();
         let (opened_tx, opened) = tokio::sync::oneshot::channel();
-        // The view lives on the stack of this thread for as long as the reader takes; it pins one snapshot, nothing else.
+        // The view lives on the stack of this thread until the reader has finished; it pins one
+        // snapshot, nothing else.
         let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -119,9 +122,9 @@ impl Node {
         self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
     }
 
-    /// The hash of what clients have stored, leases and history with it: it stays the same until they store something else or
-    /// history is given up, also across restarts and changes of leadership; equal on all members once they have applied the
-    /// same.
+    /// The hash of the data that clients have stored, leases and history included. It changes only
+    /// with a client's write or a compaction, not by restarts and changes of leadership; equal on
+    /// all members once they have applied the same entries.
     ///
     /// # Errors
     ///
@@ -136,8 +139,9 @@ impl Node {
         .await
     }
 
-    /// The hash of the keys and values that can be read at `revision`, or at the current one: equal on all members, whatever
-    /// else they have applied and wherever history was compacted. With the revision that was hashed and the compaction point.
+    /// The hash of the keys and values that can be read at `revision`, or at the current one: equal
+    /// on all members, independent of their other state and of compaction. With the revision that
+    /// was hashed and the compaction point.
     ///
     /// # Errors
     ///
@@ -162,7 +166,7 @@ impl Node {
         .await
     }
 
-    /// Waits until this node may answer for the context from what it has.
+    /// Waits until this node may answer for the context from its own state.
     ///
     /// # Errors
     ///
@@ -171,12 +175,13 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Serializable).await
     }
 
-    /// Everything that has to hold before a local view answers for this context.
+    /// Checks every precondition of an answer from a local view for this context.
     pub(super) async fn ready_to_read(&self, ctx: &RequestContext, consistency: Consistency) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         if consistency == Consistency::Linearizable {
             match self.inner.barrier.pass(ctx.deadline).await {
-                // Who asks for a leader is told that there is none, also if it went away while the read waited.
+                // A client that requires a leader gets its absence as the error, also if the leader
+                // went away while the read waited.
                 Err(NodeError::Timeout) if ctx.require_leader && self.live_leader().is_none() => {
                     return Err(NodeError::NoLeader);
                 }
@@ -206,7 +211,7 @@ impl Node {
         self.inner.long_reads.run(deadline, move || read_now(&inner, work)).await
     }
 
-    /// As [`Node::read`], for what the node does by itself: it does not wait for clients.
+    /// As [`Node::read`], for the node's own tasks: they do not queue behind clients.
     pub(super) async fn read_by_itself<T: Send + 'static>(
         &self,
         deadline: Instant,

@@ -1,8 +1,8 @@
-//! The leader's side of the membership: makes changes one after the other, and gives announced members their vote once they
-//! have caught up.
+//! The leader's side of the membership: makes changes one after the other, and gives announced
+//! members their vote once they have caught up.
 //!
-//! A voter is never added before it has caught up: until then it is a learner, so it cannot hold up the quorum. Invariant:
-//! an id that was ever given is never given again (spec: reliability §3.2, 7).
+//! A voter is never added before it has caught up: until then it is a learner, so it cannot hold up
+//! the quorum. Invariant: an id is never given twice (spec: reliability §3.2, 7).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefu
 
 /// How far behind a learner may be to be promoted.
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
-/// How long a learner that seems ready may take to get its vote, before it is looked at again.
+/// Timeout of the promotion of a learner that seems ready; then it is checked again.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a change of voters may stay half done until that is told.
+/// Time that a change of voters may stay half done before it is logged.
 const HALF_DONE_MAX: Duration = Duration::from_secs(2);
-/// How often the leader looks whether somebody has caught up.
+/// Interval at which the leader checks for members that have caught up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long to wait for another leader before a change is offered again.
+/// Pause for another leader before a change is offered again.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes changes of the membership; cheap to clone.
@@ -49,7 +49,7 @@ struct Past {
 }
 
 impl Past {
-    /// Notes where the log ends now; forgets what is older than is asked for.
+    /// Notes the end of the log now; forgets points older than needed.
     fn note(&mut self, now: Instant, last: LogIndex) {
         self.points.push_back((now, last));
         while self.points.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LEARNER_LAG_MAX) {
@@ -57,14 +57,15 @@ impl Past {
         }
     }
 
-    /// Where the log ended when a learner may be behind at most; `None` before it was looked at for so long.
+    /// The end of the log at the largest lag of a learner; `None` before it has been noted for so
+    /// long.
     fn recent(&self, now: Instant) -> Option<LogIndex> {
         let old_enough = self.points.iter().rev().find(|(at, _)| now.duration_since(*at) >= LEARNER_LAG_MAX);
         old_enough.map(|(_, last)| *last)
     }
 }
 
-/// A change of voters that is half done, and whether that was told.
+/// A change of voters that is half done, and whether it was logged.
 #[derive(Debug, Default)]
 struct HalfDone {
     since: Option<Instant>,
@@ -72,8 +73,8 @@ struct HalfDone {
 }
 
 impl HalfDone {
-    /// Tells once what a change waits for that does not come to its end: it needs a majority of the voters before it and of
-    /// those after it, and whoever is missing has ended after the change was begun.
+    /// Logs once why a change does not complete: it needs a majority of the voters before it and of
+    /// those after it, and the missing ones have failed after the change was begun.
     fn look(&mut self, consensus: &Consensus, roster: &Roster) {
         let since = *self.since.get_or_insert_with(Instant::now);
         if self.is_told || since.elapsed() < HALF_DONE_MAX {
@@ -121,8 +122,8 @@ impl MemberKeeper {
         }
     }
 
-    /// Makes a change on this member, which must lead. A change that is under way at the deadline goes on by itself, and others
-    /// wait for its end.
+    /// Makes a change on this member, which must lead. A change that is under way at the deadline
+    /// continues by itself, and later changes wait for its end.
     pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
         let Ok(turn) = tokio::time::timeout_at(deadline.into(), self.turn.clone().lock_owned()).await else {
             return Err(ChangeError::NotLeader);
@@ -155,8 +156,8 @@ impl MemberKeeper {
         self.attempt(change).await
     }
 
-    /// Confirms that this member leads, and waits until it has applied what earlier leaders did: then it knows every id that
-    /// was ever given.
+    /// Confirms that this member leads, and waits until it has applied the changes of earlier
+    /// leaders: then it knows every id that was ever given.
     async fn confirm(&self) -> Result<(), ChangeError> {
         let index = match self.consensus.leadership().confirm().await {
             Ok((_, index)) => index,
@@ -206,9 +207,9 @@ impl MemberKeeper {
         }
     }
 
-    /// How the members stand, with who answers now. What was heard a moment ago does not count: whoever has ended since is
-    /// missed only later, and a change that needs it would hold up everything. That a majority of today's voters answers is
-    /// confirmed before.
+    /// The progress of the members, with fresh answers. Contact a moment ago does not count: a
+    /// member that has failed since is noticed only later, and a change that needs it would hold up
+    /// everything. The answers of a majority of today's voters are confirmed before.
     async fn asked(&self, roster: &Roster, change: &MemberChange) -> BTreeMap<NodeId, MemberProgress> {
         let mut progress = self.consensus.members().progress();
         let recent = self.recent();
@@ -224,11 +225,11 @@ impl MemberKeeper {
             match change {
                 MemberChange::Promote(id) => situation.may_promote(*id).is_ok(),
                 MemberChange::Remove(id) => situation.may_remove(*id).is_ok(),
-                // Nobody is counted.
+                // No answers are needed.
                 MemberChange::Add { learner: true, .. }
                 | MemberChange::Update { .. }
                 | MemberChange::Describe { .. } => true,
-                // One who answers may be a reason to refuse, and one who does not.
+                // A member that answers may be a reason to refuse, and so may one that does not.
                 MemberChange::Add { learner: false, .. } | MemberChange::Join(_) => false,
             }
         };
@@ -238,7 +239,7 @@ impl MemberKeeper {
         progress
     }
 
-    /// What a member has if it has caught up.
+    /// The log index of a member that counts as caught up.
     fn recent(&self) -> LogIndex {
         let past = self.past.lock().recent(Instant::now());
         past.unwrap_or_else(|| self.consensus.progress().points().last)
@@ -256,8 +257,8 @@ impl MemberKeeper {
     }
 
     async fn add(&self, roster: &Roster, info: MemberInfo) -> Changed {
-        // Above every id that was ever given, and nobody else gives one: this member leads and has applied all that is
-        // committed, and the step fails if the membership has changed since.
+        // Above every id that was ever given. No other member gives ids: this member leads and has
+        // applied all committed entries, and the step fails if the membership has changed since.
         let id = NodeId(self.consensus.members().highest_id().get() + 1);
         let peer = info.peer_url.clone();
         let index = self.take(roster, MembershipStep::AddLearner(id, info)).await?;
@@ -286,14 +287,14 @@ impl MemberKeeper {
                 self.add(roster, info).await
             }
             Some(member) if is_unstarted(member) => {
-                // What was announced decides whether it may vote.
+                // The announcement decides whether it may vote.
                 info.awaits_vote &= member.info.awaits_vote;
                 let index = self.take(roster, MembershipStep::SetInfo(member.id, info)).await?;
                 tracing::info!(member = %member.id, %index, "an announced member starts");
                 Ok(MemberChanged { id: member.id, index })
             }
             Some(member) => {
-                // A new leader has heard nobody yet, so that everybody else looks dead.
+                // A new leader has no contact yet, so that all other members look dead.
                 if self.past.lock().recent(Instant::now()).is_none() {
                     return Err(MemberRefusal::StillRuns.into());
                 }
@@ -308,7 +309,7 @@ impl MemberKeeper {
 
     async fn remove(&self, roster: &Roster, id: NodeId) -> Changed {
         if id == self.consensus.node_id() {
-            // The next leader removes it; it is asked by whoever asked here.
+            // The next leader removes it; the member that forwarded the request asks there.
             self.consensus.leadership().step_aside(self.hand_over_timeout).await;
             return Err(ChangeError::NotLeader);
         }
@@ -330,18 +331,19 @@ impl MemberKeeper {
 
     async fn take(&self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, ChangeError> {
         self.consensus.members().take_step(roster, step).await.map_err(|error| match error {
-            // Looked at anew by whoever leads.
+            // The next leader checks the change anew.
             StepError::NotLeader | StepError::Outdated => ChangeError::NotLeader,
             StepError::Interrupted(why) => ChangeError::Interrupted(why),
         })
     }
 
-    /// While this member leads: gives announced members their vote when they have caught up, and ends half-done changes.
+    /// While this member leads: gives announced members their vote when they have caught up, and
+    /// ends half-done changes.
     pub(super) async fn run(self) {
         let mut half_done = HalfDone::default();
         loop {
             tokio::select! {
-                // Looked at now and then: following the progress of every entry would cost each write.
+                // By a timer: following the progress of every entry would cost each write.
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
                 _ = self.consensus.ended() => return,
             }
@@ -384,7 +386,7 @@ impl MemberKeeper {
     }
 }
 
-/// Whose answers decide whether a change may be made.
+/// The members that decide by their answers whether a change may be made.
 fn whom_to_ask(roster: &Roster, change: &MemberChange) -> BTreeSet<NodeId> {
     let voters_and = |also: &dyn Fn(&MemberRecord) -> bool| {
         let asked = roster.members.iter().filter(|member| member.voter || also(member));

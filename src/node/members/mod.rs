@@ -1,7 +1,8 @@
-//! The membership as the faces see it: who belongs to the cluster, and changes of that, on any node.
+//! The membership as the faces see it: the members of the cluster, and changes of them, on any
+//! node.
 //!
-//! Any node takes a change and hands it to the leader. Invariant: a change that may have been made is reported as
-//! indeterminate, never as failed.
+//! Any node takes a change and forwards it to the leader. Invariant: a change that may have been
+//! made is reported as indeterminate, never as failed.
 
 mod keeper;
 mod rules;
@@ -21,8 +22,8 @@ use headwater_types::{MemberChange, NodeId};
 
 use keeper::MemberKeeper;
 
-/// How long a leader waits for a sign of life of the member that it is to hand leadership to: one that has just begun to
-/// lead has heard nobody yet.
+/// Time that a leader waits for contact with the member that takes over leadership: a new leader
+/// has had no contact yet.
 const TRANSFEREE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A member of the cluster.
@@ -36,8 +37,8 @@ pub struct Member {
     pub peer_urls: Vec<String>,
     /// `http://host:port` of its client port; none until it first started.
     pub client_urls: Vec<String>,
-    /// Whether it does not vote. One that was announced as a voter is none, as in etcd, though it votes only once it has
-    /// started and caught up.
+    /// Whether it does not vote. False for an announced voter, as in etcd, though it votes only
+    /// once it has started and caught up.
     pub is_learner: bool,
 }
 
@@ -61,7 +62,8 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Opens this member's desk, and does what the leader does by itself whenever this member leads.
+    /// Serves membership requests, and starts the leader's own tasks, which work whenever this
+    /// member leads.
     pub(super) fn start(consensus: &Consensus, hand_over_timeout: Duration, strict: bool, own: OwnMember) -> Self {
         let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, strict);
         consensus.members().serve(Arc::new(keeper.clone()));
@@ -72,7 +74,7 @@ impl Members {
 }
 
 impl Node {
-    /// The members, after a read of the wanted consistency.
+    /// The members, after a read of the requested consistency.
     ///
     /// # Errors
     ///
@@ -92,7 +94,8 @@ impl Node {
         Read { index: head.applied_index(), revision: head.revision, value: members }
     }
 
-    /// Changes the membership. Returns whom the change was about, with the members after it.
+    /// Changes the membership. Returns the id of the changed member, with the members after the
+    /// change.
     ///
     /// # Errors
     ///
@@ -128,7 +131,7 @@ impl Node {
                 })
             }
         })?;
-        // It is made; but whoever was removed by it never gets there.
+        // The change is made; but a member that it has removed never reaches the index.
         let reached = self.inner.barrier.wait_applied(done.index, ctx.deadline);
         tokio::select! {
             reached = reached => match reached {
@@ -140,7 +143,7 @@ impl Node {
         let mut members = self.members_now();
         members.value.retain(|member| Some(member.id) != removed);
         if announces && !members.value.iter().any(|member| member.id == done.id) {
-            // What to start the new member with is not known here in time.
+            // The information to start the new member with is not known here in time.
             return Err(NodeError::Indeterminate(Unanswered::Timeout));
         }
         Ok((done.id, members))
@@ -150,8 +153,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter; [`NodeError::TransferTimeout`] if it does not
-    /// answer, and then this node goes on leading, or if it did not take over in time, and then anybody may.
+    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter;
+    /// [`NodeError::TransferTimeout`] if it does not answer, and then this node stays the leader,
+    /// or if it did not take over in time, and then any voter may lead.
     pub async fn move_leader(&self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         let consensus = &self.inner.consensus;
@@ -165,7 +169,8 @@ impl Node {
         if leader == Some(target) {
             return Ok(());
         }
-        // A leader that has begun to hand over takes no more writes, so it does not begin before the other one answers.
+        // A leader that hands over takes no more writes, so it waits for contact with the other one
+        // first.
         let patience = ctx.deadline.saturating_duration_since(Instant::now()).min(TRANSFEREE_PATIENCE);
         if !consensus.members().wait_for_contact(target, patience).await {
             return Err(NodeError::TransferTimeout);

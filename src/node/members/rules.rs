@@ -1,7 +1,7 @@
-//! Which changes of the membership may be made (spec: etcd §4.1, `strict-reconfig-check`). Pure: a roster and how its members
-//! stand in, a verdict out.
+//! The rules for changes of the membership (spec: etcd §4.1, `strict-reconfig-check`). Pure: a
+//! roster and its members' progress in, a verdict out.
 //!
-//! Invariant: no change is let through after which fewer than a majority of the voters answer.
+//! Invariant: no change is allowed after which fewer than a majority of the voters answer.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,12 @@ use headwater_raft::{MemberProgress, MemberRecord, Roster};
 use headwater_types::limits::{LEARNERS_MAX, VOTERS_MAX};
 use headwater_types::{LogIndex, MemberRefusal, NodeId};
 
-/// What the leader knows when it decides.
+/// The leader's knowledge at the time of a decision.
 pub(super) struct Situation<'a> {
     pub(super) roster: &'a Roster,
     pub(super) progress: &'a BTreeMap<NodeId, MemberProgress>,
-    /// What a member has if it has caught up: the leader's log as it was a moment ago.
+    /// The log index of a member that counts as caught up: the end of the leader's log a moment
+    /// ago.
     pub(super) recent: LogIndex,
 }
 
@@ -27,8 +28,9 @@ impl Situation<'_> {
         self.roster.members.iter().filter(|member| member.voter || member.info.awaits_vote).count()
     }
 
-    /// A member may be announced under that address. If not `strict`, whatever the health of the voters: it counts for no majority
-    /// before it has its vote, for which [`may_promote`](Self::may_promote) has the say.
+    /// Whether a member may be announced under that address. If not `strict`, independent of the
+    /// health of the voters: the member counts for no majority before it has its vote, which
+    /// [`may_promote`](Self::may_promote) decides.
     pub(super) fn may_add(&self, peer_url: &str, learner: bool, strict: bool) -> Result<(), MemberRefusal> {
         if self.roster.members.iter().any(|member| member.info.peer_url == peer_url) {
             return Err(MemberRefusal::PeerUrlExists);
@@ -45,12 +47,13 @@ impl Situation<'_> {
         if started <= with_new / 2 && (started, with_new) != (1, 2) {
             return Err(MemberRefusal::NotEnoughStarted);
         }
-        // etcd wants every voter to answer before it takes another one, and one that was announced counts there.
+        // etcd requires an answer of every voter before it takes another one, and counts an
+        // announced one as a voter.
         let mut counted = counted;
         if counted.all(|member| self.is_live(member.id)) { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
     }
 
-    /// There is room for one more.
+    /// Whether the limit allows one more.
     pub(super) fn has_room(&self, learner: bool) -> Result<(), MemberRefusal> {
         let voters = self.voters_to_be();
         if learner && self.roster.members.len() - voters >= LEARNERS_MAX {
@@ -122,8 +125,8 @@ mod tests {
 
     const LAST: u64 = 100_000;
 
-    /// A cluster in short: `V` a voter that answers, `v` one that does not; `L`, `l` learners; `A` one that awaits its vote,
-    /// `a` one that was announced and has not started.
+    /// A cluster in short: `V` a voter that answers, `v` one that does not; `L`, `l` learners; `A`
+    /// one that awaits its vote, `a` one that was announced and has not started.
     struct Bed {
         roster: Roster,
         progress: BTreeMap<NodeId, MemberProgress>,

@@ -1,4 +1,4 @@
-//! What a member does about its own membership: says how it is called, and tells how far it has come.
+//! A member's tasks about its own membership: publishes its name, and logs its progress.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,10 @@ pub(crate) struct OwnMember {
     pub(crate) client_url: String,
 }
 
-/// What a member is, as it tells about itself.
+/// A member's role, as it logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Not in the membership that it knows.
+    /// Not in the membership that this member knows.
     Outside,
     CatchingUp,
     Learner,
@@ -49,7 +49,7 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
     let mut told = None;
     loop {
         tokio::select! {
-            // A clock, not a race: progress is told now and then.
+            // By a timer: progress is logged at intervals.
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
             _ = consensus.ended() => return,
             () = consensus.removed() => return,
@@ -84,7 +84,7 @@ fn tell_role(before: Option<Role>, now: Role) {
     }
 }
 
-/// The configuration is newer than what the members know.
+/// Publishes the configured name and address, which the members do not know yet.
 async fn describe(consensus: &Consensus, keeper: &MemberKeeper, own: &OwnMember) {
     let OwnMember { name, client_url } = own.clone();
     let change = MemberChange::Describe { id: consensus.node_id(), name, client_url };

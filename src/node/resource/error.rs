@@ -27,10 +27,11 @@ pub enum ResourceError {
         type_: Type,
         /// `partition` or `namespace`.
         unit: &'static str,
-        /// What was given.
+        /// The given unit.
         given: String,
     },
-    /// There is no such resource, only another life of it, or a unit of its tenancy does not exist.
+    /// There is no such resource, or only another life of it, or a unit of its tenancy does not
+    /// exist.
     #[error("{0}")]
     NotFound(ResourceRefusal),
     /// The resource is stored under another version of its group.
@@ -52,18 +53,18 @@ pub enum ResourceError {
     RegistrationName {
         /// The type.
         type_: Type,
-        /// What it must be.
+        /// The required value.
         wanted: String,
-        /// What it is.
+        /// The given value.
         given: String,
     },
-    /// A type that is always there cannot be registered.
+    /// A built-in type cannot be registered.
     #[error("the resource type {0} is built in")]
     BuiltIn(Type),
-    /// The data is not what the type wants.
+    /// The data violates the type's schema.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The data of a type that is always there is not its message, or is none.
+    /// The data of a built-in type is missing, or is not its message.
     #[error("{0}")]
     Data(String),
     /// A page token is none, or of another list.
@@ -75,7 +76,7 @@ pub enum ResourceError {
     /// A list is too long for one answer.
     #[error("the list is longer than {0} bytes: ask for it in pages, with headwater-page-size")]
     ListTooLong(usize),
-    /// What a watch asks for is too much.
+    /// The list of the watch is too large.
     #[error("what is watched is more than {0} bytes: ask for less, by units or by a prefix of names")]
     WatchTooLarge(usize),
     /// A resource owns too much for one answer.

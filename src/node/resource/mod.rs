@@ -1,8 +1,10 @@
-//! Typed resources as the faces see them: read, write, list, watch (spec: consul §5; ARCHITECTURE.md §15).
+//! Typed resources as the faces see them: read, write, list, watch (spec: consul §5;
+//! ARCHITECTURE.md §15).
 //!
-//! Owns what has to be found out before a command is proposed (which type, which units, whether the data is good) and what
-//! is chosen for it (ULIDs, times). What becomes of a command is the state machine's. Invariant: what a write was judged by is
-//! named in its command, and a command that was judged by an older registration of its type is refused and made again.
+//! Owns the checks before a command is proposed (type, units, validity of the data) and the chosen
+//! values (ULIDs, times). The effect of a command belongs to the state machine. Invariant: a write
+//! names the registration by which it was validated, and a command that was validated by an older
+//! registration of its type is refused and made again.
 
 mod error;
 mod prepare;
@@ -42,13 +44,13 @@ impl Resources {
         Self { types: TypeRegistry::default(), snapshots }
     }
 
-    /// Lets go of every snapshot that is only kept.
+    /// Evicts every snapshot that only the cache holds.
     pub(super) fn let_go(&self) {
         self.snapshots.let_go(|_| false);
     }
 }
 
-/// Lets go of old snapshots, for as long as the node is there.
+/// Evicts old snapshots until the node is dropped.
 pub(super) async fn sweep(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(SNAPSHOT_KEPT).await;

@@ -1,4 +1,5 @@
-//! What a request about resources becomes once its type is known: units are filled in, data is completed and judged.
+//! Preparation of a request about resources once its type is known: fills in units, completes and
+//! validates data.
 
 use std::sync::Arc;
 
@@ -68,7 +69,8 @@ pub(super) fn writable(known: Arc<KnownType>) -> Result<Arc<KnownType>, Resource
 }
 
 impl Node {
-    /// What a write of `resource` would store, as far as that can be said without looking at what is stored.
+    /// The resource that a write of `resource` would store, as far as it does not depend on the
+    /// stored one.
     pub(super) async fn prepare(
         &self,
         ctx: &RequestContext,
@@ -93,7 +95,7 @@ fn may_take_long(known: &KnownType, data: Option<&Any>) -> bool {
     data.is_some_and(|data| has_rules || data.value.len() > JUDGED_AT_ONCE_BYTES_MAX)
 }
 
-/// Completes the data and judges it; tells what it registers.
+/// Completes and validates the data; returns the type that it registers.
 fn judge(known: &KnownType, mut resource: Resource) -> Result<(Resource, Option<(Type, Scope)>), ResourceError> {
     let Some(schema) = known.schema() else {
         return Ok(if known.type_ == Type::resource_type() {
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn units_are_filled_in_and_refused_by_scope() {
-        // Scope, given, allowed wildcards; then what becomes of it, or the unit that is refused.
+        // Scope, given units, allowed wildcards; then the completed units, or the refused one.
         let (yes, no) = (Wildcards::Allowed, Wildcards::Refused);
         for (scope, given, wildcards, wanted) in [
             (Scope::Namespace, ("", ""), no, Ok(("default", "default"))),

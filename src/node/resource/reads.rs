@@ -1,7 +1,7 @@
-//! Read one, list a type, list what is owned (spec: consul §5.5, §5.11, §5.12).
+//! Read one, list a type, list a resource's dependents (spec: consul §5.5, §5.11, §5.12).
 //!
-//! A list is one view, and so are all its pages: a page names the index of the first one's state, which history still has
-//! until it is compacted.
+//! A list is one view, and so are all its pages: a page names the index of the first one's state,
+//! which history still has until it is compacted.
 
 use bytes::Bytes;
 
@@ -20,21 +20,21 @@ const BATCH: usize = 1024;
 /// Records that are loaded together, bytes; one always is.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// What to list.
+/// The resources, page size and start of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceQuery {
     /// The resources; empty units are the default ones.
     pub selector: Selector,
     /// At most so many; zero is no bound but that of an answer.
     pub page_size: usize,
-    /// Where to go on.
+    /// The page to continue from.
     pub page: Option<PageToken>,
 }
 
-/// Where a list goes on.
+/// The position of a list's next page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageToken {
-    /// The lineage in which the index means something.
+    /// The lineage of the index.
     pub epoch: StoreEpoch,
     /// The state that all pages show.
     pub at: LogIndex,
@@ -106,7 +106,7 @@ impl Node {
         flat(listed.await?)
     }
 
-    /// Lists what one life of a resource owns, whatever its type.
+    /// Lists the resources of any type that one life of a resource owns.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Node {
     ) -> Result<Read<Vec<Resource>>, ResourceError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let known = self.resolve(ctx, &owner.type_).await?;
-        // A wildcard is no unit, but whoever asks for one is told so by its name, not by its scope.
+        // A wildcard is no unit; the error for one names the wildcard, not the scope.
         owner.tenancy = complete_tenancy(&known, std::mem::take(&mut owner.tenancy), Wildcards::Allowed)?;
         let listed = self.read(false, ctx.deadline, move |view| owned(view, &owner).map(Ok));
         flat(listed.await?)
@@ -153,7 +153,8 @@ fn read_one(view: &ReadView<'_>, id: &ResourceId) -> Found<Resource> {
     Ok(Ok(resource))
 }
 
-/// A page ends when it has enough resources or bytes, and says where to go on; without pages, too much is an error.
+/// A page ends when it has enough resources or bytes, and returns the next position; without pages,
+/// too much is an error.
 fn list(
     view: &ReadView<'_>,
     selector: &Selector,
@@ -171,12 +172,12 @@ fn list(
         }
         Some(page) => (page.at, selector.range_after(&page.after)),
     };
-    // What is remembered of the newest state serves only whoever asks for that.
+    // The cache of the newest state serves only reads of that state.
     let point = if at == view.applied() { NEWEST } else { at };
     let limit = if size == 0 { usize::MAX } else { size.min(RESOURCE_PAGE_MAX) };
     let mut listed = Listed::default();
     let mut bytes = 0;
-    // One more than the page tells that it is not the last.
+    // One more than the page shows whether it is the last.
     let done = each(view, &range, point, limit.saturating_add(1), |key, version, resource| {
         if !selector.matches(&resource.id) {
             return true;
@@ -192,7 +193,7 @@ fn list(
         true
     })?;
     if done {
-        // Nothing came after what filled the page.
+        // No resource follows the one that filled the page.
         listed.next = None;
     } else if size == 0 {
         return Ok(Err(ResourceError::ListTooLong(bytes_max)));
@@ -200,8 +201,8 @@ fn list(
     Ok(Ok(listed))
 }
 
-/// Goes through resources in the order of their keys, until `visit` answers false; tells whether it came to the end. Few more
-/// than `wanted` are loaded if that many are visited.
+/// Visits resources in the order of their keys, until `visit` answers false; returns whether it
+/// reached the end. Loads few more than `wanted` if that many are visited.
 pub(super) fn each(
     view: &ReadView<'_>,
     range: &KeyRange,
@@ -225,7 +226,8 @@ pub(super) fn each(
     }
 }
 
-/// What is loaded together: what is wanted, then, if that was not enough, ever more.
+/// Page size of a filtered list: the wanted count first, then growing while pages yield too few
+/// rows.
 struct Batches {
     count: usize,
     is_over: bool,
@@ -274,7 +276,7 @@ fn owned(view: &ReadView<'_>, owner: &ResourceId) -> Found<Vec<Resource>> {
 }
 
 impl Node {
-    /// The resources of a type that live in some units, a bounded number: for what the leader does by itself.
+    /// A bounded number of resources of a type in some units, for the leader's own tasks.
     pub(super) async fn some_resources(
         &self,
         ctx: &RequestContext,
@@ -347,7 +349,7 @@ pub(super) mod tests {
         assert_eq!(names(&first), ["a", "b", "c"]);
         let second = list(first.next, 100, bytes_max).unwrap();
         assert_eq!((names(&second), second.next.is_none()), (vec!["d", "e"], true));
-        // Whoever asks for no pages gets all or an error; by count, pages end as they did.
+        // A request without pages gets all or an error; by count, pages end as they did.
         assert_eq!(list(None, 0, bytes_max), Err(ResourceError::ListTooLong(bytes_max)));
         assert_eq!(names(&list(None, 0, 10 * VALUE_BYTES).unwrap()), ["a", "b", "c", "d", "e"]);
         let first = list(None, 4, 10 * VALUE_BYTES).unwrap();

@@ -1,8 +1,9 @@
-//! Deletes what deleted resources owned, and empties units of tenancy that are being deleted (spec: consul §5.10, §5.4).
+//! Deletes the dependents of deleted resources, and empties units of tenancy that are being deleted
+//! (spec: consul §5.10, §5.4).
 //!
-//! Runs on whoever leads. What there is to do is in the state: tombstones, and units that are marked. So nothing is
-//! remembered here, and a new leader goes on where the last one was. Each step is one command, and the state machine
-//! decides anew what it does; two reapers could not do harm.
+//! Runs on the leader. The remaining work is in the state: tombstones, and marked units. So the
+//! reaper remembers nothing, and a new leader continues where the last one was. Each step is one
+//! command, and the state machine decides anew on its effect; two reapers could do no harm.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,23 +20,23 @@ use headwater_types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
 
 use super::error::ResourceError;
 
-/// How long a step may take.
+/// Timeout of a step.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the reaper rests when something went wrong, and looks again although nothing was announced.
+/// Pause after an error, and interval of checks without a notification.
 const REST: Duration = Duration::from_secs(1);
-/// Tombstones that are looked at in one round, count.
+/// Tombstones per round, count.
 const ROUND: usize = 256;
 /// Steps for different tombstones that are under way at once, count: few beside the proposals that may be pending.
 const AT_ONCE: usize = 16;
 
-/// Rings when a commit may have left something to do. What it is, is read from the state.
+/// Rings when a commit may have left work to do. The work itself is read from the state.
 #[derive(Default)]
 pub(crate) struct ReaperBell(Notify);
 
 impl ReaperBell {
-    /// These were committed. Never waits.
+    /// Takes a batch of commits. Never waits.
     pub(crate) fn tell(&self, commits: &[CommitEvents]) {
-        // Tombstones and units are among the types that are always there, of which little is written.
+        // Tombstones and units are among the built-in types, which are rarely written.
         let concerns =
             |event: &ResourceEvent| event.kind == ChangeKind::Put && builtin_scope(&event.resource.id.type_).is_some();
         if commits.iter().any(|commit| commit.resources.iter().any(concerns)) {
@@ -60,7 +61,7 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
             Ok(false) => {
                 tokio::select! {
                     () = bell.0.notified() => {}
-                    // Whoever begins to lead is told by nobody, so it looks now and then.
+                    // A new leader gets no notification, so it also checks by a timer.
                     () = tokio::time::sleep(REST) => {}
                     _ = consensus.ended() => return,
                 }
@@ -77,7 +78,7 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
 }
 
 impl Node {
-    /// Does some of what there is to do; tells whether there may be more.
+    /// Does some of the remaining work; returns whether there may be more.
     async fn reap_round(&self) -> Result<bool, ResourceError> {
         let ctx = RequestContext::within(PATIENCE);
         let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
@@ -113,8 +114,8 @@ impl Node {
         }
     }
 
-    /// Deletes some of what lives in units that are marked, and units that are empty by now. Tells whether that freed
-    /// anything.
+    /// Deletes some resources of marked units, and units that are empty by now. Returns whether
+    /// that freed anything.
     async fn drain_units(&self, ctx: &RequestContext) -> Result<bool, ResourceError> {
         let mut freed = false;
         for type_ in [Type::namespace(), Type::partition()] {
@@ -127,7 +128,7 @@ impl Node {
                     Tenancy::new(&unit.id.tenancy.partition, &unit.id.name)
                 };
                 freed |= self.drain(ctx, &tenancy).await?;
-                // In vain as long as somebody holds it or something is left, so that it is not even tried.
+                // A unit with finalizers or content cannot be deleted yet, so it is not even tried.
                 if unit.finalizers().is_empty() && self.is_empty_unit(ctx, tenancy).await? {
                     freed |= self.delete_one(unit).await?;
                 }
@@ -145,11 +146,11 @@ impl Node {
     async fn drain(&self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
         let mut freed = false;
         for known in self.resource_types().await?.iter() {
-            // Tombstones go once what they stand for has gone.
+            // Tombstones are removed with the dependents that they stand for.
             if known.type_.is_tombstone() || !known.scope.has_partition() {
                 continue;
             }
-            // A namespace that is marked is emptied by itself.
+            // A namespace that is marked is emptied by its own step.
             let free = |resource: &Resource| {
                 !resource.is_marked() || resource.finalizers().is_empty() && resource.id.type_ != Type::namespace()
             };

@@ -1,8 +1,9 @@
-//! The types that are known, ready to judge data.
+//! The known types, ready to validate data.
 //!
-//! Owns the compiled registrations. They follow from the state: its head says when types changed last, and whoever asks
-//! after that has them read anew. So a type is known on a member as soon as its registration is applied there, whatever
-//! brought it, a snapshot too. Invariant: a [`TypeMap`] is what one view has.
+//! Owns the compiled registrations. They follow from the state: its head has the index at which
+//! types changed last, and a read after a change loads them anew. So a type is known on a member as
+//! soon as its registration is applied there, by an entry or by a snapshot. Invariant: a
+//! [`TypeMap`] holds the types of one view.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,34 +31,36 @@ pub struct KnownType {
     pub scope: Scope,
     /// Full name of the message of its data; empty for a type without data.
     pub message: String,
-    /// What the registration says; `None` for a type that is always there.
+    /// The content of the registration; `None` for a built-in type.
     pub registration: Option<ResourceType>,
-    /// Version of its registration, which the resource that registers it had when that last said something new; zero for a type
-    /// that is always there.
+    /// Version of its registration: that of the registering resource at the last change of its
+    /// content. Zero for a built-in type.
     pub(super) version: LogIndex,
-    /// What judges data; an error if an earlier version of the program took a registration that this one does not.
+    /// The schema that validates data; an error if an earlier version of the program accepted a
+    /// registration that this one does not.
     pub(super) schema: Option<Result<TypeSchema, SchemaError>>,
 }
 
 impl KnownType {
-    /// What judges the data, if the type was registered.
+    /// The schema that validates the data, if the type was registered.
     ///
     /// # Errors
     ///
-    /// [`SchemaError`] if the registration, which an earlier version of the program took, is none to this one.
+    /// [`SchemaError`] if an earlier version of the program accepted the registration, and this one
+    /// does not.
     pub fn schema(&self) -> Option<Result<&TypeSchema, SchemaError>> {
         self.schema.as_ref().map(|schema| schema.as_ref().map_err(Clone::clone))
     }
 }
 
-/// All types that are known as of one state.
+/// All types that are known in one state.
 #[derive(Debug, Default)]
 pub struct TypeMap {
     as_of: Option<Point>,
     types: HashMap<Type, Arc<KnownType>>,
 }
 
-/// What changes with the types.
+/// The coordinates of the state that change with the types.
 type Point = (Option<StoreEpoch>, RegisteredTypes);
 
 fn point(head: &StateHead) -> Point {
@@ -167,7 +170,8 @@ impl Node {
         self.inner.resources.types.current(&self.inner.store).await
     }
 
-    /// A type. One that is not known here may have been registered elsewhere a moment ago, so that is waited for.
+    /// A type. An unknown one may have been registered at another member a moment ago, so this
+    /// waits for it.
     pub(super) async fn resolve(&self, ctx: &RequestContext, type_: &Type) -> Result<Arc<KnownType>, ResourceError> {
         if let Some(known) = self.resource_types().await?.get(type_) {
             return Ok(Arc::clone(known));

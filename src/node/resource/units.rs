@@ -1,6 +1,7 @@
-//! The default units of tenancy are resources, too: whoever leads writes them once.
+//! The default units of tenancy are resources, too: the leader writes them once.
 //!
-//! Their existence does not depend on it (see the state machine); but they are listed like the others.
+//! Their existence does not depend on it (see the state machine); but they are listed like the
+//! others.
 
 use std::sync::Weak;
 use std::time::Duration;

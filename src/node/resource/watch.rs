@@ -1,8 +1,9 @@
-//! Watching resources: a list, then every change, in order (spec: consul §5.13).
+//! Resource watches: a list, then every change, in order (spec: consul §5.13).
 //!
-//! Owns where a watch begins. The list is a snapshot that everybody who asks within a short time shares; what has changed
-//! since it was made is put into it for each, so that a watch never begins with an older state than its node shows. A watch may
-//! also begin after an index, without a list: history has the changes.
+//! Owns the start of a watch. The list is a snapshot that all requests within a short time share.
+//! Changes since it was made are merged into it for each watch, so that a watch never begins with
+//! an older state than its node shows. A watch may also begin after an index, without a list:
+//! history has the changes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,10 +21,10 @@ use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, RESOURCE_LIST_BYTES_MA
 use headwater_types::resource::{Resource, Selector, resource_key};
 use headwater_types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
 
-/// The resources of a snapshot by key, each encoded once for all who are sent it.
+/// The resources of a snapshot by key, each encoded once for all its readers.
 pub(super) type Contents = Entries<Bytes, Bytes>;
 
-/// A watch. Reading never waits: the session tells when there may be something.
+/// A watch. Reading never waits: the session is raised when there may be something to read.
 pub type ResourceWatch = Listing<headwater_stream::Resources, Bytes, Bytes>;
 
 /// The list that a watch begins with.
@@ -52,14 +53,16 @@ fn contents(
 }
 
 impl Node {
-    /// Watches resources, from this node's own state. `encode` says how a resource of the list is sent; it must be the same
-    /// for all. The session gets `token` whenever there may be something to read; read once before you wait.
+    /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
+    /// must be the same for all watches. The session gets `token` whenever there may be something
+    /// to read; read once before you wait.
     ///
     /// # Errors
     ///
-    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if it cannot begin there,
-    /// [`ResourceError::WatchTooLarge`] if the list would be too long, [`NodeError::TooManyRequests`] if there is no memory for
-    /// it beside what others are sent; those of a serializable read otherwise.
+    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if it cannot
+    /// begin there, [`ResourceError::WatchTooLarge`] if the list would be too long,
+    /// [`NodeError::TooManyRequests`] if the memory for states of streams is exhausted; those of a
+    /// serializable read otherwise.
     pub async fn watch_resources(
         &self,
         ctx: &RequestContext,
@@ -122,8 +125,8 @@ impl Node {
         Ok(position.is_of_another_lineage(&self.inner.store.current().head()))
     }
 
-    /// Waits until the lineage is known. What a client is told before that it could not safely go on after elsewhere: a
-    /// member that lags would take its index for another lineage's.
+    /// Waits until the lineage is known. A client could not safely resume at another member from an
+    /// index without it: a lagging member would take the index for one of another lineage.
     pub(crate) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         let mut applied = self.inner.consensus.progress().applied();
         let known = applied.wait_for(|_| self.epoch().is_some());

@@ -1,4 +1,5 @@
-//! Write, write a status, delete, and say what a write would do (spec: consul §5.6 to §5.9, §5.14).
+//! Write, write a status, delete, and validate a write without storing it (spec: consul §5.6 to
+//! §5.9, §5.14).
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn ulid() -> u128 {
     (u128::from(unix_ms()) & ((1 << 48) - 1)) << CHANCE_BITS | chance
 }
 
-/// What one command chooses.
+/// The values that the node chooses for one command.
 fn choose() -> Chosen {
     let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
     Chosen { ulid: ulid(), now }
@@ -33,7 +34,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`ResourceError`] for what must not be written; those of [`Node::propose`].
+    /// [`ResourceError`] for a write that is not allowed; those of [`Node::propose`].
     pub async fn write_resource(
         &self,
         ctx: &RequestContext,
@@ -46,7 +47,8 @@ impl Node {
             let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
             let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
             match self.propose_resource(ctx, ResourceCommand::Write(Box::new(write))).await {
-                // Registered here or removed since: this node is behind, or was ahead of what was judged.
+                // The type was registered or removed since: this node is behind, or was ahead of
+                // the validated registration.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::TypeChanged))) => {
                     self.ready_to_read(ctx, Consistency::Linearizable).await?;
                 }
@@ -82,8 +84,8 @@ impl Node {
         }
     }
 
-    /// Deletes a resource, or marks it if somebody must let go of it first. With `expected`, only if that is the stored
-    /// version. What is not there is deleted.
+    /// Deletes a resource, or marks it if finalizers must be removed first. With `expected`, only
+    /// if that is the stored version. Deleting a missing resource succeeds.
     ///
     /// # Errors
     ///
@@ -107,7 +109,7 @@ impl Node {
         }
     }
 
-    /// What a write would store; stores nothing.
+    /// The resource that a write would store; stores nothing.
     ///
     /// # Errors
     ///
@@ -181,7 +183,7 @@ fn written(applied: Applied) -> Result<Read<Resource>, ResourceError> {
     }
 }
 
-/// The command was applied, but nobody can say what came of it.
+/// The command was applied, but its result is unknown.
 fn mismatch(outcome: &Outcome) -> NodeError {
     tracing::error!(?outcome, "a command about resources came to something else");
     NodeError::Indeterminate(Unanswered::LeaderFailed)
