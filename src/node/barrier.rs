@@ -79,7 +79,8 @@ impl ReadBarrier {
 async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: Arc<NodeMetrics>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
-        // The handle must not be held while waiting, or the barrier would keep itself alive; a short wait bounds that.
+        // The handle must not be held while waiting, or the barrier would keep itself alive; a
+        // short wait bounds that.
         let arrived = tokio::time::timeout(Duration::from_secs(1), strong.arrived.notified()).await;
         if arrived.is_err() && strong.waiting.lock().is_empty() {
             continue;

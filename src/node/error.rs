@@ -1,8 +1,8 @@
 //! Errors of requests: one enum for the layer, and the few kinds that callers act on.
 //!
 //! `StorageError` and `BackupError` become [`NodeError::Storage`]; a `Refusal` becomes
-//! [`NodeError::Refused`]. A face has one exhaustive table, from [`NodeErrorKind`] to its wire codes, or
-//! from [`NodeError`] if each error has a text of its own there.
+//! [`NodeError::Refused`]. A face has one exhaustive table, from [`NodeErrorKind`] to its wire
+//! codes, or from [`NodeError`] if each error has a text of its own there.
 
 use thiserror::Error;
 
@@ -28,10 +28,12 @@ pub enum NodeError {
     /// A read lost its leader while it waited. Retry.
     #[error("leader changed")]
     LeaderChanged,
-    /// A read could not be confirmed before its deadline, or a write could not be handed to a leader: nothing changed.
+    /// A read could not be confirmed before its deadline, or a write could not be handed to a
+    /// leader: nothing changed.
     #[error("request timed out")]
     Timeout,
-    /// The write was proposed and no answer came: it may or may not take effect, now or later. Read before you retry.
+    /// The write was proposed and no answer came: it may or may not take effect, now or later. Read
+    /// before you retry.
     #[error("write is indeterminate: {0}")]
     Indeterminate(Unanswered),
     /// This node did not reach the index that the request asked for before its deadline.

@@ -1,5 +1,6 @@
-//! Delivery of applied commits to the services that follow them: key changes to the event publisher,
-//! lease changes to the lease keeper, owners that may have to be collected to the reaper.
+//! Delivery of applied commits to the services that follow them: key changes to the event
+//! publisher, lease changes to the lease keeper, owners that may have to be collected to the
+//! reaper.
 //!
 //! Owns the order of delivery. Never waits: apply calls it between two commits.
 
@@ -28,7 +29,8 @@ impl Publisher for CommitFanOut {
     }
 
     fn reset(&self, point: StatePoint) {
-        // Only a follower installs a snapshot: leases held since an earlier leadership are obsolete.
+        // Only a follower installs a snapshot: leases held since an earlier leadership are
+        // obsolete.
         self.leases.forget();
         self.leases.metrics().count_after(point.index);
         self.events.reset(point);

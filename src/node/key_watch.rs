@@ -15,7 +15,8 @@ use headwater_stream::{
 };
 use headwater_types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
-/// Predecessors that are looked up where the stream runs; more are looked up on a thread that may block.
+/// Predecessors that are looked up where the stream runs; more are looked up on a thread that may
+/// block.
 const INLINE_LOOKUPS_MAX: usize = 32;
 /// Revisions whose predecessors are looked up together at most, count: as many records as the
 /// storage fetches together.
@@ -63,8 +64,8 @@ impl KeyWatch {
         Ok(Self { store, feed, session, token, subscription, started, from })
     }
 
-    /// The next revision that touches the interval. `None` means that there is nothing now: the session gets the token when
-    /// there may be.
+    /// The next revision that touches the interval. `None` means that there is nothing now: the
+    /// session gets the token when there may be.
     ///
     /// # Errors
     ///
@@ -128,12 +129,13 @@ impl KeyWatch {
 }
 
 impl Node {
-    /// Watches keys, from this node's own state. The session gets `token` whenever there may be something to read; read
-    /// once before you wait.
+    /// Watches keys, from this node's own state. The session gets `token` whenever there may be
+    /// something to read; read once before you wait.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Compacted`] if the start lies below the compaction point; the errors of a serializable read otherwise.
+    /// [`Refusal::Compacted`] if the start lies below the compaction point; the errors of a
+    /// serializable read otherwise.
     pub async fn watch(
         &self,
         ctx: &RequestContext,

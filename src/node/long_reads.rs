@@ -34,7 +34,8 @@ impl LongReads {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after `deadline`.
+    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after
+    /// `deadline`.
     pub(super) async fn turn(&self, deadline: Instant) -> Result<Turn, NodeError> {
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
         match tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await {
@@ -48,7 +49,8 @@ impl LongReads {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after `deadline`; those of `work`.
+    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after
+    /// `deadline`; those of `work`.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         deadline: Instant,

@@ -326,8 +326,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] for domain refusals. [`NodeError::Indeterminate`] if the write may have taken effect; after
-    /// every other error it has not and will not.
+    /// [`NodeError::Refused`] for domain refusals. [`NodeError::Indeterminate`] if the write may
+    /// have taken effect; after every other error it has not and will not.
     pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
         self.admit(ctx).await?;
         let proposal = Proposal { unix_ms: unix_ms(), command };
@@ -354,8 +354,8 @@ impl Node {
         }
     }
 
-    /// Waits until the space below the compaction point of the entry `compacted` is reclaimed on this node (etcd's
-    /// `physical`).
+    /// Waits until the space below the compaction point of the entry `compacted` is reclaimed on
+    /// this node (etcd's `physical`).
     ///
     /// # Errors
     ///

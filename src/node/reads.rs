@@ -36,8 +36,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] for a revision that cannot be read; the errors of the read path otherwise. A failed read
-    /// may always be repeated.
+    /// [`NodeError::Refused`] for a revision that cannot be read; the errors of the read path
+    /// otherwise. A failed read may always be repeated.
     pub async fn range(
         &self,
         ctx: &RequestContext,
@@ -145,7 +145,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::range`] with serializable consistency; [`Refusal::FutureRevision`] and [`Refusal::Compacted`].
+    /// As [`Node::range`] with serializable consistency; [`Refusal::FutureRevision`] and
+    /// [`Refusal::Compacted`].
     pub async fn kv_hash(&self, ctx: &RequestContext, revision: Option<Revision>) -> Result<Read<KvHash>, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let metrics = self.inner.metrics.clone();

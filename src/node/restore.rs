@@ -1,7 +1,9 @@
-//! Makes a data directory of a backup: the member of a new cluster, with the keys of the old one.
+//! Restore: makes the data directory of a new cluster's member from a backup, with the keys of the
+//! old one.
 //!
-//! Owns the order of the steps. Everything is made in a folder beside the data directory, stamped last, and then gets its
-//! name. Invariant: a data directory is never touched, and one that has the name of one is complete.
+//! Owns the order of the steps. Everything is made in a folder beside the data directory, stamped
+//! last, and then renamed to the data directory. Invariant: an existing data directory is never
+//! touched, and a new one is complete once it has its name.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +21,7 @@ use headwater_storage::state::{Rebirth, StateOptions, restore_state, restore_tar
 use headwater_types::limits::{RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
 use headwater_types::{ClusterId, LogIndex, NodeId, Revision};
 
-/// What is restored, and into what.
+/// Source and target of a restore.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
     /// The backup.
@@ -32,22 +34,24 @@ pub struct RestoreOptions {
     pub cluster_id: ClusterId,
     /// The voters of the new cluster; every one of them must be restored from the same backup.
     pub members: BTreeMap<NodeId, MemberInfo>,
-    /// Log indexes to leave out behind the last one: more than the old cluster can have given out since the backup. An index
-    /// that a client holds from before the restore is then below every index of the new lineage. At least 1.
+    /// Log indexes to leave out behind the last one: more than the old cluster can have given out
+    /// since the backup. An index that a client holds from before the restore is then below every
+    /// index of the new lineage. At least 1.
     pub bump_index: u64,
-    /// Revisions to leave out behind the last one, not negative. Above zero only with `mark_compacted`: what was left out
-    /// cannot be read.
+    /// Revisions to leave out behind the last one, not negative. Above zero only with
+    /// `mark_compacted`: skipped revisions cannot be read.
     pub bump_revision: i64,
-    /// Whether to make the history before the restore unreadable, so that who watches from an old revision starts over.
+    /// Whether to make the history before the restore unreadable, so that a watch from an old
+    /// revision starts over.
     pub mark_compacted: bool,
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Clone, Debug)]
 pub struct Restored {
     /// The backup.
     pub backup: Verified,
-    /// The log index that the new cluster's state is of; its first entry has the next one.
+    /// The log index of the new cluster's state; its first entry has the next one.
     pub index: LogIndex,
     /// The revision that the new cluster begins with.
     pub revision: Revision,
@@ -55,27 +59,27 @@ pub struct Restored {
     pub compact_revision: Option<Revision>,
 }
 
-/// Why nothing was restored. The texts say what to do.
+/// The reason for which nothing was restored. The texts say what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The backup cannot be used.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// The new data could not be written, or what the backup holds could not be read.
+    /// The new data could not be written, or the content of the backup could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A file operation failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What it was about.
+        /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// There is something where the data directory would be.
+    /// The data directory exists and is not empty.
     #[error("{} exists already, and nothing is ever restored over it: move it away, or name another --data-dir", .0.display())]
     Exists(PathBuf),
-    /// Somebody else is restoring into the same place.
+    /// Another process is restoring into the same place.
     #[error("{} is being restored by another process", .0.display())]
     Busy(PathBuf),
     /// The new cluster would have the name of the old one.
@@ -182,7 +186,7 @@ struct Staging {
 }
 
 impl Staging {
-    /// Makes the folder, and removes what an interrupted restore has left there.
+    /// Makes the folder, and removes the remains of an interrupted restore.
     fn begin(data_dir: &Path) -> Result<Self, RestoreError> {
         let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
         name.push(".restoring");

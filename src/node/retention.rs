@@ -1,7 +1,8 @@
-//! Gives up history that has become too old, so that a store that is only written to does not grow without end.
+//! Compaction of history by age, so that a store with endless writes does not grow without end.
 //!
-//! Owns when: the leader looks now and then, and proposes where history begins. Which changes that takes from whom is decided
-//! where it is applied. How old a change is, is in history itself, so that leaders and restarts change nothing about it.
+//! Owns the schedule: the leader checks at intervals, and proposes the beginning of history. Apply
+//! decides which changes that removes. The age of a change is in history itself, so that leaders
+//! and restarts do not affect it.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -9,16 +10,16 @@ use std::time::Duration;
 use super::{Inner, Node, NodeError, RequestContext, tasks, unix_ms};
 use headwater_types::{Command, TrimHistory};
 
-/// In how many steps the oldest history of the retention time is given up: each is an entry of the log, and what it gives up is
-/// reclaimed at once.
+/// Number of steps in which a retention time's history is compacted: each is an entry of the log,
+/// and its space is reclaimed at once.
 const STEPS: u32 = 20;
 /// The longest and the shortest time between two steps.
 const STEP_MAX: Duration = Duration::from_secs(300);
 const STEP_MIN: Duration = Duration::from_millis(50);
-/// How long a step may take.
+/// Timeout of a step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// While this node leads, and for as long as it is there: keeps history as long as configured.
+/// Keeps history for the configured time while this node leads. Ends when the node is dropped.
 pub(super) async fn keep_history(inner: Weak<Inner>) {
     let Some(retention) = inner.upgrade().and_then(|inner| inner.history_retention) else { return };
     if !tasks::once_serving(&inner).await {

@@ -1,4 +1,5 @@
-//! Brings a node up: data directory, storage, consensus, and the tasks that belong to a running node.
+//! Brings a node up: data directory, storage, consensus, and the tasks that belong to a running
+//! node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ use headwater_types::limits::{
 };
 use headwater_types::{ClusterId, NodeId};
 
-/// What a node needs to know to start.
+/// The options of a node's start.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// This member.
@@ -66,15 +67,15 @@ pub struct NodeOptions {
     pub log: LogOptions,
     /// Tuning of the state.
     pub state: StateOptions,
-    /// Bounds of what subscribers may pin.
+    /// Bounds on the memory that subscribers may pin.
     pub feed: FeedOptions,
-    /// How much may be stored.
+    /// The bound on stored data.
     pub quota: QuotaOptions,
-    /// How long history is kept at least; `None` is until somebody compacts it.
+    /// Minimum age of compacted history; `None` compacts on request only.
     pub history_retention: Option<Duration>,
-    /// What the time of leases is measured with, while this member leads.
+    /// The clock that measures leases while this member leads.
     pub lease_clock: LeaseClock,
-    /// How long a graceful stop waits for another member to take over.
+    /// Time that a graceful stop waits for another member to take over.
     pub hand_over_timeout: Duration,
     /// Largest command that a client may propose here, bytes.
     pub max_request_bytes: usize,
@@ -82,7 +83,7 @@ pub struct NodeOptions {
     pub strict_reconfig_check: bool,
 }
 
-/// Why a node did not start. The text says what to do.
+/// The reason for which a node did not start. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NodeStartError(String);
@@ -99,7 +100,7 @@ macro_rules! from_errors {
 
 from_errors!(headwater_raft::StartError, headwater_storage::StorageError, std::io::Error);
 
-/// What a node is put together from.
+/// The parts of a node.
 struct Parts {
     consensus: Consensus,
     proposer: Proposer,
@@ -114,7 +115,7 @@ struct Parts {
     data_dir: DataDir,
 }
 
-/// Lets go of the states that are kept for streams yet to come.
+/// Evicts the states that are cached for later streams.
 fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
     move || {
         if let Some(inner) = inner.upgrade() {
@@ -126,8 +127,8 @@ fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
 }
 
 impl Node {
-    /// Opens the data directory and starts consensus. The node answers requests once [`Node::serving`] says so; its
-    /// peer port must be served before that ([`Node::consensus`]).
+    /// Opens the data directory and starts consensus. The node answers requests once
+    /// [`Node::serving`] says so; its peer port must be served before that ([`Node::consensus`]).
     pub async fn start(options: NodeOptions, registry: &prometheus::Registry) -> Result<Self, NodeStartError> {
         let layout = Layout::new(&options.data_dir);
         if layout.removed().is_set() {
@@ -148,7 +149,8 @@ impl Node {
                     LogOptions { store_id: data_dir.store_id(), create: !data_dir.is_in_use(), ..options.log };
                 let log = LogDb::open(&data_dir.log_dir(), log_options)?;
                 let store = StateStore::open(&data_dir.state_dir(), &options.state)?;
-                // From now on a missing database is a loss: this member must not begin again under the same id.
+                // From now on a missing database is a loss: this member must not begin again under
+                // the same id.
                 data_dir.mark_in_use()?;
                 Ok::<_, headwater_storage::StorageError>((data_dir, log, Arc::new(store)))
             }

@@ -1,4 +1,4 @@
-//! What a node does without being asked: recover, name the store's lineage, reclaim space.
+//! A node's own tasks: recover, name the store's lineage, reclaim space.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,21 +18,22 @@ const EPOCH_RETRY: Duration = Duration::from_secs(1);
 /// How often the compaction point is looked at.
 const COMPACTION_POLL: Duration = Duration::from_millis(100);
 
-/// Lets requests in once this node has re-applied what it had acknowledged before it was restarted.
+/// Admits requests once this node has re-applied everything that it had acknowledged before its
+/// restart.
 pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) {
     match consensus.progress().wait_for_recovery().await {
         Ok(()) => {
             tracing::info!(applied = %*consensus.progress().applied().borrow(), "recovered, serving");
             serving.send_replace(true);
         }
-        // Whoever watches for the end of consensus reports it.
+        // The task that waits for the end of consensus reports it.
         Err(error) => tracing::debug!(error, "did not recover"),
     }
 }
 
 /// Waits until the node serves; `false` if it stops before.
 pub(super) async fn once_serving(inner: &Weak<Inner>) -> bool {
-    // Whoever waits must not keep the node from stopping.
+    // The waiting task must not keep the node from stopping.
     let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return false };
     serving.wait_for(|serving| *serving).await.is_ok()
 }
@@ -60,8 +61,8 @@ pub(super) async fn name_epoch(inner: Weak<Inner>) {
     }
 }
 
-/// Gives back the space below the compaction point, batch by batch, whenever the point has moved; resumes what a
-/// restart interrupted.
+/// Reclaims the space below the compaction point, batch by batch, whenever the point has moved;
+/// resumes an interrupted run after a restart.
 pub(super) async fn reclaim(
     consensus: Consensus,
     store: Arc<StateStore>,

@@ -100,8 +100,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Session`](headwater_types::Refusal::Session) for a lock without a session that exists; those of
-    /// [`Node::propose`].
+    /// [`Refusal::Session`](headwater_types::Refusal::Session) for a lock without a session that
+    /// exists; those of [`Node::propose`].
     pub async fn consul_kv(&self, ctx: &RequestContext, op: KvOp) -> Result<Read<bool>, NodeError> {
         match self.propose_consul(ctx, ConsulCommand::Kv(op)).await? {
             ((index, revision), ConsulOutcome::Kv(value)) => Ok(Read { index, revision, value }),

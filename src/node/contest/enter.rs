@@ -174,7 +174,8 @@ async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: 
         _ => None,
     });
     let token = own.expect("invariant: the key was written by the same transaction");
-    // An attempt of this call that was not answered may have put the key, and then it is younger than the call.
+    // An attempt of this call that was not answered may have put the key, and then it is younger
+    // than the call.
     let was_there = !done.succeeded && (attempts == 1 || token <= before);
     let turn = (first == Some(token)).then_some((applied.index, applied.revision));
     Ok(Entered { place: Place { prefix, key, token, lease }, written: applied.revision, was_there, turn })

@@ -29,10 +29,11 @@ pub use observe::Observed;
 pub struct Contender {
     /// The name of the lock or election.
     pub name: Bytes,
-    /// The lease that the contender's key hangs on. [`LeaseId::NONE`]: one is made, kept alive while the contender waits,
-    /// and ended if it is given up.
+    /// The lease that the contender's key hangs on. [`LeaseId::NONE`]: one is made, kept alive
+    /// while the contender waits, and ended if it is given up.
     pub lease: LeaseId,
-    /// The value of its key; `None` leaves the value of a key that is there as it is, and begins with an empty one.
+    /// The value of its key; `None` leaves the value of a key that is there as it is, and begins
+    /// with an empty one.
     pub value: Option<Bytes>,
 }
 
@@ -126,8 +127,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`ContestError::PlaceLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the errors of
-    /// [`Node::propose`]. The context's deadline is for getting into the queue, not for waiting in it.
+    /// [`ContestError::PlaceLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the
+    /// errors of [`Node::propose`]. The context's deadline is for getting into the queue, not for
+    /// waiting in it.
     pub async fn contend(
         &self,
         ctx: &RequestContext,

@@ -16,8 +16,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a read that failed for want of a leader waits, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a read that failed with `error` may succeed later. A compacted revision counts: the retry
-/// reads the current state.
+/// Whether a read that failed with `error` may succeed later. A compacted revision counts: the
+/// retry reads the current state.
 pub(super) fn is_transient(error: &NodeError) -> bool {
     match error.kind() {
         NodeErrorKind::Unavailable | NodeErrorKind::Timeout | NodeErrorKind::Exhausted => true,
@@ -79,7 +79,8 @@ impl Node {
         self.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
-    /// Waits until one of the keys may have been removed after `revision`, as far as this member knows.
+    /// Waits until one of the keys may have been removed after `revision`, as far as this member
+    /// knows.
     async fn wait_for_removal(&self, keys: [&Bytes; 2], revision: Revision) -> Result<(), NodeError> {
         let session = Session::new();
         let ctx = RequestContext::within(READ_TIMEOUT);

@@ -127,7 +127,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::propose`]; [`Refusal::LeaseExists`] and [`Refusal::LeaseTtlTooLarge`] among the refusals.
+    /// As [`Node::propose`]; [`Refusal::LeaseExists`] and [`Refusal::LeaseTtlTooLarge`] among the
+    /// refusals.
     pub async fn lease_grant(
         &self,
         ctx: &RequestContext,
@@ -157,7 +158,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NoLeader`] or [`NodeError::Timeout`] if no leader answered before the deadline; asking again is safe.
+    /// [`NodeError::NoLeader`] or [`NodeError::Timeout`] if no leader answered before the deadline;
+    /// asking again is safe.
     pub async fn lease_keep_alive(&self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
         self.admit(ctx).await?;
         let head = self.inner.store.current().head();

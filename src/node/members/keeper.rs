@@ -239,7 +239,7 @@ impl MemberKeeper {
         progress
     }
 
-    /// The log index of a member that counts as caught up.
+    /// The least log index of a member that counts as caught up.
     fn recent(&self) -> LogIndex {
         let past = self.past.lock().recent(Instant::now());
         past.unwrap_or_else(|| self.consensus.progress().points().last)

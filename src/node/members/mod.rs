@@ -99,8 +99,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] if it may have been made, now or
-    /// later; after every other error nothing has changed.
+    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] if it may
+    /// have been made, now or later; after every other error nothing has changed.
     pub async fn change_members(
         &self,
         ctx: &RequestContext,

@@ -13,8 +13,8 @@ use headwater_types::{LogIndex, MemberRefusal, NodeId};
 pub(super) struct Situation<'a> {
     pub(super) roster: &'a Roster,
     pub(super) progress: &'a BTreeMap<NodeId, MemberProgress>,
-    /// The log index of a member that counts as caught up: the end of the leader's log a moment
-    /// ago.
+    /// The least log index of a member that counts as caught up: the end of the leader's log a
+    /// moment ago.
     pub(super) recent: LogIndex,
 }
 

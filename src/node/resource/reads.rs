@@ -226,8 +226,7 @@ pub(super) fn each(
     }
 }
 
-/// Page size of a filtered list: the wanted count first, then growing while pages yield too few
-/// rows.
+/// Page size of a filtered list: the wanted count first; doubles with every page, up to [`BATCH`].
 struct Batches {
     count: usize,
     is_over: bool,

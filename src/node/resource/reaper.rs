@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(1);
 /// Tombstones per round, count.
 const ROUND: usize = 256;
-/// Steps for different tombstones that are under way at once, count: few beside the proposals that may be pending.
+/// Steps for different tombstones that are under way at once, count: few beside the proposals that
+/// may be pending.
 const AT_ONCE: usize = 16;
 
 /// Rings when a commit may have left work to do. The work itself is read from the state.

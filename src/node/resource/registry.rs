@@ -107,7 +107,7 @@ impl TypeRegistry {
     }
 }
 
-/// Reads all types; what has not changed is taken over as it was compiled.
+/// Reads all types; unchanged ones are taken over as compiled.
 fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageError> {
     let as_of = Some(point(view.head()));
     let mut types: HashMap<Type, Arc<KnownType>> = HashMap::new();

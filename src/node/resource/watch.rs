@@ -107,8 +107,8 @@ impl Node {
         self.inner.store.current().head().epoch
     }
 
-    /// Whether a position is of another lineage than that of the store. Waits until the store knows its own, if the position
-    /// names one.
+    /// Whether a position is of another lineage than that of the store. Waits until the store knows
+    /// its own, if the position names one.
     ///
     /// # Errors
     ///

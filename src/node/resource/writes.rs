@@ -113,7 +113,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::write_resource`]; versions, uids and statuses are not compared with what is stored.
+    /// As [`Node::write_resource`]; versions, uids and statuses are not compared with what is
+    /// stored.
     pub async fn mutate_and_validate(
         &self,
         ctx: &RequestContext,

@@ -1,7 +1,9 @@
-//! The spaces of the service catalog: instances by service, node and id, with their node and their checks; and nodes.
+//! The spaces of the service catalog: instances by service, node and id, with their node and their
+//! checks; and nodes.
 //!
-//! Names of services and nodes are in lower case, because they are compared so. Whether something was there at a point of history is
-//! told by the rows, which have versions; the secondary indexes, which have none, are where to look first.
+//! Names of services and nodes are in lower case, because they are compared in lower case. The
+//! rows, which have versions, decide whether an element existed at a point of history. The
+//! secondary indexes have no versions and only give candidates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +22,13 @@ use headwater_types::entity::{part_of, segment_of};
 use headwater_types::limits::ENTITY_WITNESSES_MAX;
 use headwater_types::{KeyRange, LogIndex};
 
-/// How far back changes are looked through for an instance that has gone: those who follow are a few commands behind.
+/// Commands that are searched for an instance that has gone, count: followers are a few commands
+/// behind.
 const COMMANDS_LOOKED_AT_MAX: usize = 256;
-/// The same in bytes of what the commands wrote.
+/// Bytes that these commands wrote, at most.
 const BYTES_LOOKED_AT_MAX: usize = 4 * 1024 * 1024;
 
-/// The parts of a name, as they were before they were named.
+/// The decoded parts of a name.
 fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
@@ -75,8 +78,9 @@ impl ServiceSpace {
     }
 }
 
-/// The keys of the instances that have changed, come or gone since the command at `at`; `None` if that was so long ago that it is
-/// less to look at all there are. The caller knows that history goes back that far.
+/// The keys of the instances that have changed, come or gone since the command at `at`; `None` if
+/// that was so long ago that reading all instances costs less. The caller knows that history goes
+/// back that far.
 fn changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<Bytes>>, StorageError> {
     let (mut changed, mut commands, mut bytes) = (BTreeSet::new(), 0, 0);
     let mut is_near = true;
@@ -161,7 +165,7 @@ impl Space for ServiceSpace {
                         return Ok(true);
                     }
                 }
-                // None of those that are there now was there then: what was has changed since.
+                // None of the current instances existed then: any that did has changed since.
                 match changed_since(view, at)? {
                     Some(changed) => {
                         for key in &changed {
@@ -179,7 +183,7 @@ impl Space for ServiceSpace {
         }
     }
 
-    /// What an instance carries is its newest state: a node and checks have their own.
+    /// An instance's data is its newest state: its node and checks have versions of their own.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
         match &parts(name)[..] {
             [] => Ok(Some(ElementData::Empty)),
@@ -255,7 +259,8 @@ impl Space for NodeSpace {
     ) -> Result<(), StorageError> {
         let (CatalogTopic::Node, CatalogBody::Node(node)) = (event.topic, &event.body) else { return Ok(()) };
         let touched = match event.op {
-            // Told as well when something on it has changed, which is no change of the node.
+            // The event also comes for a change of something on the node, which is no change of the
+            // node.
             CatalogOp::Register if node.modified != index => return Ok(()),
             CatalogOp::Register => Touched {
                 data: Some(ElementData::CatalogNode(Arc::clone(node))),

@@ -1,6 +1,8 @@
-//! The spaces of the cluster itself: leases, named by their ids as sixteen hexadecimal digits, and members, likewise.
+//! The spaces of the cluster itself: leases, named by their ids as sixteen hexadecimal digits, and
+//! members, likewise.
 //!
-//! Both are flat. What is there now is read where it is kept; what becomes of it is told by records of history.
+//! Both are flat. The current elements are read where they are kept; their changes come from
+//! records of history.
 
 use std::sync::Arc;
 
@@ -79,7 +81,7 @@ impl Space for LeaseSpace {
         }
         let mut goes_on = tell(String::new(), ElementData::Empty);
         view.leases(|id, lease| {
-            // The store's own deadlines are nobody's to follow.
+            // The store's own deadlines are not visible to followers.
             if !id.is_deadline() {
                 let data = ElementData::Lease { id, ttl_seconds: lease.ttl_seconds };
                 goes_on = goes_on && tell(name(id.get().cast_unsigned()), data);
@@ -118,7 +120,7 @@ impl Space for MemberSpace {
         match event {
             ClusterEvent::MemberChanged(member) => {
                 let data = Some(ElementData::Member(Arc::clone(member)));
-                // What is above is there whether or not it was.
+                // Its earlier existence does not matter: its parent always exists.
                 tell(format!("members/{}", name(member.id.get())), Touched { data, was_there: Some(true) });
             }
             ClusterEvent::MemberLeft(id) => {

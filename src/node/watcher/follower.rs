@@ -1,7 +1,8 @@
-//! One follower: its first group, then what commits come to.
+//! One follower of an entity: its first group, then the changes of commits.
 //!
-//! Owns what is told next. A follower that keeps up is told commit by commit, from what is worked out once for all; one that has
-//! fallen behind is told what many commits come to together. Invariant: whatever the way, whoever applies what is told has the
+//! Owns the order of delivery. A follower that keeps up gets a group for each commit, from changes
+//! that are worked out once for all followers. One that has fallen behind gets the combined changes
+//! of many commits. Invariant: on either path, a client that applies the delivered changes has the
 //! state at the position of every closed group.
 
 use std::sync::Arc;
@@ -26,19 +27,19 @@ pub type Told = Vec<Arc<[Bytes]>>;
 
 /// A follower of any space.
 pub(super) trait Follow: Send {
-    /// What comes next; `None` if there is nothing now.
+    /// The next changes; `None` if there are none now.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>>;
 }
 
-/// Where a follower is.
+/// The stage of a follower's delivery.
 pub(super) enum Phase {
-    /// It is sent the state.
+    /// The state is being sent.
     State(Box<Sending>),
-    /// It is told what it missed, as one group that ends at this index.
+    /// The missed changes are being sent, as one group that ends at this index.
     Missed { through: LogIndex, held: Option<Bytes> },
-    /// It is told this first, which is a group.
+    /// This group is sent first.
     First(Arc<[Bytes]>),
-    /// It is told what is committed.
+    /// The changes of new commits are sent.
     Live,
 }
 
@@ -125,7 +126,7 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    /// What these commits come to, and as many more as wait, none beyond `limit`.
+    /// The combined changes of these commits and of further waiting ones, none beyond `limit`.
     async fn together(
         &mut self,
         mut items: Vec<Item<S::Topic>>,
@@ -141,7 +142,7 @@ impl<S: Space> Follower<S> {
                 Derived::Behind(index) => {
                     let more = self.take(usize::MAX, index)?;
                     if !self.subscription.is_through(index) && more.is_empty() {
-                        // What is missing is in history alone, which begins after it.
+                        // The missing commits are in history alone, which begins after them.
                         let revision = self.watched.store.current().head().compaction.map(|point| point.revision);
                         return Err(CloseReason::Compacted { revision: revision.unwrap_or_default() });
                     }
@@ -195,7 +196,8 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    /// The end of the group of what was missed; if that was nothing, the entity itself, because a first group there must be.
+    /// The end of the group of missed changes; without changes, the entity itself, because there
+    /// must be a first group.
     fn close_missed(&mut self, through: LogIndex) -> Result<Arc<[Bytes]>, CloseReason> {
         let Phase::Missed { held, .. } = &mut self.phase else { return Ok(Vec::new().into()) };
         let held = held.take();

@@ -1,7 +1,8 @@
-//! The space of keys: a key is an element where its parts say, and what has keys below it is there as well.
+//! The space of keys: a key is the element that its parts name, and a prefix of keys is an element
+//! as well.
 //!
-//! Whether a directory is there is a question for history: one living key below it answers it, and is remembered, because a scan may
-//! have to pass any number of removed ones.
+//! Whether a directory existed is a question for history. One living key below it answers the
+//! question, and is remembered, because a scan may have to pass any number of removed ones.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ impl Default for KvSpace {
 }
 
 impl KvSpace {
-    /// Remembers that a key was there. It comes as a part of what was proposed, which is not to live on with it.
+    /// Remembers a key that existed. Copies it: the given one is a part of its proposal, which must
+    /// not live on with it.
     fn remember(&self, key: &[u8]) {
         if let Some(end) = key.iter().rposition(|byte| *byte == b'/') {
             let key = Bytes::copy_from_slice(key);
@@ -43,7 +45,7 @@ fn key(name: &str) -> Vec<u8> {
     key_of(name).expect("invariant: names are checked where they come in, and made by name_of elsewhere")
 }
 
-/// What the keys below `name` begin with; `None` if there can be none.
+/// The prefix of the keys below `name`; `None` if there can be none.
 fn prefix(name: &str) -> Option<Bytes> {
     if name.is_empty() {
         return Some(Bytes::new());
@@ -63,13 +65,14 @@ impl Space for KvSpace {
         events.kv()
     }
 
-    /// One interval, from the key itself to the last one below it: what sorts in between is left out by who reads.
+    /// One interval, from the key itself to the last one below it. The reader skips the keys in
+    /// between that are not below it.
     fn subject(&self, root: &str) -> KeyRange {
         match prefix(root) {
             None => KeyRange::One(key(root).into()),
             Some(prefix) if prefix.is_empty() => KeyRange::all(),
             Some(prefix) => match KeyRange::prefix(prefix) {
-                // The empty key is none.
+                // The empty key is not a key.
                 KeyRange::Span { start, end } if start.len() > 1 => {
                     KeyRange::Span { start: start.slice(..start.len() - 1), end }
                 }
@@ -171,7 +174,7 @@ fn list_children(
             match slash {
                 Some(slash) => {
                     let child = key.slice(..prefix.len() + slash);
-                    // The key of the child itself sorts before, and is told already.
+                    // The key of the child itself sorts before, and has been listed already.
                     let name = name_of(&child);
                     goes_on = tell(name, ElementData::Empty);
                     below = Some(key.slice(..=prefix.len() + slash));

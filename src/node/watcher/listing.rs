@@ -1,4 +1,5 @@
-//! The state of an entity as one of its followers is sent it: what is kept for all, with what has changed since it was made.
+//! The state of an entity as it is sent to one follower: the shared listing, with the changes since
+//! it was made.
 //!
 //! Invariant: elements come in the order of their names, each once; the last one closes the group.
 
@@ -16,26 +17,26 @@ use headwater_types::entity::parent;
 /// Elements that are handed out at once, count.
 const PIECE: usize = 256;
 
-/// What is left to send of a state.
+/// The unsent rest of a state.
 pub(super) struct Sending {
     listing: Listing,
     next: usize,
     /// Changed since the listing was made, encoded.
     changed: BTreeMap<String, Bytes>,
-    /// Gone since, with everything below.
+    /// Removed since, with everything below.
     gone: HashSet<String>,
     /// Taken and not yet sent: it may be the last one.
     held: Option<Bytes>,
-    /// The state that this is.
+    /// The position of this state.
     position: Position,
-    /// For what changed.
+    /// The memory of `changed`.
     _share: StateShare,
 }
 
 impl Sending {
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if there is no memory for what changed.
+    /// [`NodeError::TooManyRequests`] if the memory budget is too small for the changes.
     pub(super) fn new(
         listing: Listing,
         changes: &[ElementChange],
@@ -95,7 +96,7 @@ impl Sending {
                 (None, None) => return None,
                 (Some((listed, _)), Some((changed, _))) => {
                     if listed == changed {
-                        // What it is now counts.
+                        // The changed one replaces the listed one.
                         self.next += 1;
                         continue;
                     }

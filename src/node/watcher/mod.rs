@@ -1,8 +1,10 @@
-//! Following entities: any part of the store as a tree of named elements (spec: watcher §1, §2; docs/watcher.md).
+//! Following entities: any part of the store as a tree of named elements (spec: watcher §1, §2;
+//! docs/watcher.md).
 //!
-//! Owns what a stream about an entity tells: the state or what was missed as the first group, then what commits come to. Stands on
-//! the topics and on history alone: what a commit means for the tree is worked out from the states before and after it, so
-//! that nothing is remembered for a follower but its position. Knows nothing of URLs, markers or messages. A new space is a file
+//! Owns the content of a stream about an entity: the state or the missed changes as the first
+//! group, then the changes of commits. Uses the topics and history alone: the effect of a commit on
+//! the tree is worked out from the states before and after it, so that nothing is kept for a
+//! follower but its position. Knows nothing of URLs, markers or messages. A new space is a file
 //! with an implementation of [`space::Space`], and a line in each `match` here.
 
 mod catalog;
@@ -59,18 +61,19 @@ pub enum EntitySpace {
     Cluster,
 }
 
-/// What is followed.
+/// The followed part of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
     /// The space.
     pub space: EntitySpace,
-    /// The name in the space, which must be one ([`key_of`](headwater_types::entity::key_of)); nothing is the whole space.
+    /// The name in the space, which must be valid ([`key_of`](headwater_types::entity::key_of));
+    /// the empty name is the whole space.
     pub name: String,
-    /// With everything below, not the children alone.
+    /// With everything below, not only the children.
     pub recursive: bool,
 }
 
-/// Why an entity cannot be followed from there.
+/// The reason for which an entity cannot be followed from a position.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EntityError {
     /// The node could not do it.
@@ -79,13 +82,13 @@ pub enum EntityError {
     /// The position is of another lineage: begin with the state.
     #[error("the marker is from another cluster, or from before a backup was restored; begin without a marker")]
     OtherEpoch,
-    /// The position is older than what is kept: begin with the state.
+    /// The position is older than the kept history: begin with the state.
     #[error("what came after the marker was compacted; begin without a marker")]
     Compacted,
     /// The position is newer than the store.
     #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
     Future,
-    /// The state is more than is sent.
+    /// The state is larger than the limit of a stream.
     #[error(
         "the entity has more than {ENTITY_STATE_BYTES_MAX} bytes of state; follow parts of it, or begin with \"now\""
     )]
@@ -110,17 +113,18 @@ pub struct EntityWatch {
 }
 
 impl EntityWatch {
-    /// What comes next. `None` means that there is nothing now: the session gets a token when there may be.
+    /// The next changes. `None` means that there is nothing now: the session gets a token when
+    /// there may be.
     ///
     /// # Errors
     ///
-    /// The reason for which it has ended.
+    /// The reason for which the stream has ended.
     pub async fn next(&mut self) -> Result<Option<Told>, CloseReason> {
         self.follower.next().await
     }
 }
 
-/// Who is followed on this node.
+/// The followed entities of this node.
 #[derive(Default)]
 pub(super) struct Watchers {
     kv: Registry<KvSpace>,
@@ -141,7 +145,7 @@ impl Watchers {
         self.cluster.sweep(now);
     }
 
-    /// Lets go of every state that is only kept.
+    /// Evicts every state that only the cache holds.
     pub(super) fn let_go(&self) {
         self.kv.let_go();
         self.resources.let_go();
@@ -153,13 +157,14 @@ impl Watchers {
 }
 
 impl Node {
-    /// Follows an entity. What every node had acknowledged before is part of where it begins. The session gets a token whenever
-    /// there may be something to read; read until there is nothing before you wait.
+    /// Follows an entity. Its first group includes everything that any node had acknowledged
+    /// before. The session gets a token whenever there may be something to read; read until there
+    /// is nothing before you wait.
     ///
     /// # Errors
     ///
-    /// [`EntityError`]; the errors of a linearizable read; [`NodeError::TooManyRequests`] if there is no memory for the state beside
-    /// what others are sent.
+    /// [`EntityError`]; the errors of a linearizable read; [`NodeError::TooManyRequests`] if the
+    /// memory for states of streams is exhausted.
     pub async fn watch_entity(
         &self,
         ctx: &RequestContext,
@@ -200,9 +205,10 @@ impl Node {
         Ok(EntityWatch { follower: Box::new(follower) })
     }
 
-    /// Everything up to here is published, and has passed the read barrier if that was passed before.
+    /// Everything up to here is published. Includes all acknowledged writes if the read barrier was
+    /// passed before.
     fn reached(&self) -> Position {
-        // Moves on after the changes are out, so that they can all be read.
+        // The applied index advances after the changes are published, so they can all be read.
         let index = *self.inner.consensus.progress().applied().borrow();
         Position { epoch: self.epoch(), index }
     }
@@ -228,7 +234,7 @@ impl Node {
         let at = self.reached();
         let db = self.inner.store.current();
         let head = db.head();
-        // The barrier was passed: whatever any node has shown is here.
+        // The barrier was passed: every state that any node has shown is here.
         match position.resume(&head, <S::Topic as Recorded>::floor(&head), at.index) {
             Resume::Continue => {}
             Resume::OtherLineage => return Err(EntityError::OtherEpoch),
@@ -276,7 +282,8 @@ impl Node {
                 return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
             }
         }
-        // Too much has changed since the state was listed: it is listed for this one alone, subscribed to before.
+        // Too much has changed since the state was listed: a new list is made for this follower
+        // alone, subscribed to before.
         let mut subscription = subscribe(self, &watched, Start::Now, session)?;
         let (index, listing) = self.list(ctx, &watched).await?;
         subscription.skip_through(index);

@@ -1,8 +1,9 @@
-//! The space of resources: group, version, kind, partition, namespace, name. An empty unit is a segment as an empty part of a
-//! key is.
+//! The space of resources: group, version, kind, partition, namespace, name. An empty unit is a
+//! segment, as an empty part of a key is.
 //!
-//! The version of the group is no part of a resource's key, and a write may move a resource from one version of its kind to
-//! another: then one element goes and another one comes, each told by an event of its own.
+//! The version of the group is no part of a resource's key, and a write may move a resource from
+//! one version of its kind to another. Then one element goes and another one comes, each by an
+//! event of its own.
 
 use std::sync::Arc;
 
@@ -17,14 +18,14 @@ use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
 /// Parts of the name of a resource, count.
 const PARTS: usize = 6;
 
-/// What no part of any resource is called.
+/// A part that no resource has.
 const NOBODY: &str = "\0";
 
 /// Resources by type, units and name.
 #[derive(Default)]
 pub(super) struct ResourceSpace;
 
-/// The parts of a name: from the group down, as many as there are.
+/// The parts of a name, from the group down; fewer for a name of a directory.
 fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
@@ -43,7 +44,7 @@ fn name(id: &ResourceId) -> String {
     names.join("/")
 }
 
-/// What is asked for by parts; of the name only that it is the beginning.
+/// The selector of a name's parts; the last part selects by prefix.
 fn selector(parts: &[String]) -> Selector {
     let part = |number: usize| parts.get(number).map_or(WILDCARD, String::as_str);
     Selector {
@@ -101,7 +102,8 @@ impl Space for ResourceSpace {
             ChangeKind::Put => {
                 let before = LogIndex(index.get().saturating_sub(1));
                 let key = resource_key(&resource.id);
-                // Before the compaction point nothing can be told; what was there is then compared by who follows.
+                // Nothing is known before the compaction point; the follower compares the state
+                // there.
                 let known = before >= view.head().compacted_index();
                 let was = if known { view.lookup(Table::Resource, &key, before)? } else { None };
                 let was_here = match was {

@@ -1,8 +1,10 @@
-//! What a space of entities is: a part of the store that is followed as a tree of named elements.
+//! The definition of a space of entities: a part of the store that is followed as a tree of named
+//! elements.
 //!
-//! Owns the trait that a new space implements: how what changes is named, how the state is listed, and whether something was
-//! there at a point of history. Invariant: `touched` and `list` name the same thing alike, and `is_there` answers for every index
-//! from the compaction point on, so that what a change means for the tree follows from history alone.
+//! Owns the trait that a new space implements: the names of changed elements, the list of the
+//! state, and whether an element existed at a point of history. Invariant: `touched` and `list`
+//! name the same thing alike, and `is_there` answers for every index from the compaction point on,
+//! so that the effect of a change on the tree follows from history alone.
 
 use std::sync::Arc;
 
@@ -16,10 +18,10 @@ use headwater_types::{ClusterMember, KeyRange, KeyValue, LeaseId, LogIndex, Reso
 /// Records that are loaded together, count.
 const BATCH: usize = 1024;
 
-/// What an element carries.
+/// The data of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementData {
-    /// Nothing: something is below it, or it is a space.
+    /// None, for a directory or a space: only leaves have data.
     Empty,
     /// A key with its value.
     Kv(KeyValue),
@@ -40,12 +42,12 @@ pub enum ElementData {
     Member(Arc<ClusterMember>),
 }
 
-/// What one change does to one element.
+/// The effect of one change on one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// What it carries afterwards; `None` if it carries nothing of its own.
+    /// Its data afterwards; `None` if it has no data of its own.
     pub(super) data: Option<ElementData>,
-    /// Whether it was there before by itself, if the change tells.
+    /// Whether it existed before by itself; `None` if the change does not say.
     pub(super) was_there: Option<bool>,
 }
 
@@ -54,16 +56,18 @@ pub(super) trait Space: Send + Sync + 'static {
     /// Where its changes come from.
     type Topic: Recorded;
 
-    /// Whether it takes few reads to work out what a few changes come to; else it is done on a thread that may block.
+    /// Whether working out a few changes takes few reads; otherwise it is done on a thread that may
+    /// block.
     const READS_LITTLE: bool = true;
 
     /// The topic's feed.
     fn feed(events: &EventPublisher) -> &Arc<Feed<Self::Topic>>;
 
-    /// What tells of every change at `root` and below; it may tell of more.
+    /// The topic's subject that covers every change at `root` and below; it may cover more.
     fn subject(&self, root: &str) -> <Self::Topic as Topic>::Subject;
 
-    /// Tells what the change of the command at `index` touches, by the elements' names in the space.
+    /// Calls `tell` with the elements that the change of the command at `index` touches, by their
+    /// names in the space.
     fn touched(
         &self,
         view: &ReadView<'_>,
@@ -80,11 +84,12 @@ pub(super) trait Space: Send + Sync + 'static {
     /// Whether something below `name` was there right after the command at `at`.
     fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError>;
 
-    /// What `name` itself carried right after the command at `at`, if it was there by itself.
+    /// The data of `name` itself right after the command at `at`, if it existed by itself.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError>;
 
-    /// Lists what is there now at `root` and below, or directly below, in any order, until told `false`. What is there only because
-    /// something is below it may be left out, except where it is the only trace of that.
+    /// Lists the current elements at `root` and below, or directly below, in any order, until
+    /// `tell` returns `false`. Elements that exist only because something is below them may be left
+    /// out, except where they are the only trace of that.
     fn list(
         &self,
         view: &ReadView<'_>,
@@ -94,8 +99,8 @@ pub(super) trait Space: Send + Sync + 'static {
     ) -> Result<(), StorageError>;
 }
 
-/// Goes through the live records of an interval in the order of their keys, until `visit` answers false. Few are loaded at first, for
-/// who looks for one.
+/// Visits the live records of an interval in the order of their keys, until `visit` answers false.
+/// Loads few at first, for callers that need one.
 pub(super) fn each(
     view: &ReadView<'_>,
     table: Table,

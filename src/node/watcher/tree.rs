@@ -1,8 +1,10 @@
-//! What changes of single things mean for a tree of elements: which directories come and go with them.
+//! The effect of changes on a tree of elements: the directories that come and go with single
+//! elements.
 //!
-//! Owns the rules of the document's "Ordering constraints": an ancestor comes before its descendants, in the same group; when one
-//! goes, what was below it is not mentioned. Invariant: whoever had the tree as of `before` and applies the changes has the tree as
-//! of `after`; nothing is told that has not changed, unless `before` can no longer be read.
+//! Owns the rules of the document's "Ordering constraints": an ancestor comes before its
+//! descendants, in the same group; when one goes, the elements below it are not mentioned.
+//! Invariant: applying the changes to the tree as of `before` gives the tree as of `after`;
+//! unchanged elements are not reported, unless `before` can no longer be read.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,27 +13,27 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::LogIndex;
 use headwater_types::entity::{absolute, parent, relative};
 
-/// What an element is now.
+/// The new state of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementChange {
-    /// Its name relative to what is followed.
+    /// Its name relative to the followed entity.
     pub element: String,
-    /// What it is.
+    /// Its state.
     pub state: ElementState,
 }
 
-/// What an element is.
+/// The state of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementState {
-    /// It is there, with this.
+    /// It exists, with this data.
     Exists(ElementData),
-    /// Neither it nor anything below it is there.
+    /// Neither it nor anything below it exists.
     Missing,
-    /// Nothing is said about it: who follows wants changes alone.
+    /// Nothing is reported of it: the follower wants changes alone.
     Skipped,
 }
 
-/// What is followed: an entity of a space, with its children or with everything below.
+/// The followed part of a space: an entity with its children, or with everything below.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Scope {
     /// Its name in the space.
@@ -54,14 +56,14 @@ impl Scope {
     }
 }
 
-/// What changed after `before`, up to and with `after`, by names relative to the root.
+/// The changes after `before`, up to and including `after`, by names relative to the root.
 pub(super) type Changed = BTreeMap<String, Touched>;
 
-/// Adds what a change touches to what was touched earlier.
+/// Adds the effect of a change to those of earlier ones.
 pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Touched) {
     let Some(element) = relative(name, &scope.root) else { return };
     match changed.get_mut(element) {
-        // Whether it was there before the first of them stands.
+        // The first change says whether the element existed before.
         Some(earlier) => earlier.data = touched.data,
         None => {
             changed.insert(element.to_owned(), touched);
@@ -69,7 +71,8 @@ pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Tou
     }
 }
 
-/// Works out the changes of the tree. `before` is `None` if it cannot be read any more; then some are told that change nothing.
+/// Works out the changes of the tree. `before` is `None` if it cannot be read any more; then some
+/// reported changes change nothing.
 pub(super) fn differences<S: Space>(
     space: &S,
     view: &ReadView<'_>,
@@ -102,7 +105,7 @@ struct Tree<'a, 'db, S> {
     changed: &'a Changed,
     before: Option<LogIndex>,
     after: LogIndex,
-    /// What was found out already.
+    /// Results that are known already.
     was: HashMap<String, Option<bool>>,
     is: HashMap<String, bool>,
     /// In the order of names, so that parents come first.
@@ -137,13 +140,13 @@ impl<S: Space> Tree<'_, '_, S> {
     fn come(&mut self, mut element: Option<&str>) -> Result<(), StorageError> {
         while let Some(here) = element {
             if self.changed.contains_key(here) || self.told.contains_key(here) {
-                // It is told for its own sake, or was; so is what is above.
+                // It is reported by itself, or was; so are the elements above.
                 return Ok(());
             }
             match self.was(here)? {
                 Some(true) => return Ok(()),
                 Some(false) => {}
-                // What is there by itself and was not touched was there before.
+                // An element that exists by itself and was not touched existed before.
                 None if self.space.read(self.view, &absolute(&self.scope.root, here), self.after)?.is_some() => {
                     return Ok(());
                 }
@@ -155,7 +158,7 @@ impl<S: Space> Tree<'_, '_, S> {
         Ok(())
     }
 
-    /// `element` is not there any more: the topmost one that went with it is told.
+    /// `element` no longer exists: reports the topmost one that went with it.
     fn go(&mut self, element: &str) -> Result<(), StorageError> {
         let mut top = element;
         while let Some(above) = parent(top) {
@@ -177,7 +180,7 @@ impl<S: Space> Tree<'_, '_, S> {
         let name = absolute(&self.scope.root, element);
         let is = match self.changed.get(element) {
             Some(touched) if touched.data.is_some() => true,
-            // The root of a space is there whatever is below it.
+            // The root of a space exists even if it is empty.
             Some(_) if !name.is_empty() => self.space.has_below(self.view, &name, self.after)?,
             Some(_) | None => self.space.is_there(self.view, &name, self.after)?,
         };
@@ -185,7 +188,7 @@ impl<S: Space> Tree<'_, '_, S> {
         Ok(is)
     }
 
-    /// `None` if nobody can tell.
+    /// `None` if it is unknown.
     fn was(&mut self, element: &str) -> Result<Option<bool>, StorageError> {
         if self.changed.get(element).is_some_and(|touched| touched.was_there == Some(true)) {
             return Ok(Some(true));

@@ -1,7 +1,8 @@
-//! What is followed, once for all who follow it: its state as it is sent, and what commits come to.
+//! One followed entity, shared by all its followers: its encoded state, and the changes of commits.
 //!
-//! Owns who shares what. An entity has one record for all its followers on this node; a commit is worked out and encoded for it once,
-//! and its state is listed once for all who come within a short time.
+//! Owns the sharing. An entity has one record for all its followers on this node. A commit is
+//! worked out and encoded for it once, and its state is listed once for all streams that begin
+//! within a short time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +22,13 @@ use headwater_types::LogIndex;
 use headwater_types::entity::{parent, relative};
 use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
 
-/// How a face sends changes. What it makes is shared by all who follow the same entity.
+/// A face's encoding of changes. The result is shared by all followers of the same entity.
 pub trait ElementEncoder: Send + Sync + 'static {
-    /// One change; the last one of its group if there is a position to go on from.
+    /// One change. With `closes`, it is the last one of its group, and the position is where a
+    /// client resumes.
     fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes;
 
-    /// An encoded change that did not close its group, so that it does.
+    /// Re-encodes a change that did not close its group, so that it closes the group at `closes`.
     fn close(&self, encoded: Bytes, closes: Position) -> Bytes;
 }
 
@@ -44,11 +46,12 @@ pub(super) struct Watched<S: Space> {
     pub(super) store: Arc<StateStore>,
 }
 
-/// What became of commits.
+/// The result of working out commits.
 pub(super) enum Derived<T> {
-    /// This.
+    /// The changes.
     Done(T),
-    /// The state behind them cannot be read any more: take everything up to this index together.
+    /// The state behind the commits cannot be read any more: take everything up to this index
+    /// together.
     Behind(LogIndex),
 }
 
@@ -56,7 +59,7 @@ pub(super) enum Derived<T> {
 pub(super) const INLINE_EVENTS_MAX: usize = 32;
 
 impl<S: Space> Watched<S> {
-    /// What one commit comes to, encoded; worked out by who comes first.
+    /// The changes of one commit, encoded; worked out by the first follower that needs them.
     pub(super) async fn group(self: &Arc<Self>, item: &Item<S::Topic>) -> Result<Derived<Arc<[Bytes]>>, StorageError> {
         let derived = item.commit().derived(self.id);
         if let Some(group) = derived.get() {
@@ -73,7 +76,7 @@ impl<S: Space> Watched<S> {
                     match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
                         Ok(changes) => changes,
                         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-                        // The runtime ends, and with it whoever waits here.
+                        // The runtime ends, and with it this task.
                         Err(Err(_)) => std::future::pending().await,
                     }
                 };
@@ -97,7 +100,8 @@ impl<S: Space> Watched<S> {
         }
     }
 
-    /// What commits come to together that are all there is up to `through`, with the position behind them.
+    /// The combined changes of commits that are all there are up to `through`, with the position
+    /// behind them.
     pub(super) fn changes(
         &self,
         items: &[Item<S::Topic>],
@@ -115,7 +119,8 @@ impl<S: Space> Watched<S> {
         })
     }
 
-    /// What commits come to that are all there is between two indexes; the later one can still be read.
+    /// The combined changes of commits that are all there are between two indexes; the later one
+    /// can still be read.
     pub(super) fn sum(
         &self,
         view: &ReadView<'_>,
@@ -140,7 +145,7 @@ impl<S: Space> Watched<S> {
         changes.iter().enumerate().map(encode).collect()
     }
 
-    /// What the entity itself is right after the command at `at`.
+    /// The state of the entity itself right after the command at `at`.
     pub(super) fn itself(&self, view: &ReadView<'_>, at: LogIndex) -> Result<ElementChange, StorageError> {
         let root = &self.scope.root;
         let state = match self.space.read(view, root, at)? {
@@ -181,7 +186,7 @@ impl<S: Space> Watched<S> {
                 }
                 above = parent(here);
             }
-            // What is there by itself has said so before.
+            // An element that exists by itself has been reported before.
             if scope.shows(element) && !(data == ElementData::Empty && found.contains_key(element)) {
                 goes_on &= keep(&mut found, element, data);
             }
@@ -246,8 +251,7 @@ impl<S: Space> Registry<S> {
         }
     }
 
-    /// Lets go of old states, and of entities that nobody follows.
-    /// Lets go of the states that nobody reads.
+    /// Evicts the states without readers.
     pub(super) fn let_go(&self) {
         let entities: Vec<_> = self.entities.lock().values().cloned().collect();
         for watched in entities {
@@ -255,6 +259,7 @@ impl<S: Space> Registry<S> {
         }
     }
 
+    /// Evicts old states, and drops entities without followers.
     pub(super) fn sweep(&self, now: Instant) {
         let mut gone = Vec::new();
         self.entities.lock().retain(|_, watched| {
@@ -269,7 +274,7 @@ impl<S: Space> Registry<S> {
     }
 }
 
-/// Lets go of old states, for as long as the node is there.
+/// Evicts old states until the node is dropped.
 pub(crate) async fn sweep(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(SNAPSHOT_KEPT).await;
@@ -331,7 +336,7 @@ mod tests {
         drop(held);
         let held = list("a/b").unwrap();
         assert_eq!(list("a").err(), refused);
-        // What changed since is every follower's own.
+        // Changes since then are kept for each follower.
         let at = Position { epoch: Some(StoreEpoch(1)), index };
         let changed = |name: &str| vec![ElementChange { element: name.to_owned(), state: ElementState::Missing }];
         let send = |changes: &[ElementChange]| Sending::new(Arc::clone(&held), changes, &TenBytes, at);
