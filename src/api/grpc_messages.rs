@@ -1,8 +1,8 @@
-//! Messages on the way: how many there are and how large, read from the five bytes before each, and which versions their clients
-//! say they have.
+//! Messages on the way: how many there are and how large, read from the five bytes before each, and
+//! which versions their clients say they have.
 //!
-//! Sees every byte of every call and copies none. A call touches counters that it has in hand; a client's version is looked up in a
-//! short list.
+//! Sees every byte of every call and copies none. A call touches counters that it has in hand; a
+//! client's version is looked up in a short list.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use headwater_types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MA
 /// Bytes before each message: whether it is compressed, and its length.
 const HEAD_BYTES: u8 = 5;
 
-/// Finds the messages in what goes by, however it is cut.
+/// Finds the messages in passing bytes, however they are cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageCounter {
     /// Bytes of the head that were seen.
     head: u8,
-    /// The length, as far as the head was seen; then what is left of the message, bytes.
+    /// The length, as far as the head was seen; then the rest of the message, bytes.
     left: u32,
 }
 

@@ -1,7 +1,8 @@
 //! Counters of gRPC calls under the names that etcd's dashboards use (spec: etcd §4.7).
 //!
-//! A call finds its counters with the method that it calls and touches nothing shared but those: no labels are hashed
-//! on the way. Invariant: every started call is handled exactly once; one whose client went away counts as `Canceled`.
+//! A call finds its counters with the method that it calls and touches nothing shared but those: no
+//! labels are hashed on the way. Invariant: every started call is handled exactly once; one whose
+//! client went away counts as `Canceled`.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +28,7 @@ pub(super) struct GrpcMetrics {
     traffic: Arc<Traffic>,
 }
 
-/// What all methods together received and sent.
+/// Bytes and messages of all methods together.
 struct Traffic {
     received_bytes: IntCounter,
     sent_bytes: IntCounter,
@@ -188,7 +189,7 @@ impl MethodMetrics {
     }
 }
 
-/// Codes as the Go implementation spells them, which is what dashboards match.
+/// Codes as the Go implementation spells them, which dashboards match.
 fn code_label(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,4 +1,5 @@
-//! `grpc.health.v1.Health`: whether this member serves, under the service name "" alone (spec: etcd §0).
+//! `grpc.health.v1.Health`: whether this member serves, under the service name "" alone (spec: etcd
+//! §0).
 
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio_stream::wrappers::WatchStream;
@@ -44,11 +45,13 @@ impl Health for HealthService {
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         if !request.get_ref().service.is_empty() {
-            // The protocol wants this to stay open: the service might become known. Here it never does.
+            // The protocol wants this to stay open: the service might become known. Here it never
+            // does.
             let unknown = stream::iter([Ok(response(ServiceUnknown))]);
             return Ok(Response::new(unknown.chain(stream::pending()).boxed()));
         }
-        // Recovery ends once; what comes after it (a failed disk, a stop) ends the process and this stream with it.
+        // Recovery ends once; what comes after it (a failed disk, a stop) ends the process and this
+        // stream with it.
         let statuses = WatchStream::new(self.node.serving()).map(|serving| if serving { Serving } else { NotServing });
         Ok(Response::new(statuses.map(|status| Ok(response(status))).boxed()))
     }

@@ -1,9 +1,9 @@
-//! The one service of the client port: gRPC calls go by their path straight to the generated server, `/v3/*` to the
-//! gateway, which calls the same servers, the rest to HTTP.
+//! The one service of the client port: gRPC calls go by their path straight to the generated
+//! server, `/v3/*` to the gateway, which calls the same servers, the rest to HTTP.
 //!
-//! Owns the list of what is served ([`Face`]) and the counting of calls. Knows nothing of connections; the server hands it
-//! requests of HTTP/1 and HTTP/2. Every method has an entry, made at the start from the descriptors of the served
-//! services, so that a call costs one look-up and no layers.
+//! Owns the list of services ([`Face`]) and the counting of calls. Knows nothing of connections;
+//! the server hands it requests of HTTP/1 and HTTP/2. Every method has an entry, made at the start
+//! from the descriptors of the served services, so that a call costs one look-up and no layers.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -56,7 +56,8 @@ use headwater_proto::pb::etcdserverpb::maintenance_server::MaintenanceServer;
 use headwater_proto::pb::v3electionpb::election_server::ElectionServer;
 use headwater_proto::pb::v3lockpb::lock_server::LockServer;
 
-/// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics` shows all of it.
+/// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics`
+/// shows all of it.
 ///
 /// # Errors
 ///
@@ -147,7 +148,7 @@ struct Method {
     metrics: Arc<MethodMetrics>,
 }
 
-/// What clients of etcd say of themselves.
+/// Metadata key of the version of etcd's clients.
 const CLIENT_API_VERSION: &str = "client-api-version";
 
 /// A gRPC service that is served.
@@ -333,7 +334,8 @@ where
         ResponseFuture(if is_grpc(request.version(), request.headers()) {
             self.inner.grpc(request)
         } else if Consul::owns(request.uri().path()) {
-            // Before others' preflight: here, too, a browser may ask first, and the answer says which methods there are.
+            // Before others' preflight: here, too, a browser may ask first, and the answer says
+            // which methods there are.
             Kind::Gateway(self.inner.consul.call(request.map(Body::new)))
         } else if let Some(response) = cors::preflight(&request) {
             Kind::Ready(Some(response))
@@ -361,7 +363,7 @@ fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
         })
 }
 
-/// What is said about a path that is not served, in the words of the Go implementation.
+/// Status for a path that is not served, in the words of the Go implementation.
 fn unknown(path: &str) -> Status {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')) else {
         return Status::unimplemented(format!("malformed method name: {path:?}"));
@@ -428,8 +430,8 @@ fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
     }
 }
 
-/// A message over the limit is refused below us with a code and words of its own; clients know those of the Go
-/// implementation (spec: etcd §1.8, §6.2).
+/// A message over the limit is refused below us with a code and words of its own; clients know
+/// those of the Go implementation (spec: etcd §1.8, §6.2).
 fn too_large(response: Response<Body>) -> Response<Body> {
     match too_large_status(response.headers()) {
         Some(status) => status.into_http(),
@@ -437,8 +439,8 @@ fn too_large(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// A message of the early draft that cannot be decoded is the client's mistake. The modern API says that it is internal, as
-/// the Go implementation does.
+/// A message of the early draft that cannot be decoded is the client's mistake. The modern API says
+/// that it is internal, as the Go implementation does.
 fn early_undecodable(response: Response<Body>) -> Response<Body> {
     if grpc_code(response.headers()) != Some(Code::Internal) {
         return response;
@@ -449,7 +451,7 @@ fn early_undecodable(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// What is to be said instead of a status that says that a message is over the limit.
+/// Replacement for a status about a message over the limit.
 pub(super) fn too_large_status(headers: &HeaderMap) -> Option<Status> {
     if grpc_code(headers) != Some(Code::OutOfRange) {
         return None;

@@ -164,7 +164,7 @@ fn an_answer_without_a_code_in_its_headers_is_good() {
     assert!(text.contains("grpc_code=\"Unavailable\",grpc_method=\"M\",grpc_service=\"s\",grpc_type=\"unary\"} 1"));
 }
 
-/// What the listener needs, told by the compiler here instead of there.
+/// The listener's needs, checked by the compiler here instead of there.
 #[test]
 fn connections_can_be_served_with_it() {
     fn serve(service: ClientService, socket: tokio::io::DuplexStream) -> impl Future<Output = ()> + Send {

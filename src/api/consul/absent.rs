@@ -1,7 +1,7 @@
-//! Paths of Consul's HTTP API that are not served: who asks for one is told so by name, and what there is instead.
+//! Paths of Consul's HTTP API that are not served: the refusal names the path and its replacement.
 //!
-//! Owns the table, which docs/consul.md shows. Knows nothing of what is served: `routes` is asked first. A path that ends in `/`
-//! stands for itself without the slash and for everything below it.
+//! Owns the table, which docs/consul.md shows. Knows nothing of served paths: `routes` is asked
+//! first. A path that ends in `/` stands for itself without the slash and for everything below it.
 
 /// Paths of one sort, and why they are not there.
 struct Absent {
@@ -74,7 +74,8 @@ const ABSENT: &[Absent] = &[
     Absent { paths: &["/v1/internal/"], reason: "it is for Consul's own programs, and there is no user interface" },
 ];
 
-/// Why a path of Consul's is not served, as a sentence; `None` for a path that Consul does not have either.
+/// Why a path of Consul's is not served, as a sentence; `None` for a path that Consul does not have
+/// either.
 pub(super) fn reason(path: &str) -> Option<String> {
     let stands_for = |known: &str| match known.strip_suffix('/') {
         Some(head) => path.strip_prefix(head).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),

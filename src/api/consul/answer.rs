@@ -1,8 +1,9 @@
-//! What a request is answered with: a body, Consul's headers, or an error as plain text (spec: consul §8.1, §8.2).
+//! Answers: a body, Consul's headers, or an error as plain text (spec: consul §8.1, §8.2).
 //!
-//! Owns the one table from errors of the node to status codes of this face. Invariant: every answer to a request that can
-//! wait for a change carries `X-Consul-Index`, which is never zero, and in `headwater-index` the state that was looked at, as
-//! the answer to a write does the one that it made.
+//! Owns the one table from errors of the node to status codes of this face. Invariant: every answer
+//! to a request that can wait for a change carries `X-Consul-Index`, which is never zero, and in
+//! `headwater-index` the state that was looked at, as the answer to a write does the one that it
+//! made.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -15,7 +16,8 @@ use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError, NodeErro
 use headwater_types::catalog::CatalogRefusal;
 use headwater_types::{LogIndex, Refusal as Refused};
 
-/// What is said of a leader that was never heard of, milliseconds: the longest time that a duration of Go holds.
+/// Value for a leader without any contact, milliseconds: the longest time that a duration of Go
+/// holds.
 const NO_CONTACT_MS: u64 = 9_223_372_036_854;
 
 const X_CONSUL_INDEX: HeaderName = HeaderName::from_static("x-consul-index");
@@ -25,7 +27,7 @@ const X_CONSUL_CONSISTENCY: HeaderName = HeaderName::from_static("x-consul-effec
 const X_CONSUL_DEFAULT_ACL: HeaderName = HeaderName::from_static("x-consul-default-acl-policy");
 const X_CONSUL_REASON: HeaderName = HeaderName::from_static("x-consul-reason");
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -40,7 +42,7 @@ pub(super) struct Answer {
 /// How fresh an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Of what was asked for: a client passes it back to wait for the next change.
+    /// Index of the answer: a client passes it back to wait for the next change.
     pub(super) index: LogIndex,
     /// Of the state that was looked at.
     pub(super) state: LogIndex,
@@ -143,12 +145,12 @@ impl Answer {
     }
 }
 
-/// Why a request is not answered with what it asked for; sent as plain text.
+/// Refusal of a request; sent as plain text.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// Whether what it was based on has changed since, so that it may be tried again.
+    /// Whether its base has changed since, so that it may be tried again.
     pub(super) is_stale: bool,
     is_indeterminate: bool,
     allow: Option<String>,
@@ -212,7 +214,8 @@ impl From<NodeError> for Refusal {
 impl From<CatalogError> for Refusal {
     fn from(error: CatalogError) -> Self {
         match error {
-            // Consul says 500 to some of these, in earlier versions; clients look at 200 alone (spec: consul §8.1).
+            // Consul says 500 to some of these, in earlier versions; clients look at 200 alone
+            // (spec: consul §8.1).
             CatalogError::Invalid(problem) => Self::bad(problem.to_string()),
             CatalogError::Refused(refusal) => {
                 Self { is_stale: refusal == CatalogRefusal::Stale, ..Self::bad(refusal.to_string()) }

@@ -1,8 +1,9 @@
-//! Blocking queries: an answer now, or as soon as what was asked for has changed (spec: consul §3.7).
+//! Blocking queries: an answer now, or as soon as its subject has changed (spec: consul §3.7).
 //!
-//! Owns the loop, and nothing of what is waited for: an endpoint brings a read, which tells the index of what it found, and a
-//! wake-up. Invariant: a client that passes the last index loses no change. It is answered early only with a higher index, or
-//! when its own index is of another history; when the time is over, with the index that it has.
+//! Owns the loop, and nothing of its subject: an endpoint brings a read, which returns its own
+//! index, and a wake-up. Invariant: a client that passes the last index loses no change. It is
+//! answered early only with a higher index, or when its own index is of another history; when the
+//! time is over, with the index that it has.
 
 use std::future::Future;
 use std::time::Instant;
@@ -14,10 +15,10 @@ use super::call::{Call, Freshness};
 use headwater_node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
 use headwater_types::LogIndex;
 
-/// What a read found.
+/// Result of a read.
 #[derive(Debug)]
 pub(super) struct Found<T> {
-    /// When what was asked for last changed: its own index, not the store's.
+    /// Index of the last change of the subject: its own, not the store's.
     pub(super) index: LogIndex,
     /// Through which index the store was seen.
     pub(super) seen: LogIndex,
@@ -40,9 +41,9 @@ pub(super) enum Woken {
     Over,
 }
 
-/// Reads until there is something newer than the client has, or its time is over. `read` is called with the context and
-/// consistency of each attempt; `changed` resolves once something may have changed after an index, or with
-/// [`Woken::Over`] at the latest at the deadline.
+/// Reads until there is something newer than the client has, or its time is over. `read` is called
+/// with the context and consistency of each attempt; `changed` resolves once something may have
+/// changed after an index, or with [`Woken::Over`] at the latest at the deadline.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
     freshness: &Freshness,
@@ -56,7 +57,8 @@ where
     let mut found = read(call.context()?, freshness.consistency).await?;
     let Some(wait) = freshness.wait else { return Ok(found) };
     let is_ahead = |seen: LogIndex| wait.after > seen.max(LogIndex(1));
-    // An index that this store has not reached, though the leader says that it is up to date, is of another history.
+    // An index that this store has not reached, though the leader says that it is up to date, is of
+    // another history.
     let is_foreign = freshness.consistency == Consistency::Linearizable && is_ahead(found.seen);
     if found.index > wait.after || is_foreign {
         return Ok(found);
@@ -112,7 +114,8 @@ pub(super) async fn catalog_changed(
     woken(node.wait_catalog(subjects, after, deadline).await)
 }
 
-/// What came of waiting for a change. A node that stops has not changed; its client hears what it has, and asks another one.
+/// Result of waiting for a change. A node that stops has not changed; its client hears what it has,
+/// and asks another one.
 pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<Woken, Refusal> {
     match waited {
         Ok(true) => Ok(Woken::Changed),

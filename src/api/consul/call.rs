@@ -1,4 +1,5 @@
-//! One request, read: its path's end, its query, its body, and what the query says about freshness and waiting.
+//! One request, read: its path's end, its query, its body, and the freshness and waiting of its
+//! query.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 /// One request of Consul's HTTP API.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
-    /// What follows the endpoint's path, decoded; empty for an endpoint that is one path.
+    /// The rest of the path after the endpoint's, decoded; empty for an endpoint that is one path.
     rest: Vec<u8>,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
@@ -32,7 +33,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Checks what no endpoint takes: another datacenter, namespaces, peers.
+    /// Refuses parameters that no endpoint takes: another datacenter, namespaces, peers.
     pub(super) fn new(
         shared: Arc<Shared>,
         rest: &str,
@@ -86,7 +87,7 @@ impl Call {
         &self.rest
     }
 
-    /// What follows the endpoint's path; `missing` is said if nothing does.
+    /// The rest of the path after the endpoint's; refused with `missing` if it is empty.
     pub(super) fn rest(&self, missing: &str) -> Result<&str, Refusal> {
         let text = std::str::from_utf8(&self.rest).map_err(|_| Refusal::bad("the path is not UTF-8"))?;
         if text.is_empty() { Err(Refusal::bad(missing)) } else { Ok(text) }
@@ -112,7 +113,7 @@ impl Call {
         if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) }
     }
 
-    /// What the query says about freshness and waiting.
+    /// Freshness and waiting by the query.
     pub(super) fn freshness(&self) -> Result<Freshness, Refusal> {
         Freshness::read(&self.query, self.node().leader_contact())
     }
@@ -138,7 +139,8 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// How long to wait: a little longer than asked, by chance, so that clients that began together do not stay together.
+    /// How long to wait: a little longer than asked, by chance, so that clients that began together
+    /// do not stay together.
     pub(super) fn with_jitter(&self) -> Duration {
         self.at_most + (self.at_most / 16).mul_f64(rand::random::<f64>())
     }
@@ -183,7 +185,7 @@ impl Freshness {
     }
 }
 
-/// What comes after `?`, in its order. Unknown parameters are ignored.
+/// The query of a URL, in its order. Unknown parameters are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -211,7 +213,7 @@ impl Query {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is there, whatever its value.
+    /// Whether a parameter is there, with any value.
     pub(super) fn is_there(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

@@ -1,4 +1,4 @@
-//! `/v1/catalog`: register and deregister anything, and read what is registered.
+//! `/v1/catalog`: register and deregister anything, and read registrations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +49,8 @@ fn read_registration(call: &Call, body: &Object<'_>) -> Result<Registration, Ref
     })
 }
 
-/// Removes an instance with its checks, or a check, or a node with everything on it. What is not there is removed.
+/// Removes an instance with its checks, or a check, or a node with everything on it. An absent row
+/// counts as removed.
 pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;

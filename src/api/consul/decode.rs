@@ -1,8 +1,9 @@
-//! Bodies of requests: JSON whose members are found whatever their case, and whose unknown members are left alone.
+//! Bodies of requests: JSON with members in any case; unknown members are left alone.
 //!
-//! Go matches names without regard to case, and Consul's agent takes `enable_tag_override` for `EnableTagOverride`; so case and
-//! underscores do not count here. Unlike Consul, unknown members are ignored: clients send what newer servers know
-//! (spec: consul §8.1). Invariant: a member of the wrong type refuses the request and says which one it was.
+//! Go matches names without regard to case, and Consul's agent takes `enable_tag_override` for
+//! `EnableTagOverride`; so case and underscores do not count here. Unlike Consul, unknown members
+//! are ignored: clients send members for newer servers (spec: consul §8.1). Invariant: a member of
+//! the wrong type refuses the request and says which one it was.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(super) fn json(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| failed(&error.to_string()))
 }
 
-/// What every body that cannot be read is answered with.
+/// Refusal of every unreadable body.
 pub(super) fn failed(why: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, format!("Request decode failed: {why}"))
 }
@@ -169,7 +170,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Whether what a client has written means a name of ours, which has no underscores: without regard to case and underscores.
+/// Whether a client's spelling means a name of ours, which has no underscores: without regard to
+/// case and underscores.
 pub(super) fn is_same_name(written: &str, name: &str) -> bool {
     // Asked of every member for each that is not there, so nothing is allocated for it.
     fn folded(text: &str) -> impl Iterator<Item = u8> {

@@ -91,13 +91,15 @@ pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
             if !narrow.has_meta() {
                 return node.checks_in_state(&ctx, consistency, status).await;
             }
-            // The nodes are read later, so what is answered may be newer than its index, never older.
+            // The nodes are read later, so what is answered may be newer than its index, never
+            // older.
             let mut checks = node.checks_in_state(&ctx, consistency, status).await?;
             let nodes = node.catalog_nodes(&ctx, Consistency::Serializable).await?.value;
             let fitting = nodes.value.iter().filter(|node| narrow.fits_node(node));
             let names: BTreeSet<&str> = fitting.map(|node| node.name.as_str()).collect();
             checks.value.value.retain(|check| names.contains(check.node.as_str()));
-            // A change of the nodes that this read has not seen in its checks would be missed by waiting from its index.
+            // A change of the nodes that this read has not seen in its checks would be missed by
+            // waiting from its index.
             checks.value.index = checks.value.index.max(nodes.index.min(checks.index));
             Ok(checks)
         }

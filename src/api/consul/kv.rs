@@ -167,7 +167,7 @@ async fn run(call: &Call, op: KvOp) -> Result<Answer, Refusal> {
     Ok(call.answer(&done.value).at(done.index))
 }
 
-/// What a path must be to name one key.
+/// Refuses a path that does not name one key.
 pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
     match path.len() {
         0 => Err(Refusal::bad(MISSING_KEY)),

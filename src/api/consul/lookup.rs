@@ -1,4 +1,5 @@
-//! Reads of the catalog that can wait for a change, and what narrows their answers (`?tag`, `?node-meta`, `?passing`).
+//! Reads of the catalog that can wait for a change, and the filters of their answers (`?tag`,
+//! `?node-meta`, `?passing`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::filter::Filter;
 use headwater_node::{CatalogSubject, Consistency, Node, NodeError, Read, RequestContext};
 use headwater_types::catalog::{CheckServiceNode, CheckStatus, Indexed, ServiceKind};
 
-/// What a look-up found, and how fresh it had to be.
+/// Result of a look-up, with its required freshness.
 pub(super) struct LookUp<T> {
     freshness: Freshness,
     pub(super) found: Found<T>,
@@ -24,7 +25,7 @@ impl<T> LookUp<T> {
         call.answer(value).meta(self.meta())
     }
 
-    /// What its headers say.
+    /// Values of its headers.
     pub(super) fn meta(&self) -> Meta {
         self.found.meta(&self.freshness)
     }

@@ -1,7 +1,9 @@
-//! Consul's HTTP API, below `/v1/` (spec: consul §8): the service catalog, health, this node as an agent.
+//! Consul's HTTP API, below `/v1/` (spec: consul §8): the service catalog, health, this node as an
+//! agent.
 //!
-//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. What a registration means is decided below
-//! (`fsm::catalog`), as is when something has changed. One file a group of endpoints; [`routes`] lists them all.
+//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. The meaning of
+//! a registration is decided below (`fsm::catalog`), as is when something has changed. One file a
+//! group of endpoints; [`routes`] lists them all.
 //!
 //! ```text
 //! PUT /v1/catalog/register        {"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 80}}    200 true
@@ -60,7 +62,7 @@ pub(super) struct Consul {
     requests: IntCounterVec,
 }
 
-/// What all requests share.
+/// State that all requests share.
 struct Shared {
     node: Node,
     options: ApiOptions,
@@ -154,7 +156,7 @@ async fn serve(
     handler(Call::new(Arc::clone(shared), rest, parts.uri.query(), parts.headers, body.to_bytes())?).await
 }
 
-/// What a path takes.
+/// Methods of a path.
 fn options(endpoint: &Endpoint) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let allow = HeaderValue::from_str(&endpoint.allow()).expect("names of methods");

@@ -1,6 +1,7 @@
-//! What clients register, read from JSON: nodes, instances and checks in the forms of the catalog and of the agent.
+//! Registrations of clients, read from JSON: nodes, instances and checks in the forms of the
+//! catalog and of the agent.
 //!
-//! Owns the names of members. What must be there and what is filled in is the catalog's rule
+//! Owns the names of members. Required and default members are the catalog's rule
 //! ([`Registration::complete`](headwater_types::catalog::Registration::complete)).
 
 use std::collections::BTreeMap;
@@ -16,13 +17,13 @@ use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 
-/// Settings of a proxy that no rule looks at; kept with what they say.
+/// Settings of a proxy that no rule looks at; kept with their values.
 const PROXY_MORE: [&str; 7] =
     ["Config", "Upstreams", "MeshGateway", "Expose", "TransparentProxy", "EnvoyExtensions", "AccessLogs"];
 /// The same of a service in the mesh.
 const CONNECT_MORE: [&str; 2] = ["SidecarService", "PeerMeta"];
 
-/// Refuses what names another namespace, partition or peer than the only one there is.
+/// Refuses another namespace, partition or peer than the default one.
 pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     for (name, only) in [("Namespace", "default"), ("Partition", "default"), ("PeerName", "local")] {
         let given = object.text(name)?;
@@ -93,8 +94,8 @@ fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
     Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, mesh::CONNECT) })
 }
 
-/// Members of a message as one JSON object, its keys sorted (serde_json's maps are); empty if there are none. What is empty is
-/// left out, so that it is the same whether a client writes it or not.
+/// Members of a message as one JSON object, its keys sorted (serde_json's maps are); empty if there
+/// are none. Empty members are left out, so that it does not matter whether a client writes them.
 fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
@@ -189,7 +190,8 @@ pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, R
     })
 }
 
-/// A check in the agent's form. `None` if the object is empty, as some clients send it for no check.
+/// A check in the agent's form. `None` if the object is empty, as some clients send it for no
+/// check.
 pub(super) fn agent_check(object: &Object<'_>) -> Result<Option<Check>, Refusal> {
     check_tenancy(object)?;
     let definition = check_definition(object)?;

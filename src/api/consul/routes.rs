@@ -1,7 +1,7 @@
-//! Which path takes which method, and what serves it.
+//! Paths, their methods, and their handlers.
 //!
-//! A path that ends in `/` stands for everything below it; of several that fit, the longest counts. To add an endpoint, add a
-//! row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
+//! A path that ends in `/` stands for everything below it; of several that fit, the longest counts.
+//! To add an endpoint, add a row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
 
 use futures::future::BoxFuture;
 use http::Method;
@@ -15,7 +15,7 @@ use headwater_types::limits::{CONSUL_BODY_BYTES_MAX, CONSUL_TXN_BODY_BYTES_MAX, 
 /// Serves one method of one path.
 pub(super) type Handler = fn(Call) -> BoxFuture<'static, Result<Answer, Refusal>>;
 
-/// One path and what it takes.
+/// One path with its methods.
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
     pub(super) methods: &'static [(Method, Handler)],
@@ -85,7 +85,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     endpoint!("/v1/status/peers", GET => status::peers),
 ];
 
-/// The endpoint of a path, and what follows it in the path.
+/// The endpoint of a path, and the rest of the path.
 pub(super) fn find(path: &str) -> Option<(&'static Endpoint, &str)> {
     if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| endpoint.path == path) {
         return Some((endpoint, ""));

@@ -20,9 +20,9 @@ use headwater_types::limits::{
 };
 
 const MISSING_SESSION: &str = "Missing session";
-/// What those wait for who wait for a change of sessions.
+/// The subject of queries that wait for a change of sessions.
 const SESSIONS: CatalogSubject = CatalogSubject::Table(CatalogTable::Sessions);
-/// Numbers below this are seconds in a lock delay, others nanoseconds: what clients of both kinds mean.
+/// Numbers below this are seconds in a lock delay, others nanoseconds: clients use both units.
 const SECONDS_BELOW: f64 = 1000.0;
 
 /// A session as JSON.
@@ -134,7 +134,8 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
     if node_checks.len() + service_checks.len() > SESSION_CHECKS_MAX {
         return Err(Refusal::bad(format!("a session has at most {SESSION_CHECKS_MAX} checks")));
     }
-    // An empty list says that it stands on no check of the node. Checks of services come on top of that of the node.
+    // An empty list says that it stands on no check of the node. Checks of services come on top of
+    // that of the node.
     let is_said = ["Checks", "NodeChecks"].into_iter().any(|name| body.get(name).is_some());
     Ok(SessionCreate {
         default_check: !is_said,

@@ -81,7 +81,7 @@ pub(super) struct ServiceJson<'a> {
     /// Only the agent says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     datacenter: Option<&'a str>,
-    /// The agent does not say it: what is registered with it is not yet in the log there.
+    /// The agent does not say it: its registrations are not yet in the log there.
     #[serde(skip_serializing_if = "Option::is_none")]
     create_index: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +170,7 @@ fn weights(weights: Weights) -> WeightsJson {
     WeightsJson { passing: weights.passing, warning: weights.warning }
 }
 
-/// What was kept as the text of a JSON object.
+/// Settings that are kept as the text of a JSON object.
 fn more(json: &str) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();
@@ -209,7 +209,7 @@ fn connect(connect: &ServiceConnect) -> Value {
     members.into()
 }
 
-/// How a check is run, without what was not said.
+/// Definition of a check, without unset members.
 fn definition(definition: &CheckDefinition) -> Value {
     let mut members = Map::new();
     let texts = [
@@ -300,8 +300,8 @@ pub(super) fn service(service: &Service) -> ServiceJson<'_> {
     }
 }
 
-/// As the agent shows its own: what the registration says, without indexes; settings of a proxy only of a sidecar or a gateway,
-/// and of the mesh only what was said.
+/// As the agent shows its own: the registration, without indexes; settings of a proxy only of a
+/// sidecar or a gateway, and of the mesh only set members.
 pub(super) fn agent_service<'a>(of: &'a Service, datacenter: &'a str) -> ServiceJson<'a> {
     let has_connect = of.connect.native || !of.connect.more_json.is_empty();
     ServiceJson {

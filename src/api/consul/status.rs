@@ -1,4 +1,4 @@
-//! `/v1/status`: who leads and who takes part. Many clients ask it to find out whether anybody is there.
+//! `/v1/status`: the leader and the members. Many clients use it to probe the cluster.
 
 use super::answer::{Answer, Refusal};
 use super::call::Call;

@@ -1,8 +1,10 @@
-//! Trees of settings that are kept as JSON: their members get the names of the messages that they are sent as.
+//! Trees of settings that are kept as JSON: their members get the names of the messages that they
+//! are sent as.
 //!
-//! Case and underscores of members do not count (see `decode`), at no depth. What is kept has one spelling, so that the same
-//! registration in another one changes nothing, answers show Consul's names, and streams find them. Invariant: keys of maps,
-//! opaque settings and members of no message stay as they are.
+//! Case and underscores of members do not count (see `decode`), at no depth. Stored members have
+//! one spelling, so that the same registration in another one changes nothing, answers show
+//! Consul's names, and streams find them. Invariant: keys of maps, opaque settings and members of
+//! no message stay as they are.
 
 use prost_reflect::{FieldDescriptor, MessageDescriptor};
 use serde_json::{Map, Value};

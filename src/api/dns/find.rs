@@ -1,7 +1,8 @@
-//! Looks up in the catalog what a name asks for.
+//! Look-ups of names in the catalog.
 //!
-//! Owns which instances are told of: those without a critical check, of the node or of the instance. Knows nothing of
-//! records. Invariant: one question is one view of this node's own state.
+//! Owns which instances are told of: those without a critical check, of the node or of the
+//! instance. Knows nothing of records. Invariant: one question is one view of this node's own
+//! state.
 
 use std::net::IpAddr;
 
@@ -15,7 +16,8 @@ use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
 /// Tagged addresses that are this network's, one for each family of addresses, as in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
 
-/// What `subject` is in this node's state, instances in a random order. With `only_passing`, instances that warn are left out.
+/// Records of `subject` in this node's state, instances in a random order. With `only_passing`,
+/// instances that warn are left out.
 ///
 /// # Errors
 ///
@@ -45,7 +47,8 @@ pub(super) async fn find(
         }
         Subject::Apex => map(node.members(ctx, local).await?, |members| Found::Apex(servers(&members))),
         Subject::Servers => map(node.members(ctx, local).await?, |members| Found::Servers(servers(&members))),
-        // Nothing is read for these, but a node that does not serve has nothing to say of them, either.
+        // Nothing is read for these, but a node that does not serve has nothing to say of them,
+        // either.
         Subject::Between => map(node.members(ctx, local).await?, |_| Found::Between),
         Subject::Nothing => map(node.members(ctx, local).await?, |_| Found::Nothing),
         Subject::Address(address) => map(node.members(ctx, local).await?, |_| Found::Address(address)),

@@ -1,4 +1,4 @@
-//! What is counted about DNS.
+//! Metrics of DNS.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Few, whatever is asked for: a client must not be able to make up labels.
+/// One of few labels: a client must not be able to make up labels.
 fn type_label(wanted: Option<RecordType>) -> &'static str {
     match wanted {
         Some(RecordType::A) => "A",

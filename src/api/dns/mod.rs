@@ -1,8 +1,9 @@
 //! DNS over the catalog: a packet in, a packet out.
 //!
-//! `zone` reads names, `find` asks the node, `records` makes the answer, `packet` is the way in and out. Knows nothing of
-//! sockets; `server` has them. Invariant: an answer comes from one state of this node, which never goes backwards: DNS is
-//! answered by every member without asking another one, also while there is no leader.
+//! `zone` reads names, `find` asks the node, `records` makes the answer, `packet` is the way in and
+//! out. Knows nothing of sockets; `server` has them. Invariant: an answer comes from one state of
+//! this node, which never goes backwards: DNS is answered by every member without asking another
+//! one, also while there is no leader.
 
 mod find;
 mod metrics;
@@ -26,14 +27,14 @@ use headwater_node::{Node, NodeError, RequestContext};
 /// How long an answer may take: resolvers ask again, or somebody else, after a second or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What DNS can be told.
+/// Options of DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsOptions {
     /// The domain below which names are answered.
     pub domain: String,
     /// How long resolvers may remember an answer, seconds.
     pub ttl_seconds: u32,
-    /// The most answers that a reader gets over UDP who takes no more than 512 bytes, count.
+    /// Most answers over UDP to a client that takes no more than 512 bytes, count.
     pub udp_answers_max: usize,
     /// Whether an instance with a warning is left out, too.
     pub only_passing: bool,
@@ -45,10 +46,10 @@ impl Default for DnsOptions {
     }
 }
 
-/// What a packet came over.
+/// Transport of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsTransport {
-    /// A packet of its own; the answer is cut to what its reader takes.
+    /// A packet of its own; the answer is cut to the client's limit.
     Udp,
     /// A connection; the answer may be as long as packets get.
     Tcp,
@@ -111,7 +112,8 @@ impl DnsService {
         Some(packet)
     }
 
-    /// The packet that refuses `packet` because too much is under way; none if nothing is to be said.
+    /// The packet that refuses `packet` because too much is under way; none if nothing is to be
+    /// said.
     pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
@@ -135,7 +137,7 @@ impl DnsService {
         Some(reply.refuse(code))
     }
 
-    /// Counts a connection until what is returned is dropped.
+    /// Counts a connection until the returned guard is dropped.
     pub fn connection(&self) -> impl Drop + Send + use<> {
         self.inner.metrics.connection()
     }

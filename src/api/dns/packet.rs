@@ -1,7 +1,9 @@
-//! Packets: what is a question that can be answered, and how an answer is cut to the size that its reader takes.
+//! Packets: recognising questions that can be answered, and how an answer is cut to the size that
+//! its reader takes.
 //!
-//! Owns the codes for questions that are none. Knows nothing of names. Invariant: whatever comes in, nothing panics and
-//! nothing large is allocated; nothing that is itself an answer is ever answered, so that two servers cannot talk for ever.
+//! Owns the codes for questions that are none. Knows nothing of names. Invariant: for any input,
+//! nothing panics and nothing large is allocated; nothing that is itself an answer is ever
+//! answered, so that two servers cannot talk for ever.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode, emit_message_parts};
@@ -14,24 +16,25 @@ use headwater_types::limits::DNS_UDP_BYTES_MAX;
 
 /// Bytes of a packet's head.
 const HEAD_BYTES: usize = 12;
-/// What a reader takes over UDP that says nothing about it, bytes (RFC 1035 §4.2.1).
+/// Limit of a client over UDP that states none, bytes (RFC 1035 §4.2.1).
 const UDP_BYTES_DEFAULT: u16 = 512;
-/// Records that a question may bring along, count: its EDNS options, perhaps a signature and a cookie.
+/// Records that a question may bring along, count: its EDNS options, perhaps a signature and a
+/// cookie.
 const QUESTION_RECORDS_MAX: u16 = 8;
 /// The shortest record, bytes: a pointer to its name, type, class, time to live, and length.
 const RECORD_BYTES_MIN: usize = 12;
 /// The version of EDNS that is spoken.
 const EDNS_VERSION: u8 = 0;
 
-/// A question, and who asks in which way.
+/// A question, with its transport.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// What is asked.
+    /// The question.
     pub(super) query: Query,
     reply: Reply,
 }
 
-/// What an answer must repeat and keep to.
+/// Parts of the request that the answer must repeat or obey.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     metadata: Metadata,
@@ -40,7 +43,7 @@ pub(super) struct Reply {
     bytes_max: u16,
 }
 
-/// What came in.
+/// Kind of a received packet.
 #[derive(Debug)]
 pub(super) enum Received {
     /// Something to answer.
@@ -100,8 +103,8 @@ pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
 }
 
 impl Question {
-    /// The most records that may answer it, count: what fits, and not above `small` if the answer has to be as small as the
-    /// oldest resolvers take it.
+    /// Most records of an answer, count: those that fit, and not above `small` if the answer has to
+    /// be as small as the oldest resolvers take it.
     pub(super) fn answers_max(&self, small: usize) -> usize {
         if self.reply.bytes_max == UDP_BYTES_DEFAULT { small } else { self.reply.records_max() }
     }
@@ -111,7 +114,7 @@ impl Question {
         self.reply.positive(answer)
     }
 
-    /// What the answer must keep to.
+    /// Limits of the answer.
     pub(super) fn into_reply(self) -> Reply {
         self.reply
     }
@@ -133,8 +136,8 @@ impl Reply {
         usize::from(self.bytes_max) / RECORD_BYTES_MIN
     }
 
-    /// As much of the answer as fits, and whether that is all of it said in the packet's head. What is additional goes
-    /// first and is not missed (RFC 2181 §9).
+    /// As much of the answer as fits, and whether that is all of it said in the packet's head.
+    /// Additional records go first and is not missed (RFC 2181 §9).
     fn positive(mut self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
         self.metadata.authoritative = true;
         self.metadata.response_code = answer.code;

@@ -200,7 +200,7 @@ fn the_longest_answer_of_a_connection() {
     assert!(packet.len() <= usize::from(u16::MAX) && packet.len() > 65_000);
 }
 
-/// Whatever comes in: it is left alone, or answered by a packet that can be read and names the same question.
+/// Any input is left alone, or answered by a packet that can be read and names the same question.
 fn is_handled(packet: &[u8], transport: DnsTransport) {
     let answer = match read(packet, transport) {
         Received::Noise => return,
@@ -230,7 +230,7 @@ proptest! {
         is_handled(&packet, transport);
     }
 
-    /// Nearer to what is read: one question or so, few records.
+    /// Nearer to real packets: one question or so, few records.
     #[test]
     fn a_likely_head(
         counts in prop::array::uniform4(0u8..3),

@@ -1,8 +1,9 @@
-//! What was found, as records: the answer to one question.
+//! Records: the answer to one question.
 //!
-//! Owns which records answer which question, and when a name does not exist (NXDOMAIN) or has nothing of the wanted type
-//! (no error and no answer). Knows nothing of packets and of where things are found. Invariant: a negative answer carries
-//! the domain's SOA record, so that resolvers know how long to remember it: not at all.
+//! Owns which records answer which question, and when a name does not exist (NXDOMAIN) or has
+//! nothing of the wanted type (no error and no answer). Knows nothing of packets and of where
+//! things are found. Invariant: a negative answer carries the domain's SOA record, so that
+//! resolvers know how long to remember it: not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::zone::{Zone, host_name};
 
-/// What a subject was found to be.
+/// Result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The domain itself, with the addresses of its servers.
@@ -28,7 +29,7 @@ pub(super) enum Found {
     Node {
         /// Where it is.
         place: Place,
-        /// What is said about it.
+        /// Metadata of the node.
         meta: BTreeMap<String, String>,
     },
     /// An address.
@@ -64,8 +65,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The place that `address` spells; `tagged` are the addresses of the local network by family, of which the one of the
-    /// other family counts.
+    /// The place that `address` spells; `tagged` are the addresses of the local network by family,
+    /// of which the one of the other family counts.
     pub(super) fn new<'a>(address: &str, tagged: impl Iterator<Item = &'a str>) -> Self {
         match address.parse::<IpAddr>() {
             Ok(address) => {
@@ -96,15 +97,15 @@ impl Place {
 pub(super) struct Answer {
     /// `NoError` or `NXDomain`.
     pub(super) code: ResponseCode,
-    /// What was asked for.
+    /// Records of the answer.
     pub(super) answers: Vec<Record>,
-    /// Who says so, in a negative answer.
+    /// Authority of a negative answer.
     pub(super) authorities: Vec<Record>,
-    /// What may be asked for next.
+    /// Additional records for likely next questions.
     pub(super) additionals: Vec<Record>,
 }
 
-/// What answers are made with.
+/// Settings of answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer<'a> {
     /// The names that answers carry.
@@ -172,7 +173,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The addresses of places, each once; if none has any, the name under which the first of them goes.
+    /// The addresses of places, each once; if none has any, the name under which the first of them
+    /// goes.
     fn addresses(&self, name: &Name, wanted: RecordType, places: impl IntoIterator<Item = Place>, answer: &mut Answer) {
         let mut seen = BTreeSet::new();
         let mut alias = None;
@@ -209,7 +211,8 @@ impl Writer<'_> {
             if !seen.insert((target.clone(), instance.port)) {
                 continue;
             }
-            // The node's own name has all its addresses; a name that spells an address has no other.
+            // The node's own name has all its addresses; a name that spells an address has no
+            // other.
             let is_of_node = instance.is_at_node && self.zone.node(&instance.node).as_ref() == Some(&target);
             for address in instance.place.addresses(RecordType::ANY) {
                 let is_of_target = is_of_node || Place::At(address, None).is_spelled_by(self.zone, &target);
@@ -223,7 +226,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The name under which an instance is reached: its node's, one that spells its address, or the one it goes by.
+    /// The name under which an instance is reached: its node's, one that spells its address, or the
+    /// one it goes by.
     fn target(&self, instance: &Instance) -> Option<Name> {
         let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
         of_node.or_else(|| match &instance.place {
@@ -242,7 +246,7 @@ impl Place {
 
 /// Longest character string of a TXT record, bytes (RFC 1035 §3.3).
 const TEXT_BYTES_MAX: usize = 255;
-/// What a key begins with whose value is told without it, as in Consul.
+/// Prefix of keys that are shown by value alone, as in Consul.
 const PLAIN_KEY: &str = "rfc1035-";
 
 /// A pair of a node's metadata as a TXT record, in the way of RFC 1464.
@@ -258,7 +262,8 @@ fn text(key: &str, value: &str) -> TXT {
     TXT::from_bytes(pieces)
 }
 
-/// The key with a grave accent before what would end it, before another one, and before blanks at its ends.
+/// The key with a grave accent before characters that would end it, before another one, and before
+/// blanks at its ends.
 fn quoted(key: &str) -> String {
     let inner = key.trim_matches([' ', '\t']);
     let begin = key.find(inner).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What is answered, by table.
+//! Answers, by table.
 
 use super::*;
 

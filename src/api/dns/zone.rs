@@ -1,7 +1,7 @@
-//! What a name below the domain asks for, and the names that answers carry.
+//! The grammar of names below the domain, and the names in answers.
 //!
-//! Owns the grammar of names (docs/dns.md). Knows nothing of what is registered. Invariant: whatever name this module makes
-//! is one that it reads back as the same thing.
+//! Owns the grammar of names (docs/dns.md). Knows nothing of registrations. Invariant: every name
+//! that this module makes is one that it reads back as the same thing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,14 +16,15 @@ pub(super) struct Zone {
     datacenter: String,
 }
 
-/// What a name asks for. Names are in lower case.
+/// Subject of a name. Names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The domain itself.
     Apex,
     /// The name under which the domain's servers are known.
     Servers,
-    /// Nothing but names below it (`service.consul`), so that a resolver that walks down label by label goes on.
+    /// Nothing but names below it (`service.consul`), so that a resolver that walks down label by
+    /// label goes on.
     Between,
     /// The healthy instances of a service, with that tag if there is one.
     Service {
@@ -32,7 +33,8 @@ pub(super) enum Subject {
         /// A tag that an instance must have.
         tag: Option<String>,
     },
-    /// The healthy instances through which a service's mesh is reached: sidecars, gateways, instances that speak it themselves.
+    /// The healthy instances through which a service's mesh is reached: sidecars, gateways,
+    /// instances that speak it themselves.
     Connect {
         /// The service that is reached.
         name: String,
@@ -48,7 +50,7 @@ pub(super) enum Subject {
     Nothing,
 }
 
-/// The labels that tell what the labels before them name.
+/// Labels that give the kind of the labels before them.
 const KINDS: [&str; 4] = ["service", "connect", "node", "addr"];
 /// The label under which the servers are known.
 const SERVERS: &str = "ns";
@@ -56,7 +58,8 @@ const SERVERS: &str = "ns";
 const DATACENTER: &str = "dc";
 
 impl Zone {
-    /// The zone of `domain` (`consul`, with or without a dot at its end) in the datacenter of that name.
+    /// The zone of `domain` (`consul`, with or without a dot at its end) in the datacenter of that
+    /// name.
     ///
     /// # Errors
     ///
@@ -84,14 +87,15 @@ impl Zone {
         self.below([SERVERS]).expect("invariant: the domain is short enough for one more label")
     }
 
-    /// The mailbox of who looks after the domain, as an SOA record spells it.
+    /// The mailbox of the domain's administrator, as an SOA record spells it.
     pub(super) fn mailbox(&self) -> Name {
         self.below(["hostmaster"]).expect("invariant: the domain is short enough for one more label")
     }
 
     /// The name of a node; none if its name cannot be spelled in DNS.
     pub(super) fn node(&self, name: &str) -> Option<Name> {
-        // Names of the catalog may hold anything. A name is made only of what resolvers and `getaddrinfo` take.
+        // Names of the catalog may hold anything. A name is made only of what resolvers and
+        // `getaddrinfo` take.
         let labels = name.split('.').chain(["node", &self.datacenter]);
         if !labels.clone().all(is_label) {
             return None;
@@ -116,12 +120,13 @@ impl Zone {
         relative.append_domain(&self.domain).ok()
     }
 
-    /// What `name` asks for; none if it is not of this domain.
+    /// Subject of `name`; none if it is not of this domain.
     pub(super) fn subject(&self, name: &Name) -> Option<Subject> {
         if !self.domain.zone_of(name) {
             return None;
         }
-        // Every label counts: `num_labels` leaves out a `*` at the front, which here is a label as any other.
+        // Every label counts: `num_labels` leaves out a `*` at the front, which here is a label as
+        // any other.
         let count = name.iter().len() - self.domain.iter().len();
         let labels: Option<Vec<String>> =
             name.iter().take(count).map(|label| Some(std::str::from_utf8(label).ok()?.to_ascii_lowercase())).collect();
@@ -172,7 +177,8 @@ fn named(kind: &str, before: &[&str]) -> Subject {
     }
 }
 
-/// `NAME`, `TAG.NAME`, or `_NAME._TAG` (RFC 2782), where the tag `tcp` means any. A tag may hold dots.
+/// `NAME`, `TAG.NAME`, or `_NAME._TAG` (RFC 2782), where the tag `tcp` means any. A tag may hold
+/// dots.
 fn service(labels: &[&str]) -> Subject {
     let subject = |name: &str, tag: Option<String>| Subject::Service { name: name.to_owned(), tag };
     match labels {

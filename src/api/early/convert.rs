@@ -1,4 +1,5 @@
-//! The early messages to and from the vocabulary. Fewer fields than the modern ones, and a put that keeps the lease.
+//! The early messages to and from the vocabulary. Fewer fields than the modern ones, and a put that
+//! keeps the lease.
 
 use crate::etcd::errors::{Failure, Invalid};
 use crate::etcd::validate;
@@ -8,8 +9,8 @@ use headwater_types::{
     ReadAt, Revision, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// Up to 0 a revision means the current state, also inside a transaction: there the modern API takes a negative one at its
-/// word.
+/// Up to 0 a revision means the current state, also inside a transaction: there the modern API
+/// takes a negative one at its word.
 pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     validate::key(&request.key)?;
     let at = match request.revision {

@@ -1,9 +1,9 @@
 //! Which errors go into the header and which become a status (spec: etcd §7.4, choice C).
 //!
-//! What the store answered is an answer: OK, with the reason in `header.error` and a revision that is valid. What kept
-//! the store from being asked (a malformed request, no leader, a deadline) is a gRPC status, as in the modern API.
-//! Texts are the modern API's in both places; where the draft allows what is refused, the text goes on with what to do.
-//! No wildcard arms.
+//! A refusal of the store is an answer: OK, with the reason in `header.error` and a valid revision.
+//! An error before the store was asked (a malformed request, no leader, a deadline) is a gRPC
+//! status, as in the modern API. Texts are the modern API's in both places; where the draft allows
+//! the refused request, the text continues with advice. No wildcard arms.
 
 use tonic::{Code, Status};
 
@@ -13,15 +13,16 @@ use headwater_node::NodeError;
 use headwater_proto::pb::early as pb;
 use headwater_types::Refusal;
 
-/// The draft quotes a transaction with several operations on one entry. Here a key changes at most once in a revision, on
-/// which watches rely.
+/// The draft quotes a transaction with several operations on one entry. Here a key changes at most
+/// once in a revision, on which watches rely.
 const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a transaction may write a key once; leave out \
                              its other writes, or use several transactions";
 
 /// How the transport begins to say that a message could not be decoded.
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
-/// The status of a message that could not be decoded, of which the transport says that it is internal. Others pass.
+/// The status of a message that could not be decoded, of which the transport says that it is
+/// internal. Others pass.
 pub(crate) fn undecodable(status: Status) -> Status {
     match status.code() == Code::Internal && status.message().starts_with(UNDECODABLE) {
         true => Status::invalid_argument(status.message()),
@@ -37,7 +38,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
         // No other error is an answer of the store.
         Failure::Node(_) => None,
         Failure::Invalid(invalid) => match invalid {
-            // Rules of the store about what one transaction may do, not about the shape of the message.
+            // Rules of the store about what one transaction may do, not about the shape of the
+            // message.
             Invalid::TooManyOperations => Some(invalid.wire().1),
             Invalid::DuplicateKey => Some(DUPLICATE_KEY),
             Invalid::EmptyKey

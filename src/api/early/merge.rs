@@ -1,7 +1,8 @@
-//! The watchers of one stream, merged: what comes next of all of them.
+//! The watchers of one stream, merged into one order.
 //!
-//! Owns the watchers and the next commit of each. Knows nothing of clients. Invariants: commits come in the order of their
-//! indexes, but for watchers that are still catching up; the end of a watcher comes after everything that it had.
+//! Owns the watchers and the next commit of each. Knows nothing of clients. Invariants: commits
+//! come in the order of their indexes, but for watchers that are still catching up; the end of a
+//! watcher comes after everything that it had.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -24,7 +25,7 @@ impl Source for KeyWatch {
     }
 }
 
-/// What comes next.
+/// The next step of the merge.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told<T> {
     /// A commit, as far as one of the watchers wants it.
@@ -38,13 +39,14 @@ pub(super) struct Merge<W: Source> {
     watchers: Vec<Option<W>>,
     /// Some of them may have something to read.
     is_raised: bool,
-    /// What comes next of each watcher that has something: by index, then by watcher.
+    /// The next item of each watcher that has one: by index, then by watcher.
     heads: BTreeMap<(LogIndex, u64), W::Item>,
-    /// Whose head was told last. What follows it is read afterwards, because it may be the end.
+    /// The watcher of the last delivered head. Its next item is read afterwards, because it may be
+    /// the end.
     told: Option<u64>,
     /// Of watchers that have ended, and not yet told.
     ended: VecDeque<CloseReason>,
-    /// Up to here, whatever is next of any live watcher is in `heads`.
+    /// Up to here, the next items of all live watchers are in `heads`.
     complete_through: LogIndex,
 }
 
@@ -80,7 +82,7 @@ impl<W: Source> Merge<W> {
         self.watchers.iter().all(Option::is_none)
     }
 
-    /// What comes next, if there is something now. `published` tells how far the feed has come.
+    /// The next step, if there is one now. `published` tells how far the feed has come.
     pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<Told<W::Item>> {
         if let Some(token) = self.told.take() {
             self.pull(token);

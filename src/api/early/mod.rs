@@ -1,10 +1,11 @@
-//! The first draft of the etcd v3 API, the services `etcd` and `watch` without a package (spec: etcd §7).
+//! The first draft of the etcd v3 API, the services `etcd` and `watch` without a package (spec:
+//! etcd §7).
 //!
-//! Served from the same store as `etcdserverpb`, with the same limits, validation and error texts: this
-//! face imports `etcd::errors` and `etcd::validate`, and `etcd` knows nothing of it. Owns the
-//! differences: refusals of the store go into the header ([`errors`]), puts keep the lease of their key,
-//! leases are attached apart from puts, a revision up to 0 is the newest also inside a transaction, and
-//! an undecodable message is an invalid argument.
+//! Served from the same store as `etcdserverpb`, with the same limits, validation and error texts:
+//! this face imports `etcd::errors` and `etcd::validate`, and `etcd` knows nothing of it. Owns the
+//! differences: refusals of the store go into the header ([`errors`]), puts keep the lease of their
+//! key, leases are attached apart from puts, a revision up to 0 is the newest also inside a
+//! transaction, and an undecodable message is an invalid argument.
 
 mod convert;
 mod errors;
@@ -42,7 +43,7 @@ impl EarlyService {
         header(&self.node, revision)
     }
 
-    /// An answer, or what kept it away: in the header if the store said it, else as a status.
+    /// An answer, or its error: in the header if the store refused, else as a status.
     fn answer<T: errors::Headed>(&self, result: Result<(LogIndex, T), Failure>) -> Result<Response<T>, Status> {
         let failure = match result {
             Ok((index, response)) => return Ok(reply(index, response)),

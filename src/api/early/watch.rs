@@ -1,7 +1,9 @@
-//! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every response is one event.
+//! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every
+//! response is one event.
 //!
-//! There are no ids, no acknowledgements and no cancel; a client that closes its side goes on hearing of what it has asked
-//! for. Events of all watchers of a stream come merged ([`Merge`]). Invariant: the header's revision is the event's.
+//! There are no ids, no acknowledgements and no cancel; a client that closes its side still gets
+//! the events that it has asked for. Events of all watchers of a stream come merged ([`Merge`]).
+//! Invariant: the header's revision is the event's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +72,8 @@ struct EarlyStream {
     _counted: StreamGuard,
     context: RequestContext,
     requests: Streaming<pb::WatchRequest>,
-    /// The client has closed its side: its watchers go on, and the stream ends with the last of them.
+    /// The client has closed its side: its watchers go on, and the stream ends with the last of
+    /// them.
     requests_ended: bool,
     session: Arc<Session>,
     watchers: Merge<KeyWatch>,
@@ -80,7 +83,7 @@ struct EarlyStream {
     closing: BoxFuture<'static, ()>,
 }
 
-/// What a request asks for; a refusal is said in the header.
+/// The query of a request; a refusal goes into the header.
 fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
     let range = match (request.key.is_empty(), request.prefix.is_empty()) {
         (false, true) => KeyRange::One(request.key.clone()),
@@ -178,7 +181,7 @@ impl EarlyStream {
         Ok(())
     }
 
-    /// Makes responses of what comes next. Whether there was something.
+    /// Makes responses of the next items. Returns whether there were any.
     async fn advance(&mut self) -> Result<bool, Failure> {
         let node = &self.node;
         let item = match self.watchers.next(|| node.watch_point().index) {

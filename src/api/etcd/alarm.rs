@@ -21,7 +21,8 @@ pub(super) async fn serve(
         }
         Asked::Set(set) => {
             let done = node.set_alarm(ctx, set).await?;
-            // What was raised is told even if it was there before; what was not there was not taken back.
+            // What was raised is told even if it was there before; what was not there was not taken
+            // back.
             let is_told = set.active || done.value;
             (done.index, done.revision, if is_told { vec![set.alarm] } else { vec![] })
         }
@@ -39,7 +40,7 @@ enum Asked {
     /// All, or those of one kind; of all members whichever is named, as in etcd.
     List(Option<AlarmKind>),
     Set(SetAlarm),
-    /// To take back what is no alarm.
+    /// A disarm of an alarm that does not exist.
     Nothing,
 }
 
@@ -70,7 +71,8 @@ fn encode(alarm: &Alarm) -> pb::AlarmMember {
     pb::AlarmMember { member_id: alarm.member.get(), alarm: kind.into() }
 }
 
-/// As protobuf's text format has it, with its blank at the end: `Status` tells alarms so, and tools look for it.
+/// As protobuf's text format has it, with its blank at the end: `Status` tells alarms so, and tools
+/// look for it.
 pub(super) fn text(alarm: &Alarm) -> String {
     format!("memberID:{} alarm:{} ", alarm.member, alarm_name(alarm.kind))
 }

@@ -1,5 +1,5 @@
-//! `etcdserverpb.Auth`, as a cluster answers that never enabled it (spec: etcd §4.3). Clients that were given a user ask here
-//! first, and go on without a token when they hear that none is needed.
+//! `etcdserverpb.Auth`, as a cluster answers that never enabled it (spec: etcd §4.3). Clients that
+//! were given a user ask here first, and go on without a token when they hear that none is needed.
 
 use tonic::{Request, Response, Status};
 

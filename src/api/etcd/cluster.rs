@@ -22,7 +22,8 @@ impl ClusterService {
         Self { node, options }
     }
 
-    /// Makes a change that a request asks for. Returns whom it was about, and what every answer holds.
+    /// Makes a change that a request asks for. Returns whom it was about, and what every answer
+    /// holds.
     async fn change<T>(
         &self,
         request: Request<T>,

@@ -8,8 +8,9 @@ use headwater_node::{Node, NodeError, RequestContext, Unanswered};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 
-/// How long a physical compaction is waited for if the client gives no deadline, and at most. The history below the
-/// compaction point may be anything in size, so the deadline of ordinary requests does not fit.
+/// How long a physical compaction is waited for if the client gives no deadline, and at most. The
+/// history below the compaction point may be anything in size, so the deadline of ordinary requests
+/// does not fit.
 pub(super) const RECLAIM_WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// `reclaim` is the context of the wait that a physical compaction asks for.

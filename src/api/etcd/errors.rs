@@ -1,6 +1,7 @@
-//! The one table from what can go wrong to gRPC codes and texts (spec: etcd §6).
+//! The one table from errors to gRPC codes and texts (spec: etcd §6).
 //!
-//! Clients match the texts literally, so they are API. No wildcard arms: a new way to fail has to find its line here.
+//! Clients match the texts literally, so they are API. No wildcard arms: a new way to fail has to
+//! find its line here.
 
 use std::borrow::Cow;
 
@@ -21,14 +22,14 @@ pub(crate) enum Failure {
     Node(NodeError),
     /// A lock or an election says no.
     Contest(Contest),
-    /// The node answered with something else than what was asked for: a bug.
+    /// The node's answer does not fit the request: a bug.
     Mismatch,
 }
 
 /// Why a lock or a leadership was not had (spec: etcd §4.4, §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contest {
-    /// The key of who waits for a lock is gone, with its lease as a rule.
+    /// The key of a waiting contender is gone, with its lease as a rule.
     SessionExpired,
     /// The key of a leadership is gone.
     NotLeader,
@@ -88,11 +89,11 @@ pub(crate) enum Invalid {
     SeveralMemberUrls,
     /// The kind of an alarm is none of the known ones, or none at all.
     UnknownAlarm,
-    /// What to do is none of the known actions.
+    /// An unknown action.
     UnknownAction,
     /// There is no such version to downgrade to.
     DowngradeTarget,
-    /// What to downgrade to is no version.
+    /// The target of a downgrade is no version.
     DowngradeFormat,
     /// There is no downgrade to cancel.
     NoDowngrade,

@@ -1,4 +1,4 @@
-//! Response headers: who answered, and from which state (spec: etcd §1.1).
+//! Response headers: the answering member, and the state of the answer (spec: etcd §1.1).
 
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb::ResponseHeader;

@@ -37,7 +37,8 @@ impl Maintenance for MaintenanceService {
 
     async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
         let (ctx, pb::StatusRequest {}) = open(request, self.options.request_timeout)?;
-        // A member that is not well must be able to say so: it waits for what the request names, and for nothing else.
+        // A member that is not well must be able to say so: it waits for what the request names,
+        // and for nothing else.
         if ctx.require_leader || ctx.min_index.is_some() {
             self.node.wait_ready(&ctx).await.map_err(Failure::Node)?;
         }
@@ -47,7 +48,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(index, encode_status(header, status)))
     }
 
-    /// Over everything that clients have stored. It changes with that alone: not with restarts, elections and the lease clock.
+    /// Over everything that clients have stored. It changes with that alone: not with restarts,
+    /// elections and the lease clock.
     async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
         let (ctx, pb::HashRequest {}) = open(request, self.options.request_timeout)?;
         let read = self.node.content_hash(&ctx).await.map_err(Failure::Node)?;
@@ -55,7 +57,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, pb::HashResponse { header, hash: fold(read.value) }))
     }
 
-    /// The hash is over what can be read at the revision asked for, so that members can be compared while they move on.
+    /// The hash is over the state at the requested revision, so that members can be compared while
+    /// they move on.
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let wanted = (request.revision != 0).then_some(Revision(request.revision));
@@ -69,7 +72,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, response))
     }
 
-    /// Space is given back in the background after a compaction; this makes it happen now. Nothing stands still meanwhile.
+    /// Space is given back in the background after a compaction; this makes it happen now. Nothing
+    /// stands still meanwhile.
     async fn defragment(
         &self,
         request: Request<pb::DefragmentRequest>,

@@ -1,7 +1,8 @@
 //! RangeStream (spec: etcd §1.3): a range in pieces.
 //!
-//! Owns which ranges may be streamed and how pieces become responses. Invariant: the pairs of all responses, with the
-//! header, `more` and `count` of the last one, are what Range answers. In key order a range is never whole in memory.
+//! Owns which ranges may be streamed and how pieces become responses. Invariant: the pairs of all
+//! responses, with the header, `more` and `count` of the last one, are what Range answers. In key
+//! order a range is never whole in memory.
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
@@ -35,8 +36,8 @@ pub(super) async fn run(
     Ok((read.index, encode_all(header::full(node, read.revision), read.value)))
 }
 
-/// An explicit order other than that of the keys is refused, as etcd does. A target without an order sorts ascending, as in
-/// Range.
+/// An explicit order other than that of the keys is refused, as etcd does. A target without an
+/// order sorts ascending, as in Range.
 fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
     match (order, target) {
         (SortOrder::None, _) | (SortOrder::Ascend, SortTarget::Key) => Ok(()),
@@ -53,8 +54,8 @@ fn encode_all(
     pieces.flat_map(move |piece| stream::iter(encoder.encode(piece))).boxed()
 }
 
-/// Makes responses of pieces. Only the last response has a header, `more` and the count; it has the last pairs, too, because
-/// clients stop reading at their limit of pairs.
+/// Makes responses of pieces. Only the last response has a header, `more` and the count; it has the
+/// last pairs, too, because clients stop reading at their limit of pairs.
 struct Encoder {
     header: pb::ResponseHeader,
     /// Pairs that are not sent yet, because they may be the last ones.
@@ -82,8 +83,8 @@ impl Encoder {
     }
 }
 
-/// Cuts pairs into runs of about `bytes_max` of keys and values, at least one pair each, so that a response stays near
-/// the size of a request however the pieces come.
+/// Cuts pairs into runs of about `bytes_max` of keys and values, at least one pair each, so that a
+/// response stays near the size of a request however the pieces come.
 fn split(kvs: Vec<KeyValue>, bytes_max: usize) -> Vec<Vec<KeyValue>> {
     let size = |kv: &KeyValue| kv.key.len() + kv.value.len();
     if kvs.iter().map(size).sum::<usize>() <= bytes_max {

@@ -9,7 +9,8 @@ use crate::ETCD_CLUSTER_VERSION;
 use headwater_node::Backup;
 use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 
-/// Every piece with what is still to come before the checksum, which is the last piece; without headers, as in etcd.
+/// Every part with the number of bytes left before the checksum, which is the last piece; without
+/// headers, as in etcd.
 pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotResponse, Status>> {
     let mut remaining = backup.total_bytes.saturating_sub(CHECKSUM_BYTES);
     let encode = move |piece: Result<bytes::Bytes, _>| {
@@ -21,5 +22,5 @@ pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotRespon
     backup.pieces.map(encode).boxed()
 }
 
-/// What does not count as content.
+/// Bytes that do not count as content.
 const CHECKSUM_BYTES: u64 = 32;

@@ -1,6 +1,6 @@
-//! What a request may look like before it becomes a command (spec: etcd §1.6). Pure functions.
+//! The shape of requests before they become commands (spec: etcd §1.6). Pure functions.
 //!
-//! Only what is checked while a message is decoded; the rules about a transaction as a whole are `fsm`'s, through
+//! Only checks during decoding; the rules about a transaction as a whole are `fsm`'s, through
 //! [`headwater_node::validate_txn`].
 
 use bytes::Bytes;
@@ -12,7 +12,8 @@ pub(crate) fn key(key: &Bytes) -> Result<(), Invalid> {
     if key.is_empty() { Err(Invalid::EmptyKey) } else { Ok(()) }
 }
 
-/// The longest list of a transaction must fit `budget`; what remains is the budget of transactions inside it.
+/// The longest list of a transaction must fit `budget`; the rest is the budget of transactions
+/// inside it.
 pub(crate) fn operations(compares: usize, success: usize, failure: usize, budget: usize) -> Result<usize, Invalid> {
     budget.checked_sub(compares.max(success).max(failure)).ok_or(Invalid::TooManyOperations)
 }

@@ -1,7 +1,7 @@
 //! The body of a request as encoded messages, with a bound on what one of them may take.
 //!
-//! Pulled by whoever reads the messages: a service that does not read on holds the client back, and a client that goes
-//! away ends the stream.
+//! Pulled by whoever reads the messages: a service that does not read on holds the client back, and
+//! a client that goes away ends the stream.
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -39,7 +39,7 @@ pub(super) async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, Stat
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` if it is not what the method takes.
+/// `INVALID_ARGUMENT` if it is not the method's message.
 pub(super) fn single(text: Bytes, input: &MessageDescriptor) -> Result<Messages, Status> {
     let message = json::read(input, &text)?;
     Ok(stream::iter([Ok(message)]).boxed())

@@ -10,20 +10,21 @@ use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
-/// Why a request ended before its end. tonic has words of its own for what an encoder cannot encode; those of the
-/// encoder go past it here.
+/// Why a request ended before its end. tonic has words of its own for what an encoder cannot
+/// encode; those of the encoder go past it here.
 #[derive(Clone, Default)]
 pub(super) struct Fault(Arc<Mutex<Option<Status>>>);
 
 impl Fault {
-    /// The body with what went wrong instead of tonic's words.
+    /// The body with the encoder's error instead of tonic's text.
     pub(super) fn explain(&self, body: Body) -> Body {
         let fault = self.clone();
         Body::new(body.map_err(move |error| fault.0.lock().take().map_or(error, told_to_a_service)))
     }
 }
 
-/// tonic takes a cancelled request for one that has come to its end, after which a watch goes on; but its client is gone.
+/// tonic takes a cancelled request for one that has come to its end, after which a watch goes on;
+/// but its client is gone.
 fn told_to_a_service(status: Status) -> Status {
     match status.code() {
         Code::Cancelled => Status::aborted(status.message()),
@@ -62,7 +63,7 @@ impl Codec for DynamicCodec {
 /// Where tonic's buffer begins, bytes: most requests are small.
 const BUFFER_BYTES: usize = 1024;
 
-/// Hands on what is encoded already.
+/// Passes on encoded messages.
 pub(super) struct EncodedMessages {
     fault: Fault,
 }

@@ -1,5 +1,6 @@
-//! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is understood as well),
-//! bytes as base64, 64-bit integers as strings, defaults left out. Fields that are not known are ignored.
+//! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is
+//! understood as well), bytes as base64, 64-bit integers as strings, defaults left out. Fields that
+//! are not known are ignored.
 
 use bytes::Bytes;
 use prost::Message;
@@ -7,7 +8,8 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor,
 use serde_json::Value;
 use tonic::Status;
 
-/// Names that are not known are an error here: otherwise a misspelt value of an enumeration would pass as its default.
+/// Names that are not known are an error here: otherwise a misspelt value of an enumeration would
+/// pass as its default.
 const READ: DeserializeOptions = DeserializeOptions::new();
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 
@@ -15,7 +17,7 @@ const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(tru
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` with what is wrong, and where.
+/// `INVALID_ARGUMENT` with the mistake and its position.
 pub(super) fn read(descriptor: &MessageDescriptor, text: &[u8]) -> Result<Bytes, Status> {
     let text = text.trim_ascii();
     if text.is_empty() || text == b"null" {

@@ -1,9 +1,10 @@
-//! JSON over HTTP, `/v3/*` (spec: etcd §4.6): every method that has an HTTP annotation, by calling its gRPC service in
-//! this process.
+//! JSON over HTTP, `/v3/*` (spec: etcd §4.6): every method that has an HTTP annotation, by calling
+//! its gRPC service in this process.
 //!
-//! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] translates between the two forms of
-//! a message. So a service that is added gets its paths from the annotations in its proto, and nothing here knows any
-//! method. What gRPC checks (limits, deadlines, metadata, counting) is checked by the same code, because it is called.
+//! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] translates
+//! between the two forms of a message. So a service that is added gets its paths from the
+//! annotations in its proto, and nothing here knows any method. What gRPC checks (limits,
+//! deadlines, metadata, counting) is checked by the same code, because it is called.
 //!
 //! ```text
 //! POST /v3/kv/put   {"key": "Zm9v", "value": "YmFy"}        bytes are base64, 64-bit integers are strings
@@ -108,7 +109,7 @@ impl Gateway {
     }
 }
 
-/// Calls the method of a route. An error is what keeps the answer from beginning.
+/// Calls the method of a route. An error comes before the beginning of the answer.
 async fn answer<S>(
     route: &Arc<Route>,
     service: S,

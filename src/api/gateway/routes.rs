@@ -8,7 +8,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDes
 
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 
-/// Where a method is served, and what it takes and gives.
+/// Path of a method, with its input and output.
 pub(super) struct Route {
     /// The first of its paths; also its name in metrics.
     pub(super) path: String,
@@ -60,8 +60,8 @@ fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
     std::iter::once(rule).chain(further.iter().filter_map(Value::as_message)).filter_map(post).collect()
 }
 
-/// The path of one rule; none if it is one of GET, which its face serves by itself. The gateway knows one kind of rule, and a
-/// proto with another one must not start.
+/// The path of one rule; none if it is one of GET, which its face serves by itself. The gateway
+/// knows one kind of rule, and a proto with another one must not start.
 fn post(rule: &DynamicMessage) -> Option<String> {
     let text = |name| {
         let field = rule.get_field_by_name(name);

@@ -1,9 +1,10 @@
-//! Cuts the body of a streaming request into its messages: JSON objects, one after the other, with or without space
-//! between them. A message is whole as soon as its last bracket is there; nothing has to follow.
+//! Cuts the body of a streaming request into its messages: JSON objects, one after the other, with
+//! or without space between them. A message is whole as soon as its last bracket is there; nothing
+//! has to follow.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What has come and is not yet cut off.
+/// Received bytes that are not split off yet.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     buffer: BytesMut,
@@ -17,7 +18,7 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    /// Takes what has come next.
+    /// Takes the next received bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -32,12 +33,13 @@ impl Splitter {
         self.buffer.is_empty()
     }
 
-    /// What was begun and is not whole.
+    /// The beginning of an incomplete message.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// The next whole message. Something else than an object is cut off at once, for whoever reads it to refuse.
+    /// The next whole message. Something else than an object is cut off at once, for whoever reads
+    /// it to refuse.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if self.seen == 0 {
             let space = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();

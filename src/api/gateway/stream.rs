@@ -1,4 +1,5 @@
-//! The answers of a streaming method: one line for each, as soon as it is there; then an error, if there was one.
+//! The answers of a streaming method: one line for each, as soon as it is there; then an error, if
+//! there was one.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,7 +24,7 @@ use crate::shared::http_errors;
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// What `Grpc-Timeout` says.
+    /// Deadline by `Grpc-Timeout`.
     ///
     /// # Errors
     ///
@@ -35,7 +36,7 @@ impl Deadline {
         Ok(Self(Instant::now().checked_add(timeout)))
     }
 
-    /// What `doing` comes to, if it does so in time.
+    /// Result of `doing`, if it ends in time.
     pub(super) async fn within<T>(self, doing: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         match self.0 {
             // What is ready would be taken even then.
@@ -50,7 +51,8 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 
-/// The lines of a stream whose first answer is there. Ends with the answers; dropping it ends the call.
+/// The lines of a stream whose first answer is there. Ends with the answers; dropping it ends the
+/// call.
 pub(super) fn lines(first: Option<DynamicMessage>, answers: Streaming<DynamicMessage>, deadline: Deadline) -> Body {
     let lines = stream::unfold((first, Some(answers)), move |(first, answers)| async move {
         let mut answers = answers?;

@@ -1,4 +1,5 @@
-//! Whether pages of other origins may call: all of them, as etcd has it by default (its `--cors=*`).
+//! Whether pages of other origins may call: all of them, as etcd has it by default (its
+//! `--cors=*`).
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tonic::body::Body;
@@ -9,7 +10,7 @@ const HEADERS: [(HeaderName, HeaderValue); 3] = [
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*")),
 ];
 
-/// The answer to a browser that asks before it calls, whatever the path.
+/// The answer to a preflight request of a browser, for any path.
 pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     (request.method() == Method::OPTIONS).then(|| allow(Response::new(Body::empty())))
 }

@@ -1,4 +1,5 @@
-//! `/metrics`: everything in the registry, and how the node stands when it is asked (spec: etcd §4.7).
+//! `/metrics`: everything in the registry, and how the node stands when it is asked (spec: etcd
+//! §4.7).
 
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Registers what is read from the node and the process.
+/// Registers the figures of the node and the process.
 pub(super) fn register(node: &Node, registry: &Registry) -> Result<(), prometheus::Error> {
     let identity = node.identity();
     for (name, help, label, value) in [
@@ -91,7 +92,7 @@ pub(super) fn register(node: &Node, registry: &Registry) -> Result<(), prometheu
     registry.register(Box::new(Process::new()?))
 }
 
-/// What the system says of this process, and its file descriptors under etcd's names as well.
+/// Figures of this process from the system, with its file descriptors under etcd's names as well.
 struct Process {
     inner: ProcessCollector,
     descriptors_used: IntGauge,
@@ -132,8 +133,8 @@ impl Collector for Process {
     }
 }
 
-/// What is asked of the node when the metrics are. While the node cannot tell how it stands its gauges are left out,
-/// all but that it has no leader.
+/// Figures read from the node at each collection. While the node cannot tell how it stands its
+/// gauges are left out, all but that it has no leader.
 struct NodeCollector {
     node: Node,
     gauges: Gauges,
@@ -240,7 +241,7 @@ impl Gauges {
     }
 }
 
-/// What the node counts since it started.
+/// Counts of the node since its start.
 struct Totals {
     pending: IntGauge,
     answered: IntCounter,

@@ -1,6 +1,8 @@
-//! What is served over plain HTTP on the client port: health, probes, version, metrics (spec: etcd §4.6, §4.7).
+//! Routes of plain HTTP on the client port: health, probes, version, metrics (spec: etcd §4.6,
+//! §4.7).
 //!
-//! One file a path. Formats are etcd's, because load balancers, kubelets and dashboards already parse them.
+//! One file a path. Formats are etcd's, because load balancers, kubelets and dashboards already
+//! parse them.
 
 pub(super) mod cors;
 mod health;
@@ -46,7 +48,7 @@ pub(super) fn router(node: Node, registry: Registry, options: ApiOptions) -> Res
         .with_state(state))
 }
 
-/// What the routes share.
+/// State that the routes share.
 struct HttpState {
     node: Node,
     options: ApiOptions,

@@ -1,7 +1,7 @@
 //! `/livez` and `/readyz`: named checks, one line each when they are asked for or when one fails.
 //!
-//! Alive means that the process answers from its own state and should not be restarted. Ready means that it can be sent
-//! requests. A member without a quorum is alive and not ready.
+//! Alive means that the process answers from its own state and should not be restarted. Ready means
+//! that it can be sent requests. A member without a quorum is alive and not ready.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,12 @@ enum Check {
     SerializableRead,
     LinearizableRead,
     NonLearner,
-    /// What is committed is applied, sooner or later.
+    /// Committed entries are applied, sooner or later.
     Progress,
 }
 
-/// How long a member may stand still until a restart is worth a try. Whatever ends it by itself has been tried by then.
+/// How long a member may stand still until a restart is worth a try. The node's own remedies have
+/// been tried by then.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 
 const LIVE: &[Check] = &[Check::SerializableRead, Check::Progress];
@@ -68,7 +69,7 @@ impl Check {
     }
 }
 
-/// What the checks came to, under etcd's names.
+/// Results of the checks, under etcd's names.
 pub(super) struct CheckMetrics {
     last: IntGaugeVec,
     done: IntCounterVec,

@@ -1,4 +1,4 @@
-//! `/version`: the etcd that this speaks like, and what it is.
+//! `/version`: the compatible etcd, and this program's own version.
 
 use axum::Json;
 use axum::http::Method;

@@ -1,4 +1,4 @@
-//! The one table from what can go wrong with resources to gRPC codes and texts (spec: consul §5.3 to §5.14).
+//! The one table from errors about resources to gRPC codes and texts (spec: consul §5.3 to §5.14).
 //!
 //! No wildcard arms: a new way to fail has to find its line here.
 
@@ -54,7 +54,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// Code and text of what the node says.
+/// Code and text of an error of the node.
 fn status(error: &ResourceError) -> Status {
     let code = match error {
         ResourceError::Node(NodeError::Refused(Refusal::Resource(refusal))) => refusal_code(*refusal),
@@ -79,7 +79,7 @@ fn status(error: &ResourceError) -> Status {
     Status::new(code, cut(error.to_string()))
 }
 
-/// A text goes into a header, and some repeat what somebody gave.
+/// A text goes into a header, and some repeat a client's input.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
@@ -122,7 +122,7 @@ fn refusal_code(refusal: ResourceRefusal) -> Code {
     }
 }
 
-/// Code and text of what has nothing to do with resources.
+/// Code and text of an error that is not about resources.
 fn node(error: &NodeError) -> Status {
     let code = match error {
         NodeError::Refused(refusal) => match refusal {

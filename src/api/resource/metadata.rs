@@ -1,7 +1,7 @@
-//! What travels beside the messages of this face.
+//! Metadata of this face.
 //!
-//! Consul's: how fresh an answer must be. Headwater's: pages of a list, and where a watch goes on. Metadata that is there but
-//! unreadable refuses the request.
+//! Consul's: how fresh an answer must be. Headwater's: pages of a list, and where a watch goes on.
+//! Metadata that is there but unreadable refuses the request.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,8 @@ use crate::shared::context;
 use headwater_node::{Consistency, PageToken, Position, WatchStart};
 use headwater_types::{LogIndex, StoreEpoch};
 
-/// On Read and List, with the value `consistent`: the answer must have every write that was acknowledged before.
+/// On Read and List, with the value `consistent`: the answer must have every write that was
+/// acknowledged before.
 pub(super) const CONSISTENCY_MODE: &str = "x-consul-consistency-mode";
 /// On List: how many resources a page may have.
 pub(super) const PAGE_SIZE: &str = "headwater-page-size";
@@ -22,7 +23,8 @@ pub(super) const PAGE_TOKEN: HeaderName = HeaderName::from_static("headwater-pag
 /// On WatchList: begin after this log index, without a list.
 pub(super) const RESUME_INDEX: &str = "headwater-resume-index";
 
-/// How fresh a read must be (spec: consul §5.2): anything but `consistent` means whatever this node has.
+/// How fresh a read must be (spec: consul §5.2): anything but `consistent` means this node's own
+/// state.
 pub(super) fn consistency(metadata: &HeaderMap) -> Consistency {
     match metadata.get(CONSISTENCY_MODE) {
         Some(mode) if mode == "consistent" => Consistency::Linearizable,

@@ -1,4 +1,4 @@
-//! The shape of requests: what can be refused without knowing any type (spec: consul §5.3 to §5.14).
+//! The shape of requests: refusals that need no type (spec: consul §5.3 to §5.14).
 //!
 //! Owns the order of the checks and their words. Clients see the first thing that is wrong.
 
@@ -16,7 +16,7 @@ use headwater_types::resource::{
     check_kind, check_name, is_ulid,
 };
 
-/// What is wrong with a request.
+/// The mistake in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
     /// Something that must be there is not.
@@ -27,12 +27,13 @@ pub(super) enum Invalid {
     Name {
         /// Which.
         field: String,
-        /// What is wrong with it.
+        /// The mistake.
         problem: NameProblem,
-        /// What it is.
+        /// The given name.
         given: String,
     },
-    /// A uid or a part of a type that is longer than any that there can be, a key or a section that is longer than it may be.
+    /// A uid or a part of a type that is longer than any that there can be, a key or a section that
+    /// is longer than it may be.
     #[error("{0} is too long")]
     TooLong(String),
     /// The server sets it.
@@ -55,7 +56,7 @@ pub(super) enum Invalid {
     /// A prefix that is longer than names are.
     #[error("name_prefix invalid: must be less than {} characters", .max + 1)]
     PrefixTooLong {
-        /// What a name of the type may have, bytes.
+        /// Longest name of the type, bytes.
         max: usize,
     },
     /// An owner without its uid.
@@ -96,7 +97,7 @@ fn tenancy(tenancy: &Tenancy, field: &str, units: Units) -> Result<(), Invalid> 
     Ok(())
 }
 
-/// Checks an id that names one resource. `field` is what the request calls it.
+/// Checks an id that names one resource. `field` is its name in the request.
 pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = named(id, field)?;
     // The name of a tombstone is the store's making, and longer than a client's may be.
@@ -108,7 +109,7 @@ pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid>
     Ok(id)
 }
 
-/// An id that has a type and whose uid is bearable.
+/// An id with a type and a uid of bearable length.
 fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = required(id, field)?;
     if id.r#type.is_none() {
@@ -139,7 +140,8 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
     let checked = id(given.id.take(), "resource.id")?;
     let owner = given.owner.take().map(|owner| {
         let owner = id(Some(owner), "resource.owner")?;
-        // Its type need not be registered, but must be a type: the index of owners is kept by its names.
+        // Its type need not be registered, but must be a type: the index of owners is kept by its
+        // names.
         let type_ = &owner.type_;
         for (part, given, problem) in [
             ("group", &type_.group, check_group(&type_.group)),
@@ -152,7 +154,8 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
                 given: shown(given),
             })?;
         }
-        // The life that is meant is part of the index, and of the name of its tombstone: one spelling of it counts.
+        // The life that is meant is part of the index, and of the name of its tombstone: one
+        // spelling of it counts.
         let is_lower = |byte: u8| byte.is_ascii_lowercase();
         let is_life = owner.uid.is_empty() || is_ulid(&owner.uid) && !owner.uid.bytes().any(is_lower);
         if !is_life {
@@ -177,7 +180,7 @@ pub(super) fn expected(version: &str) -> Option<LogIndex> {
     Some(number.map_or(LogIndex::ZERO, LogIndex))
 }
 
-/// Checks the owner of a list of what it owns.
+/// Checks the owner of a list of children.
 pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
     let owner = id(given, "owner")?;
     if owner.uid.is_empty() {
@@ -186,7 +189,8 @@ pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
     Ok(owner)
 }
 
-/// Checks what a list or a watch asks for. Without a tenancy a watch asks for every unit; a list must have one.
+/// Checks the selection of a list or a watch. Without a tenancy a watch asks for every unit; a list
+/// must have one.
 pub(super) fn selector(
     type_: Option<pb::Type>,
     tenancy_: Option<pb::Tenancy>,
@@ -266,7 +270,8 @@ pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Inv
         let Some(reference) = &condition.resource else { continue };
         let field = format!("status.conditions[{at}].resource");
         name(&reference.name, format!("{field}.name"))?;
-        // Empty is a unit that the referenced type does not have; Consul's references could not say so.
+        // Empty is a unit that the referenced type does not have; Consul's references could not say
+        // so.
         tenancy(&reference.tenancy, &format!("{field}.tenancy"), Units::Names)?;
         bounded_type(&reference.type_, &format!("{field}.type"))?;
         if reference.section.len() > RESOURCE_SECTION_BYTES_MAX {

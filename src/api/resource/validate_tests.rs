@@ -1,4 +1,4 @@
-//! The tables of what is refused before any type is known.
+//! Tables of refusals before any type is known.
 
 use super::*;
 

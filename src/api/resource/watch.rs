@@ -1,6 +1,6 @@
 //! `WatchList`: a list, its end, then every change.
 //!
-//! A stream pulls: what its client does not take is not in memory. Each change is encoded once for all streams.
+//! A stream pulls: untaken events are not in memory. Each change is encoded once for all streams.
 
 use std::collections::VecDeque;
 
@@ -61,7 +61,7 @@ pub(super) async fn open(
 struct WatchStream {
     watch: ResourceWatch,
     patience: Patience,
-    /// Encoded and not yet taken: what is left of one command.
+    /// Encoded and not yet taken: the rest of one command.
     queue: VecDeque<Frame>,
     _counted: StreamGuard,
     metrics: WatchMetrics,

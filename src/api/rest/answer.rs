@@ -23,7 +23,7 @@ pub(super) struct Refusal {
     text: String,
     /// Methods that would be allowed.
     allow: Option<&'static str>,
-    /// What the service said beside.
+    /// Metadata of the answer.
     metadata: Option<Box<MetadataMap>>,
 }
 
@@ -76,7 +76,8 @@ impl From<Status> for Refusal {
     }
 }
 
-/// Consul says 500 for whatever is not in its table; where HTTP has a word that clients act upon, it is said here.
+/// Consul says 500 for errors that are not in its table; where HTTP has a word that clients act
+/// upon, it is said here.
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
@@ -94,7 +95,7 @@ fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// What the service says beside its message and a client of HTTP may want to know.
+/// Copies metadata of use to a client of HTTP into headers.
 fn told(metadata: &MetadataMap, response: &mut Response<Body>) {
     for name in ["headwater-index", "headwater-page-token", "headwater-indeterminate"] {
         if let Some(value) = metadata.get(name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
@@ -108,7 +109,8 @@ struct ListBody<'a> {
     resources: Vec<ResourceBody<'a>>,
 }
 
-/// A resource in proto-JSON, but for the name of the message in `data`: the path says which type it is.
+/// A resource in proto-JSON, but for the name of the message in `data`: the path says which type it
+/// is.
 #[derive(Serialize)]
 struct ResourceBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,10 @@
-//! Resources as JSON over HTTP, below `/api/` (spec: consul §5.17): every registered type has a path of its own.
+//! Resources as JSON over HTTP, below `/api/` (spec: consul §5.17): every registered type has a
+//! path of its own.
 //!
-//! Owns paths, queries and bodies. What a resource is, who may see it and what is refused is decided by the resource
-//! service, which is called in this process as the gateway calls its services: one set of rules, counted once. Knows types
-//! from the node's registry only, so a type that is registered has its path at once, on every node.
+//! Owns paths, queries and bodies. What a resource is, who may see it and what is refused is
+//! decided by the resource service, which is called in this process as the gateway calls its
+//! services: one set of rules, counted once. Knows types from the node's registry only, so a type
+//! that is registered has its path at once, on every node.
 //!
 //! ```text
 //! PUT    /api/demo/v2/artist/korn   {"data": {"name": "Korn"}}     200 the resource, 409 if `?version=` is not the stored one

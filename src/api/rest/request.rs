@@ -36,7 +36,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// What a path names.
+/// The resource or list that a path names.
 pub(super) struct Target {
     pub(super) served: Served,
     /// None: the resources of the type.
@@ -53,7 +53,8 @@ impl Target {
         }
     }
 
-    /// The units that the query names; `default` where the type has some and the query says nothing.
+    /// The units that the query names; `default` where the type has some and the query says
+    /// nothing.
     pub(super) fn tenancy(&self, query: &Query) -> pbresource::Tenancy {
         let unit = |is_there: bool, given: Option<&str>| match given.filter(|given| !given.is_empty()) {
             Some(given) => given.to_owned(),
@@ -77,7 +78,7 @@ impl Target {
     }
 }
 
-/// What comes after `?`. Of a parameter that comes twice, the first counts; unknown ones are ignored.
+/// The query of a URL. Of a parameter that comes twice, the first counts; unknown ones are ignored.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -99,7 +100,7 @@ impl Query {
     }
 }
 
-/// What headers and query say beside a message.
+/// Metadata from headers and query.
 pub(super) struct Extras(HeaderMap);
 
 impl Extras {
@@ -135,9 +136,9 @@ impl Extras {
     }
 }
 
-/// What a body may say; any other member is refused, for PUT replaces the whole resource, and a misspelt `data` would empty
-/// it. Which resource and which version are meant is in the path and the query: what answers have beside is not looked at, so
-/// that an answer is a body.
+/// Members of a body; any other member is refused, for PUT replaces the whole resource, and a
+/// misspelt `data` would empty it. Which resource and which version are meant is in the path and
+/// the query: what answers have beside is not looked at, so that an answer is a body.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PutBody {

@@ -12,7 +12,7 @@ use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_schema::TypeSchema;
 use headwater_types::resource::{Scope, Type, builtin_registrations};
 
-/// What reads and writes the data of the types that are always there.
+/// Schemas of the built-in types.
 static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
     let compiled = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| {
         let schema = TypeSchema::compile(&registration).expect("types that were compiled in");
@@ -42,7 +42,7 @@ impl Served {
         Self { type_, scope, known: None }
     }
 
-    /// What reads and writes its data.
+    /// Schema of its data.
     pub(super) fn schema(&self) -> Result<&TypeSchema, Refusal> {
         let broken = |why: String| {
             let text = format!("the registration of {} cannot be used: {why}", self.type_);
@@ -58,7 +58,8 @@ impl Served {
     }
 }
 
-/// The type of a path. One that is not known here may have been registered elsewhere a moment ago: that is waited for.
+/// The type of a path. One that is not known here may have been registered elsewhere a moment ago:
+/// that is waited for.
 pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<Served, Refusal> {
     if let Some(found) = look_up(&*node.resource_types().await.map_err(unavailable)?, path) {
         return Ok(found);

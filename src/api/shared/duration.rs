@@ -14,8 +14,8 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3600 * 1_000_000_000),
 ];
 
-/// Reads a duration that is not negative: numbers with units, one after the other, or `0`. `None` for anything else, and for
-/// more than Go's 290 years.
+/// Reads a duration that is not negative: numbers with units, one after the other, or `0`. `None`
+/// for anything else, and for more than Go's 290 years.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {

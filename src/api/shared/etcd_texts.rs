@@ -1,7 +1,7 @@
 //! Codes and texts of the node's errors as etcd spells them (spec: etcd §6).
 //!
-//! The v3 API, the early API and the health endpoints share them. Clients match the texts literally,
-//! so they are API. No wildcard arms: a new error needs a line here.
+//! The v3 API, the early API and the health endpoints share them. Clients match the texts
+//! literally, so they are API. No wildcard arms: a new error needs a line here.
 
 use std::borrow::Cow;
 

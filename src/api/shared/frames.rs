@@ -1,8 +1,9 @@
-//! Messages that are encoded before they reach the codec, so that what many streams send is encoded once.
+//! Messages that are encoded before they reach the codec, so that a message of many streams is
+//! encoded once.
 //!
-//! A frame is a head of its own and tails by reference. tonic gathers messages in one buffer for each stream, so a tail
-//! is copied once for each stream that sends it, from the shared bytes into that buffer; from there it goes to the
-//! HTTP/2 frame by reference.
+//! A frame is a head of its own and tails by reference. tonic gathers messages in one buffer for
+//! each stream, so a tail is copied once for each stream that sends it, from the shared bytes into
+//! that buffer; from there it goes to the HTTP/2 frame by reference.
 
 use std::marker::PhantomData;
 
@@ -23,14 +24,14 @@ pub(crate) struct Frame {
 /// Encoded fields of a message; most often one.
 pub(crate) type Tails = SmallVec<[Bytes; 1]>;
 
-/// What a stream holds for its messages before the first one, bytes; tonic's own figure would be the greater part of an idle
-/// stream.
+/// Buffer of a stream before its first message, bytes; tonic's own figure would be the greater part
+/// of an idle stream.
 const BUFFER_BYTES: usize = 512;
 /// Messages are handed to HTTP/2 once they are so many bytes together.
 const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {
-    /// A message whose first fields are those of `head`.
+    /// A message that begins with the fields of `head`.
     pub(crate) fn new(head: &impl Message) -> Self {
         let mut bytes = BytesMut::with_capacity(head.encoded_len());
         head.encode_raw(&mut bytes);

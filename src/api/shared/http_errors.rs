@@ -1,5 +1,5 @@
-//! The one table from gRPC codes to HTTP, and errors as JSON (spec: etcd §4.6). The form is that of etcd up to 3.5; later
-//! ones lack `error`.
+//! The one table from gRPC codes to HTTP, and errors as JSON (spec: etcd §4.6). The form is that of
+//! etcd up to 3.5; later ones lack `error`.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};

@@ -1,11 +1,12 @@
-//! HTTP headers as gRPC metadata and back, named as in etcd's gateway: `Grpc-Metadata-NAME` is metadata `name`.
+//! HTTP headers as gRPC metadata and back, named as in etcd's gateway: `Grpc-Metadata-NAME` is
+//! metadata `name`.
 
 use http::{HeaderMap, HeaderName};
 use tonic::metadata::MetadataMap;
 
 const PREFIX: &str = "grpc-metadata-";
 
-/// What a service is told: `Authorization` as it is, and what has the prefix, without it.
+/// Metadata for a service: `Authorization` as it is, and prefixed headers without the prefix.
 pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
@@ -24,7 +25,7 @@ pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     MetadataMap::from_headers(metadata)
 }
 
-/// What a client is told: everything that the service said beside its message.
+/// Headers for a client: all metadata of the service.
 pub(crate) fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
     for (name, value) in metadata {
         if name.as_str().starts_with("grpc-") {

@@ -1,6 +1,6 @@
 //! Whether a stream has had no leader for too long.
 //!
-//! Owns what counts as too long: only time in which somebody looked.
+//! Owns the measure of "too long": only time in which the leader was probed counts.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ pub(crate) async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience:
     }
 }
 
-/// What is known of the leader.
+/// Times of the last probe and of the last known leader.
 struct Sight {
     looked: Instant,
     seen: Instant,
@@ -54,8 +54,8 @@ impl Sight {
         Self { looked: now, seen: now }
     }
 
-    /// Looks, and tells whether there was no leader for `patience`. Nobody looks while the client does not read: of that
-    /// time nothing is known, and it does not count against the leader.
+    /// Looks, and tells whether there was no leader for `patience`. Nobody looks while the client
+    /// does not read: of that time nothing is known, and it does not count against the leader.
     fn is_lost(&mut self, now: Instant, has_leader: bool, patience: Duration) -> bool {
         let looked_away = now.saturating_duration_since(self.looked) > 2 * LEADER_POLL;
         self.looked = now;

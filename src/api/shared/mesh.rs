@@ -1,8 +1,8 @@
-//! What instances of the mesh are configured with: trees that no rule here looks at, kept as JSON, and sent as the messages of
-//! spec consul §4.2.
+//! Configuration of instances of the mesh: trees that no rule here looks at, kept as JSON, and sent
+//! as the messages of spec consul §4.2.
 //!
-//! The JSON's names are those of the messages (see `consul::tree`), so the descriptors translate. Invariant: a member that fits
-//! no message takes nothing else with it.
+//! The JSON's names are those of the messages (see `consul::tree`), so the descriptors translate.
+//! Invariant: a member that fits no message takes nothing else with it.
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ static POOL: LazyLock<DescriptorPool> =
 const DURATION: &str = "google.protobuf.Duration";
 /// The message of the values of a header, which people write as a list.
 const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
-/// The message of a tree that is whatever it is: nothing in it has a meaning here.
+/// The message of a free-form tree: nothing in it has a meaning here.
 const OPAQUE: &str = "google.protobuf.Struct";
 
 /// The message of [`Proxy::more_json`].
@@ -41,7 +41,7 @@ pub(crate) fn is_opaque(message: &MessageDescriptor) -> bool {
     message.full_name() == OPAQUE
 }
 
-/// What a proxy stands in front of; the parts that clients expect are there even if they are empty.
+/// Target of a proxy; the parts that clients expect are there even if they are empty.
 pub(crate) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
     let mut config: pb::ConnectProxyConfig = tree(PROXY, &proxy.more_json);
     config.destination_service_name.clone_from(&proxy.destination_service_name);
@@ -86,7 +86,7 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     whole
 }
 
-/// Writes what people write otherwise as protobuf's JSON does.
+/// Rewrites common spellings as protobuf's JSON.
 fn write_as_protobuf(value: &mut Value, descriptor: &MessageDescriptor) {
     let Value::Object(members) = value else { return };
     for (name, value) in members {

@@ -1,5 +1,5 @@
-//! Parts that every face may use: request context, errors, frames, streams, metrics, and messages that
-//! several faces send.
+//! Parts that every face may use: request context, errors, frames, streams, metrics, and messages
+//! that several faces send.
 //!
 //! Must not know any face. Invariant: a face imports this folder and its own files, never another
 //! face; `tests/tidy` holds it, with its short list of exceptions.

@@ -1,4 +1,5 @@
-//! How a stream waits: until there is something to send, the node stops, or its client's time is over.
+//! How a stream waits: until there is something to send, the node stops, or its client's time is
+//! over.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,7 +11,7 @@ use tonic::Status;
 
 use headwater_node::{Node, Session};
 
-/// What the streams of one client wait for, each for itself.
+/// Events that a stream waits for.
 pub(crate) struct Patience {
     session: Arc<Session>,
     closing: BoxFuture<'static, ()>,
@@ -52,7 +53,7 @@ impl Patience {
     }
 }
 
-/// What a client is told whose own time is over.
+/// Status after the client's own deadline.
 pub(crate) fn expired() -> Status {
     Status::deadline_exceeded("the time that the client gave the watch is over")
 }

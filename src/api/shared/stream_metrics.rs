@@ -1,5 +1,5 @@
-//! What is counted about streams of changes, face by face and topic by topic; those of keys with etcd's names besides (spec:
-//! etcd §4.7).
+//! Metrics of streams of changes, face by face and topic by topic; those of keys with etcd's names
+//! besides (spec: etcd §4.7).
 
 use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
@@ -34,7 +34,7 @@ struct EtcdWatchMetrics {
 }
 
 impl StreamMetrics {
-    /// Registers them, and what is read from the node's feeds.
+    /// Registers them, and the figures of the node's feeds.
     pub(crate) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opened = Opts::new("headwater_stream_open", "Streams of changes now, by API.");
         let sent = Opts::new("headwater_stream_events_total", "Changes sent to streams, by API.");
@@ -130,7 +130,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// What the feeds say when they are asked.
+/// Figures of the feeds, read at each collection.
 struct FeedCollector {
     node: Node,
     watchers: IntGauge,

@@ -1,5 +1,6 @@
-//! What the watch services of all faces share: their requests are decoded as usual, their answers are [`Frame`]s, so that
-//! an event is encoded once for all streams. The generated servers would encode it for every stream.
+//! Shared parts of the watch services of all faces: their requests are decoded as usual, their
+//! answers are [`Frame`]s, so that an event is encoded once for all streams. The generated servers
+//! would encode it for every stream.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -20,10 +21,10 @@ use super::stream_metrics::WatchMetrics;
 use crate::ApiOptions;
 use headwater_node::{Node, NodeError, RequestContext};
 
-/// What a stream sends.
+/// Messages of a stream.
 pub(crate) type Frames = BoxStream<'static, Result<Frame, Status>>;
 
-/// What a stream is made with.
+/// Parts of a stream.
 #[derive(Clone)]
 pub(crate) struct WatchParts {
     pub(crate) node: Node,
@@ -33,14 +34,14 @@ pub(crate) struct WatchParts {
 
 /// The watch method of one face.
 pub(crate) trait WatchFace: 'static {
-    /// What its clients send.
+    /// Message of its clients.
     type Request: Message + Default + 'static;
 
     /// Begins a stream.
     ///
     /// # Errors
     ///
-    /// What refuses the whole stream; what is wrong with a request is for the stream to say.
+    /// Refusal of the whole stream; the stream itself answers a wrong request.
     fn open(parts: WatchParts, context: RequestContext, requests: Streaming<Self::Request>) -> Result<Frames, Status>;
 }
 

@@ -1,7 +1,7 @@
 //! Streams of other datacenters: asked for there, and passed on as they come (spec: consul §1.12).
 //!
-//! Invariant: a request is passed on once. Whoever gets one that was passed on and is for somebody else refuses it, so that
-//! clusters that name each other wrongly do not send it round.
+//! Invariant: a request is passed on once. Whoever gets one that was passed on and is for somebody
+//! else refuses it, so that clusters that name each other wrongly do not send it round.
 
 use std::future::Future;
 use std::time::Duration;
@@ -53,8 +53,9 @@ fn place(datacenter: &str, endpoint: &str) -> String {
     format!("datacenter {datacenter:?} at {endpoint}")
 }
 
-/// The answer of the first endpoint that has one, with that endpoint. Each is waited for no longer than leaves as much for every
-/// one after it. What is wrong with the request is an answer; any other error sends the request to the next endpoint.
+/// The answer of the first endpoint that has one, with that endpoint. Each is waited for no longer
+/// than leaves as much for every one after it. A refusal of the request is an answer; any other
+/// error sends the request to the next endpoint.
 async fn first<'a, T, Asking>(
     datacenter: &str,
     endpoints: &'a [String],
@@ -92,7 +93,7 @@ fn is_about_the_request(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::Aborted)
 }
 
-/// What every endpoint has failed with. The code is theirs if they agree and clients know it.
+/// Status after all endpoints have failed. The code is theirs if they agree and clients know it.
 fn none_answered(datacenter: &str, failed: &[(Code, String)]) -> Status {
     let common = failed.first().map(|(code, _)| *code).filter(|code| failed.iter().all(|(other, _)| other == code));
     let code = common.filter(|code| is_known_to_clients(*code)).unwrap_or(Code::Unavailable);
@@ -100,7 +101,8 @@ fn none_answered(datacenter: &str, failed: &[(Code, String)]) -> Status {
     Status::new(code, format!("no member of datacenter {datacenter:?} answered: {}", texts.join("; ")))
 }
 
-/// Whether the code is one with which a stream of this node ends (docs/subscribe.md); others are those of a transport.
+/// Whether the code is one with which a stream of this node ends (docs/subscribe.md); others are
+/// those of a transport.
 fn is_known_to_clients(code: Code) -> bool {
     is_about_the_request(code) || matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
 }
@@ -201,7 +203,8 @@ fn ended(from: &str) -> impl futures::Stream<Item = Result<Frame, Status>> + use
 mod tests {
     use super::*;
 
-    /// What members do that are asked: `hangs`, `down`, `full`, `noise`, `forbids`, `refuses` or answer.
+    /// Behaviour of the asked members: `hangs`, `down`, `full`, `noise`, `forbids`, `refuses` or
+    /// answer.
     async fn asked(members: &[&str]) -> (Result<String, Status>, Duration) {
         let endpoints: Vec<String> = members.iter().map(|&member| member.to_owned()).collect();
         let began = Instant::now();

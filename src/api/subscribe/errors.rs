@@ -1,4 +1,4 @@
-//! The one table from what can go wrong with a subscription to gRPC codes (spec: consul §1.10, §1.11).
+//! The one table from errors of a subscription to gRPC codes (spec: consul §1.10, §1.11).
 //!
 //! No wildcard arms: a new way to fail has to find its line here.
 
@@ -11,13 +11,13 @@ use headwater_node::{CloseReason, NodeError, NodeErrorKind};
 /// Why a stream did not begin.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// It asks for what cannot be: the node was never asked.
+    /// A wrong request: the node was never asked.
     Invalid(Invalid),
     /// Its metadata cannot be read.
     Metadata(InvalidMetadata),
     /// The node cannot serve it now.
     Node(NodeError),
-    /// What another datacenter says.
+    /// Status of another datacenter.
     Elsewhere(Box<Status>),
 }
 
@@ -61,8 +61,8 @@ fn node(error: &NodeError) -> Status {
     Status::new(code, error.to_string())
 }
 
-/// The status at the end of a stream: `ABORTED` if the client must begin with index 0, `UNAVAILABLE` if
-/// it may resume at another member.
+/// The status at the end of a stream: `ABORTED` if the client must begin with index 0,
+/// `UNAVAILABLE` if it may resume at another member.
 pub(super) fn closed(reason: &CloseReason) -> Status {
     errors::closed(reason, Code::Aborted)
 }

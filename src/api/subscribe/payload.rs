@@ -14,7 +14,8 @@ use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp};
 const SERVICE_HEALTH: u32 = 10;
 const SERVICE: u32 = 12;
 
-/// The payload of an event as a field of `Event`, encoded. Nodes and tables have none: no topic of this face has them.
+/// The payload of an event as a field of `Event`, encoded. Nodes and tables have none: no topic of
+/// this face has them.
 pub(super) fn encoded(event: &CatalogEvent, datacenter: &str) -> Bytes {
     let op = match event.op {
         CatalogOp::Register => PbOp::Register,

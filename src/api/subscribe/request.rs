@@ -1,4 +1,4 @@
-//! What a request asks for (spec: consul §1.2, §1.4, §1.11).
+//! Requests (spec: consul §1.2, §1.4, §1.11).
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ use headwater_proto::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
 /// The one partition and the one namespace; empty means the same.
 const DEFAULT_UNIT: &str = "default";
 
-/// What is wrong with a request. The texts are for clients.
+/// The mistake in a request. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
     /// No such topic.
@@ -33,7 +33,7 @@ pub(super) enum Invalid {
     /// A unit that there is not.
     #[error("{what} {name:?} does not exist: there is only \"default\"")]
     Unit {
-        /// What sort of unit.
+        /// Kind of unit.
         what: &'static str,
         /// The one that was asked for.
         name: String,

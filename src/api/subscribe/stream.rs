@@ -1,7 +1,7 @@
 //! The messages of a stream, in the grammar of spec consul §1.6.
 //!
-//! A stream pulls: what its client does not take is not in memory. A payload is encoded once for all streams; what differs
-//! between them, index and framing, are some bytes around it.
+//! A stream pulls: untaken events are not in memory. A payload is encoded once for all streams; the
+//! differences between them, index and framing, are some bytes around it.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
@@ -19,11 +19,12 @@ use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
 use headwater_types::limits::SUBSCRIBE_LIST_BYTES_MAX;
 
-/// Keys of the fields that are written by hand: `Event.EventBatch`, `EventBatch.Events`, `Event.Index`.
+/// Keys of the fields that are written by hand: `Event.EventBatch`, `EventBatch.Events`,
+/// `Event.Index`.
 const EVENT_BATCH: u8 = 4 << 3 | 2;
 const BATCH_EVENTS: u8 = 1 << 3 | 2;
 const EVENT_INDEX: u8 = 1 << 3;
-/// What is around a payload in a batch, bytes: two keys, a length and an index.
+/// Overhead of a payload in a batch, bytes: two keys, a length and an index.
 const EVENT_HEAD_BYTES_MAX: usize = 24;
 
 pub(super) struct EventStream {
@@ -41,7 +42,8 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// A stream of what a watch tells. Names are small and come in one message, instances one by one (spec: consul §1.6).
+    /// A stream of a watch. Names are small and come in one message, instances one by one (spec:
+    /// consul §1.6).
     pub(super) fn new(
         watch: CatalogWatch,
         patience: Patience,
@@ -150,7 +152,7 @@ fn single(index: LogIndex, payload: Bytes) -> Frame {
     Frame::with_tails(&Event { index: index.get(), payload: None }, [payload])
 }
 
-/// What one command changed.
+/// Changes of one command.
 fn payloads(item: &Item<Catalog>, encode: &Encode) -> Vec<Bytes> {
     let commit = item.commit();
     let payload = |position: usize| commit.encoded(position, || encode(&commit.events()[position])).clone();

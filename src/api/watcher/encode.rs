@@ -1,5 +1,5 @@
-//! Changes as they are sent: fields of a `ChangeBatch`, encoded one by one, so that batches are put together without looking into
-//! them.
+//! Changes as they are sent: fields of a `ChangeBatch`, encoded one by one, so that batches are put
+//! together without looking into them.
 
 use bytes::Bytes;
 use prost::Message;
@@ -14,7 +14,7 @@ use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
 use headwater_proto::pb::{etcdserverpb, mvccpb, pbresource};
 use headwater_types::Resource;
 
-/// What comes before a message's name in an `Any`.
+/// Prefix of a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 /// The number of `ChangeBatch.changes`.
 const CHANGES: u32 = 1;

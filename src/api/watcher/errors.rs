@@ -1,4 +1,4 @@
-//! The one table from what can go wrong with following to gRPC codes and texts (spec: watcher §2).
+//! The one table from errors of watches to gRPC codes and texts (spec: watcher §2).
 //!
 //! No wildcard arms: a new way to fail has to find its line here.
 
@@ -11,7 +11,7 @@ use headwater_node::{CloseReason, EntityError, NodeError, NodeErrorKind};
 /// Why a stream did not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// What is to be followed.
+    /// The target is wrong.
     Target(target::Invalid),
     /// From where.
     Marker(marker::Invalid),
@@ -81,12 +81,13 @@ impl From<Failure> for Status {
     }
 }
 
-/// What a client hears that wanted to wait no longer.
+/// Status after the client's own deadline.
 pub(super) fn expired() -> Status {
     Status::deadline_exceeded("the time that the client gave the stream is over")
 }
 
-/// A node that cannot begin a stream now may be able to soon, and others may be able to at once: both are `UNAVAILABLE`.
+/// A node that cannot begin a stream now may be able to soon, and others may be able to at once:
+/// both are `UNAVAILABLE`.
 fn node(error: &NodeError) -> Code {
     match error.kind() {
         NodeErrorKind::Timeout => Code::Unavailable,
@@ -101,7 +102,7 @@ pub(super) fn closed(reason: &CloseReason) -> Status {
     errors::closed(reason, Code::FailedPrecondition)
 }
 
-/// How a stream ends whose node has known no leader for too long.
+/// Status of a stream after its node has known no leader for too long.
 pub(super) fn leaderless() -> Status {
     Status::unavailable("this node knows no leader; go on at another one")
 }

@@ -1,7 +1,8 @@
 //! `GET /v1/watch`: the method over HTTP, by calling it in this process.
 //!
-//! Owns how a request is read from a URL, and how batches are written: as lines of JSON, or as server-sent events for a browser's
-//! `EventSource`, whose `Last-Event-ID` is the marker to go on from. What is refused is refused by the method itself.
+//! Owns how a request is read from a URL, and how batches are written: as lines of JSON, or as
+//! server-sent events for a browser's `EventSource`, whose `Last-Event-ID` is the marker to go on
+//! from. Refusals are the method's own.
 //!
 //! ```text
 //! GET /v1/watch?target=%2Fkv%2Fapp%3Frecursive%3Dtrue&resume_marker=bm93
@@ -116,7 +117,7 @@ where
     Ok(client.watch(call).await?.into_inner())
 }
 
-/// Reads the request from a query and from what a browser adds when it comes again.
+/// Reads the request from a query and from the headers of a reconnecting browser.
 fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
     let (mut target, mut marker) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -168,7 +169,7 @@ impl Form {
         if types.any(is_events) { Self::Events } else { Self::Lines }
     }
 
-    /// What a stream begins with.
+    /// The first bytes of a stream.
     fn prelude(self) -> Option<Bytes> {
         match self {
             Self::Lines => None,
@@ -207,8 +208,8 @@ impl Form {
         }
     }
 
-    /// The answer to who cannot follow. A browser never comes again after an error of HTTP, so what passes by itself is told by a
-    /// stream that ends.
+    /// The answer to a refused watch. A browser never reconnects after an error of HTTP, so a
+    /// transient error is reported by a stream that ends.
     fn refuse(self, status: &Status) -> Response<Body> {
         match (self, status.code()) {
             (Self::Events, Code::Unavailable | Code::ResourceExhausted) => {

@@ -1,8 +1,8 @@
-//! Batches of changes as proto-JSON: names in camel case, bytes as base64, defaults left out; data by the message that it is, with
-//! `@type` in front.
+//! Batches of changes as proto-JSON: names in camel case, bytes as base64, defaults left out; data
+//! by the message that it is, with `@type` in front.
 //!
-//! What a resource holds is of a type that may have been registered at run time: the registry reads it. What nobody knows is left as
-//! base64, beside its type.
+//! The data of a resource may be of a type that was registered at run time: the registry reads it.
+//! Data of an unknown type is left as base64, beside its type.
 
 use std::sync::LazyLock;
 
@@ -98,7 +98,7 @@ fn write_resource(encoded: &[u8], types: Option<&TypeMap>) -> Option<Value> {
     Some(value)
 }
 
-/// What a resource holds.
+/// The data of a resource.
 fn write_content(data: &prost_types::Any, type_: &Type, types: Option<&TypeMap>) -> Value {
     let schema = types.and_then(|types| types.get(type_)).and_then(|known| known.schema()).and_then(Result::ok);
     let content = Any { type_url: data.type_url.clone(), value: data.value.clone().into() };

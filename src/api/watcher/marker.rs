@@ -1,7 +1,8 @@
 //! Markers: where a stream goes on, as bytes that mean nothing to clients.
 //!
-//! Owns the format, which outlives the program: a version, the lineage, the target, the log index, and a checksum that tells a
-//! marker from anything else. There is no secret in it: whoever makes one up learns nothing that following would not tell.
+//! Owns the format, which outlives the program: a version, the lineage, the target, the log index,
+//! and a checksum that tells a marker from anything else. There is no secret in it: a made-up
+//! marker reveals nothing beyond the watch itself.
 
 use thiserror::Error;
 
@@ -12,10 +13,10 @@ use headwater_types::{LogIndex, StoreEpoch};
 const VERSION: u8 = 1;
 /// Length of a marker, bytes.
 pub(super) const MARKER_BYTES: usize = 29;
-/// Length of what the checksum is about, bytes.
+/// Length of the checked part, bytes.
 const CHECKED_BYTES: usize = MARKER_BYTES - 4;
 
-/// What is wrong with a marker.
+/// Fault of a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
     #[error("resume_marker is none that this store has made; begin without one, or with \"now\"")]

@@ -1,5 +1,5 @@
-//! The method: decode, check, call the node, begin a stream. The generated server would encode every change for every stream, so it is
-//! routed by hand.
+//! The method: decode, check, call the node, begin a stream. The generated server would encode
+//! every change for every stream, so it is routed by hand.
 
 use std::convert::Infallible;
 use std::sync::Arc;

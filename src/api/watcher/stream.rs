@@ -1,7 +1,7 @@
-//! One stream of changes: pulls what the node tells and puts it into batches.
+//! One stream of changes: pulls them from the node and puts them into batches.
 //!
-//! Invariants: what the client does not take is not made; a batch is sent as soon as there is something to send, and holds whatever has
-//! come by then; changes are never split, groups may be.
+//! Invariants: untaken batches are not made; a batch is sent as soon as there is something to send,
+//! and holds whatever has come by then; changes are never split, groups may be.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl ChangeStream {
         }
     }
 
-    /// What is there, as far as it fits into one message.
+    /// Pending changes, as far as they fit into one message.
     fn batch(&mut self) -> Option<Frame> {
         let first = self.queue.pop_front()?;
         let mut bytes = first.len();
@@ -137,7 +137,7 @@ impl ChangeStream {
     }
 }
 
-/// Resolves when the node has known no leader for a while: what it would tell is not the whole any more.
+/// Resolves when the node has known no leader for a while: its changes may be incomplete.
 async fn without_leader(node: Node, patience: Duration) {
     LeaderProbe::new().lost(&node, patience).await;
 }

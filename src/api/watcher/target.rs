@@ -1,7 +1,8 @@
-//! What is to be followed, read from a URL path with a query.
+//! Targets of watches, read from a URL path with a query.
 //!
-//! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a URL library; what a decoded part may
-//! not be is refused, never repaired. Which key a name belongs to is [`entity`](headwater_types::entity)'s.
+//! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a
+//! URL library; what a decoded part may not be is refused, never repaired. Which key a name belongs
+//! to is [`entity`](headwater_types::entity)'s.
 
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
@@ -28,7 +29,7 @@ pub(super) const SPACES: [(&str, EntitySpace); 6] = [
     ("services", EntitySpace::Services),
 ];
 
-/// How many parts a name in a space may have, and whether what is there is a tree.
+/// Number of parts that a name in a space may have, and whether the space is a tree.
 fn shape(space: EntitySpace) -> (usize, bool) {
     match space {
         EntitySpace::Kv => (usize::MAX, true),
@@ -39,7 +40,7 @@ fn shape(space: EntitySpace) -> (usize, bool) {
     }
 }
 
-/// What is to be followed, and how it is sent.
+/// Target of a watch, and options of its sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The entity; `None` is the list of the spaces.
@@ -48,7 +49,7 @@ pub(super) struct Target {
     pub(super) batch_bytes: usize,
 }
 
-/// What is wrong with a target.
+/// The mistake in a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
     #[error("target is longer than {ENTITY_TARGET_BYTES_MAX} bytes")]
@@ -71,7 +72,7 @@ pub(super) enum Invalid {
     Parts { space: &'static str, parts_max: usize },
     #[error("target: {parameter} must be {wanted}, given once")]
     Parameter { parameter: &'static str, wanted: &'static str },
-    /// Not what the caller may do about it, but what this server does.
+    /// A limit of this server, not of the protocol.
     #[error("target: {0} is not followed recursively; leave out recursive=true")]
     NotRecursive(String),
 }
@@ -124,7 +125,7 @@ impl Target {
         Ok(Self { entity: Some(Entity { space, name, recursive }), batch_bytes })
     }
 
-    /// Names what is followed, in markers: the same for targets that mean the same.
+    /// Identifies the target in markers: the same for targets that mean the same.
     pub(super) fn hash(&self) -> u64 {
         let mut hash = Sha256::new();
         if let Some(Entity { space, name, recursive }) = &self.entity {
@@ -139,7 +140,8 @@ impl Target {
     }
 }
 
-/// The segment of a service or a node as it is in every name: they may have slashes, which no part of a key has.
+/// The segment of a service or a node as it is in every name: they may have slashes, which no part
+/// of a key has.
 fn lowered(segment: &str) -> Result<String, NameError> {
     let part = part_of(segment)?;
     // What is no text names nothing.

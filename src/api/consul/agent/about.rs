@@ -1,4 +1,4 @@
-//! Who this agent is and which members there are.
+//! Identity of this agent, and the members.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::super::status::address;
 use super::node_id;
 use headwater_node::{Consistency, Member};
 
-/// The release of Consul whose API is spoken. Some clients decide by it what they may ask for.
+/// The compatible release of Consul. Some clients choose their requests by it.
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
 const HEADWATER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -38,7 +38,8 @@ async fn members(call: &Call) -> Result<Vec<Member>, Refusal> {
     Ok(call.node().members(&call.context()?, Consistency::Serializable).await?.value)
 }
 
-/// The host under which clients reach this member. The others are told soon after it has started for the first time.
+/// The host under which clients reach this member. The others are told soon after it has started
+/// for the first time.
 pub(super) async fn own_address(call: &Call) -> Result<String, Refusal> {
     let own = call.node().identity().node_id;
     let members = members(call).await?;
@@ -82,7 +83,7 @@ fn show(call: &Call, member: &Member) -> MemberJson {
     }
 }
 
-/// What a client wants to know before it does anything: the datacenter, the node's name, the version.
+/// Facts for a client's first request: the datacenter, the node's name, the version.
 pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
     let node = call.node();
     let identity = node.identity();

@@ -40,7 +40,8 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     register(&call, Registration { checks: vec![check], keep_statuses: true, ..Registration::default() }).await
 }
 
-/// Refuses a check that nobody would run: it would stay critical for ever, and look as if its service were down.
+/// Refuses a check that nobody would run: it would stay critical for ever, and look as if its
+/// service were down.
 pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
     match check.type_.as_str() {
         "ttl" => Ok(()),

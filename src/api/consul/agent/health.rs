@@ -1,4 +1,5 @@
-//! How this agent's services stand, told by the status code: 200 passing, 429 warning, 503 critical, 404 unknown.
+//! How this agent's services stand, told by the status code: 200 passing, 429 warning, 503
+//! critical, 404 unknown.
 
 use http::StatusCode;
 use serde::Serialize;

@@ -1,9 +1,11 @@
-//! `/v1/agent`: this node as the agent of the services that are registered with it (spec: consul §8.3).
+//! `/v1/agent`: this node as the agent of the services that are registered with it (spec: consul
+//! §8.3).
 //!
-//! Consul's agents keep what is registered with them and bring it into the catalog in time. Here it goes into the catalog at
-//! once, on a node entry that is called as this member is (`node.name`), which is made when it is first needed. So the services
-//! of an agent are those on that entry, whoever registered them, and they survive this process. Invariant: what a handler here
-//! changes is on this member's entry.
+//! Consul's agents keep their registrations and bring them into the catalog in time. Here it goes
+//! into the catalog at once, on a node entry that is called as this member is (`node.name`), which
+//! is made when it is first needed. So the services of an agent are those on that entry, of any
+//! registrant, and they survive this process. Invariant: every row that a handler here changes is
+//! on this member's entry.
 
 pub(super) mod about;
 pub(super) mod checks;
@@ -59,8 +61,8 @@ async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     })
 }
 
-/// This agent's node entry, and whether one that is there stays as it is. It is made if there is none, and follows this member
-/// to another address.
+/// This agent's node entry, and whether one that is there stays as it is. It is made if there is
+/// none, and follows this member to another address.
 async fn own_entry(call: &Call) -> Result<(catalog::Node, bool), Refusal> {
     let (node, address) = (call.node(), about::own_address(call).await?);
     let (name, id) = (node.name().to_owned(), node_id(node));

@@ -14,7 +14,7 @@ use super::checks::check_runnable;
 use super::{Local, deregister, register, service};
 use headwater_types::catalog::{Deregistered, Registration};
 
-/// Changes with what is answered.
+/// Changes with the answer.
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
 
 /// The services of this agent by id.

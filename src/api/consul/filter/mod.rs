@@ -1,7 +1,8 @@
 //! `?filter=`: expressions about the elements of an answer, in the language of go-bexpr.
 //!
-//! Owns the language ([`parse`]), what may be asked about ([`shape`]) and evaluation, which is about an element's JSON. Invariant:
-//! an expression that was read can be evaluated; whatever is wrong with it was said before (400).
+//! Owns the language ([`parse`]), the selectors ([`shape`]) and evaluation, which is about an
+//! element's JSON. Invariant: an expression that was read can be evaluated; mistakes were refused
+//! before (400).
 
 mod parse;
 pub(super) mod shape;
@@ -30,7 +31,7 @@ enum Expression {
     Match { path: Vec<String>, shape: Shape, is_negated: bool, test: Test },
 }
 
-/// What a value is compared with.
+/// Comparison of a value.
 #[derive(Debug)]
 enum Test {
     Text(String),
@@ -42,7 +43,8 @@ enum Test {
 }
 
 impl Filter {
-    /// The filter that a request asks for; one that takes everything if it asks for none. Several must all hold.
+    /// The filter that a request asks for; one that takes everything if it asks for none. Several
+    /// must all hold.
     pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
         read_all(call.query.all("filter"), shape)
             .map(Self)
@@ -71,7 +73,8 @@ impl Filter {
     }
 }
 
-/// Reads expressions that must all hold. Their bounds are those of one: a request may have as many as it has room for.
+/// Reads expressions that must all hold. Their bounds are those of one: a request may have as many
+/// as it has room for.
 fn read_all<'a>(texts: impl Iterator<Item = &'a str>, shape: Shape) -> Result<Option<Expression>, String> {
     let (mut all, mut bytes, mut patterns_left) = (None, 0, CONSUL_FILTER_PATTERNS_MAX);
     for text in texts.filter(|text| !text.trim().is_empty()) {
@@ -145,7 +148,7 @@ impl Expression {
     }
 }
 
-/// Whether the test holds for what the path leads to; in a list, for what it leads to from any element.
+/// Whether the test holds for the value at the path; in a list, for the value from any element.
 fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_negated: bool) -> bool {
     let Some((name, rest)) = path.split_first() else { return test.holds(shape, value) != is_negated };
     let Some(next) = shape.step(name) else { return is_negated };

@@ -15,7 +15,7 @@
 
 use headwater_types::limits::CONSUL_FILTER_DEPTH_MAX;
 
-/// An expression as it was written; not yet compared with what it is about.
+/// An expression as it was written, before its selectors are checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Parsed {
     Or(Box<Parsed>, Box<Parsed>),
@@ -37,7 +37,7 @@ pub(super) struct Match {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Equal,
-    /// The value is in what the selector names.
+    /// The value is in the selected one.
     In,
     Matches,
     Empty,
@@ -178,7 +178,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// What stands on either side of an operator.
+/// An operand.
 enum Operand {
     Path(Vec<String>),
     Number(String),

@@ -1,6 +1,7 @@
-//! What an answer's elements consist of, so that an expression that names something else is refused before it is evaluated.
+//! Shapes of an answer's elements, so that an expression that names something else is refused
+//! before it is evaluated.
 
-/// What stands at some place of an element.
+/// Shape of a part of an element.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::consul) enum Shape {
     Text,
@@ -12,9 +13,9 @@ pub(in crate::consul) enum Shape {
     Map(&'static Shape),
     /// Named members.
     Struct(&'static [(&'static str, Shape)]),
-    /// Elements of one shape; what is said of one of them is said of any of them.
+    /// Elements of one shape; a test holds if it holds for any of them.
     List(&'static Shape),
-    /// Whatever the client wrote.
+    /// Free-form JSON of the client.
     Open,
 }
 
@@ -138,7 +139,7 @@ pub(in crate::consul) const CATALOG_SERVICE: Shape = Struct(&[
 pub(in crate::consul) const CHECK_SERVICE_NODE: Shape =
     Struct(&[("Node", NODE), ("Service", SERVICE), ("Checks", List(&CHECK))]);
 
-/// What a terminating gateway stands for, as `/v1/catalog/gateway-services/` lists it.
+/// A link of a terminating gateway, as `/v1/catalog/gateway-services/` lists it.
 pub(in crate::consul) const GATEWAY_SERVICE: Shape = Struct(&[
     ("Gateway", Struct(&[("Name", Text)])),
     ("Service", Struct(&[("Name", Text)])),
@@ -152,7 +153,7 @@ pub(in crate::consul) const GATEWAY_SERVICE: Shape = Struct(&[
 ]);
 
 impl Shape {
-    /// What a name leads to from here.
+    /// Shape of the member of this name.
     pub(super) fn step(&self, name: &str) -> Option<Shape> {
         match self {
             Struct(members) => members.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape),

@@ -100,7 +100,7 @@ fn item_body(item: &TxnItem, datacenter: &str) -> ItemBody {
     }
 }
 
-/// What the operation is, for whoever reads why it failed.
+/// Text of the operation for the error of a failed transaction.
 fn describe(op: &TxnOp) -> String {
     match op {
         TxnOp::Kv(op) => {

@@ -24,7 +24,7 @@ pub(super) fn name(verb: CatalogVerb) -> &'static str {
     VERBS.iter().find(|(_, known)| *known == verb).expect("invariant: every verb is listed").0
 }
 
-/// What the row is, for whoever reads why an operation failed.
+/// Text of the row for the error of a failed operation.
 pub(super) fn describe(row: &TxnRow) -> String {
     match row {
         TxnRow::Node(row) => format!("node {:?}", row.name),
@@ -94,7 +94,7 @@ fn on(node: String) -> Registration {
     Registration { node: Node { name: node, ..Node::default() }, skip_node_update: true, ..Registration::default() }
 }
 
-/// Fills in what was left out, by the catalog's rules.
+/// Fills in omitted members by the catalog's rules.
 fn complete(mut registration: Registration) -> Result<Registration, Refusal> {
     registration.complete().map_err(|problem| Refusal::bad(problem.to_string()))?;
     Ok(registration)

@@ -1,8 +1,8 @@
 //! One client's watch stream: requests in, responses out, everything in one order.
 //!
-//! Owns the ids of the watchers and what is to be sent next. Invariants: a response is made when the client takes it;
-//! what answers a progress request comes after every event that it vouches for; after a cancel nothing follows for the
-//! watcher.
+//! Owns the ids of the watchers and the order of sending. Invariants: a response is made when the
+//! client takes it; the answer to a progress request comes after every event that it vouches for;
+//! after a cancel nothing follows for the watcher.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_types::{LogIndex, Refusal, Revision};
 
-/// Turns of a stream that has something to send, after which it looks for requests; one that has nothing looks at once.
+/// Turns of a stream that has something to send, after which it looks for requests; one that has
+/// nothing looks at once.
 const TURNS_UNHEARD_MAX: usize = 16;
 
 /// The id of responses that are about the whole stream.
@@ -40,7 +41,8 @@ pub(super) struct WatchStream {
     counted: StreamGuard,
     context: RequestContext,
     requests: Streaming<pb::WatchRequest>,
-    /// The client has closed its side: its watchers go on, and the stream ends with the last of them.
+    /// The client has closed its side: its watchers go on, and the stream ends with the last of
+    /// them.
     requests_ended: bool,
     session: Arc<Session>,
     /// By token. Tokens are never used twice.
@@ -64,10 +66,10 @@ pub(super) struct WatchStream {
     turns_unheard: usize,
 }
 
-/// Requests for progress that are not yet answered. Until they are, nothing beyond its point is sent, so that the answer never
-/// names a revision older than an event before it.
+/// Requests for progress that are not yet answered. Until they are, nothing beyond its point is
+/// sent, so that the answer never names a revision older than an event before it.
 struct Progress {
-    /// What everybody must be through with.
+    /// The point that every watcher must reach.
     point: StatePoint,
     /// Watchers that stopped there and have to read on.
     stopped: BTreeSet<u64>,
@@ -125,8 +127,8 @@ impl WatchStream {
                 return Ok(Some(frame));
             }
             self.counted.nothing_pending();
-            // A stream of events must not keep a cancel or another request waiting for long; each look takes the lock of the
-            // whole connection.
+            // A stream of events must not keep a cancel or another request waiting for long; each
+            // look takes the lock of the whole connection.
             self.turns_unheard += 1;
             if self.turns_unheard >= TURNS_UNHEARD_MAX && !self.requests_ended {
                 self.turns_unheard = 0;
@@ -141,14 +143,14 @@ impl WatchStream {
             if self.requests_ended && self.watchers.is_empty() {
                 return Ok(None);
             }
-            // Nor may the events of one watcher keep the others from hearing of progress. What answers a request for
-            // progress comes before.
+            // Nor may the events of one watcher keep the others from hearing of progress. What
+            // answers a request for progress comes before.
             if self.progress.is_none() && tick(&mut self.ticker).now_or_never().is_some() {
                 self.notify_progress();
                 continue;
             }
-            // Whoever was raised meanwhile comes after those who wait; one that is far behind goes to the end of the queue
-            // after each response, which is never empty then.
+            // Whoever was raised meanwhile comes after those who wait; one that is far behind goes
+            // to the end of the queue after each response, which is never empty then.
             self.raised.extend(self.session.take_raised());
             if let Some(token) = self.raised.pop_front() {
                 self.advance(token).await?;
@@ -254,7 +256,7 @@ impl WatchStream {
         }
     }
 
-    /// Makes a response of what a watcher has to read.
+    /// Makes a response of a watcher's unread events.
     async fn advance(&mut self, token: u64) -> Result<(), Failure> {
         let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
         let through = match &mut self.progress {
@@ -301,7 +303,8 @@ impl WatchStream {
         self.tokens.remove(&id);
     }
 
-    /// Makes everybody stop where the node is now, for those who have asked, unless an answer is still under way.
+    /// Makes everybody stop where the node is now, for those who have asked, unless an answer is
+    /// still under way.
     fn begin_progress(&mut self) {
         if self.asked > 0 && self.progress.is_none() {
             let requests = std::mem::take(&mut self.asked);
@@ -309,8 +312,9 @@ impl WatchStream {
         }
     }
 
-    /// Answers progress requests if every watcher is through; else lets those read who are not, or gives up if one is
-    /// catching up: the client asks again (spec: etcd §2.1). Whether there is something to do now.
+    /// Answers progress requests if every watcher is through; else lets those read who are not, or
+    /// gives up if one is catching up: the client asks again (spec: etcd §2.1). Whether there is
+    /// something to do now.
     fn answer_progress(&mut self) -> bool {
         let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();

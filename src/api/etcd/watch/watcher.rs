@@ -1,4 +1,4 @@
-//! One watcher on a stream: what it asked for, and what becomes of a batch on its way to the client.
+//! One watcher on a stream: its request, and the way of a batch to the client.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,8 @@ use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 
 /// Revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
-/// Changes in one response with the pairs before them, bytes as the feed counts them; one revision always fits.
+/// Changes in one response with the pairs before them, bytes as the feed counts them; one revision
+/// always fits.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The words of a rejection (spec: etcd §2.1).
@@ -22,7 +23,7 @@ pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
 pub(super) const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
-/// What a client asked for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) range: KeyRange,
@@ -35,7 +36,7 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// Reads a request; what cannot be watched is refused in etcd's words.
+    /// Reads a request; an impossible watch is refused in etcd's words.
     pub(super) fn read(request: WatchCreateRequest) -> Result<Self, &'static str> {
         let start = match request.start_revision {
             ..0 => return Err(COMPACTED),
@@ -72,14 +73,14 @@ pub(super) struct Watcher {
     pub(super) id: i64,
     pub(super) wish: Wish,
     watch: KeyWatch,
-    /// Read and not yet sent, because what came before them filled a response; at most what fits one without the pairs
-    /// before.
+    /// Read and not yet sent, because earlier events filled a response; at most one response
+    /// without the pairs before.
     held: VecDeque<Item<Kv>>,
     /// Whether nothing was sent since the last tick of progress.
     pub(super) is_idle: bool,
 }
 
-/// What a watcher had to read.
+/// Unread events of a watcher.
 pub(super) struct Batch {
     /// Encoded; empty if all were filtered out.
     pub(super) events: Tails,
