@@ -67,7 +67,7 @@ impl Position {
     /// if the store's lineage began after it. A lineage that has no name yet is the same under the
     /// name that it gets later.
     pub(crate) fn is_of_another_lineage(self, head: &StateHead) -> bool {
-        let is_older = self.epoch.is_none() && self.index.next() < head.epoch_since;
+        let is_older = self.epoch.is_none() && self.index.get().saturating_add(1) < head.epoch_since.get();
         is_older || differ(self.epoch, head.epoch)
     }
 
@@ -119,6 +119,7 @@ mod tests {
             (101, None, Ahead, Ahead),
             (101, OTHER, OtherLineage, OtherLineage),
             (u64::MAX, OWN, Ahead, Ahead),
+            (u64::MAX, None, Ahead, Ahead),
             // The first change after 69 is that of 70, with which history begins.
             (69, OWN, Continue, Continue),
             (68, OWN, Continue, Compacted),
