@@ -80,6 +80,12 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     // Once the leader knows that it has no majority, it refuses for that reason: after fourteen seconds here.
     let mut cluster = Cluster::start(Settings::calm()).await;
     let survivor = cluster.leader().await;
+    // The members' own proposals would count among the pending ones.
+    wait_until("the cluster is at rest", async || {
+        cluster.kv(survivor).put(put("k", "v")).await.is_ok()
+            && cluster.node(survivor).counters().proposals_pending == 0
+    })
+    .await;
     for member in (0..3).filter(|member| *member != survivor) {
         cluster.crash(member).await;
     }
