@@ -1,5 +1,5 @@
-//! A small controller: every artist of the demonstration gets an album `NAME-best-of` with the first track of each of its
-//! other albums.
+//! A small controller: every artist of the demonstration gets an album `NAME-best-of` with the
+//! first track of each of its other albums.
 //!
 //! ```sh
 //! headwater resource apply -f examples/
@@ -7,16 +7,18 @@
 //! headwater resource read v2.Album korn-best-of
 //! ```
 //!
-//! It shows what a controller is made of: it *owns* what it makes, so that albums go when their artist goes; it follows both
-//! types, so that a new album or a deleted compilation brings the artist back to it; it compares before it writes; and it
-//! says in a status what it found, for the generation that it looked at. Start it several times: one works, the others wait.
+//! It shows what a controller is made of: it *owns* what it makes, so that albums go when their
+//! artist goes; it follows both types, so that a new album or a deleted compilation brings the
+//! artist back to it; it compares before it writes; and it says in a status what it found, for the
+//! generation that it looked at. Start it several times: one works, the others wait.
 
 use headwater_client::controller::{Action, Client, Controller, Error, Reconciler, wire};
 use headwater_proto::pb::pbresource::{self, Resource};
 use headwater_types::resource::{ResourceId, Type};
 use prost::Message;
 
-/// `demo.v2.Album`, of which this needs two fields. Others would be lost in a message that is changed, but this one is ours.
+/// `demo.v2.Album`, of which this needs two fields. Others would be lost in a message that is
+/// changed, but this one is ours.
 #[derive(Clone, PartialEq, Message)]
 struct Album {
     #[prost(string, tag = "1")]

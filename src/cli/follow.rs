@@ -43,7 +43,7 @@ static POOL: LazyLock<DescriptorPool> =
 /// breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FollowArgs {
-    /// What to follow; parts are percent-encoded, a key that begins with a slash is below /kv/~
+    /// Path to follow; parts are percent-encoded, a key that begins with a slash is below /kv/~
     target: String,
     /// With everything below, not the children alone
     #[arg(long, short)]

@@ -29,7 +29,7 @@ enum MemberCommand {
     List,
     /// Announce a member that will be started then; `headwater serve --join` does it by itself
     Add {
-        /// What the member will be called; for the hint that is printed
+        /// Name of the member; for the hint that is printed
         name: String,
         /// Where the other members will reach it
         #[arg(long, value_name = "URL")]

@@ -27,7 +27,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Another attempt failed; gives the pause before the next one. `jitter` is random, from 0 to 1.
+    /// Records a failed attempt; returns the pause before the next one. `jitter` is random, 0 to 1.
     pub fn failed(&mut self, jitter: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let Some(doublings) = self.failures.checked_sub(2) else { return Duration::ZERO };

@@ -1,7 +1,9 @@
-//! Fail points: places in the code where a test may end the process, or a task, to see that nothing is lost.
+//! Fail points: places in the code where a test may end the process, or a task, to see that nothing
+//! is lost.
 //!
-//! Owns the macro and the list of all places. Knows nothing of what the places are in. Invariant: the program that people
-//! run has none; they exist with the feature `enabled`, which tests ask for. What uses them is `tests/crash`.
+//! Owns the macro and the list of all places. Knows nothing of what the places are in. Invariant:
+//! the program that people run has none; they exist with the feature `enabled`, which tests ask
+//! for. What uses them is `tests/crash`.
 //!
 //! ```
 //! headwater_fail_points::fail_point!(LogSynced); // here the process may end
@@ -38,7 +40,7 @@ macro_rules! points {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$point,)*];
 
-            /// What it is called, here and on a command line.
+            /// Its name, here and on a command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$point => stringify!($point),)*

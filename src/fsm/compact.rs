@@ -31,7 +31,7 @@ pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> R
     if from <= txn.head().compacted_index() {
         return Ok(Outcome::Compacted);
     }
-    // Before the first revision there is nothing to give up, also in a store that was compacted to 0.
+    // Nothing lies before the first revision, also in a store that was compacted to 0.
     let before = txn.head().compaction.map_or(NEVER, |point| point.revision).max(Revision::INITIAL);
     let revision = revision_at(txn, before, from)?;
     if revision > before {

@@ -134,7 +134,7 @@ struct LoadArgs {
     /// Different keys
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     keys: u64,
-    /// What every key begins with
+    /// Prefix of every key
     #[arg(long, default_value = "bench/", value_name = "TEXT")]
     prefix: String,
     /// Go through the keys in order instead of at random

@@ -37,7 +37,7 @@ pub enum Freshness {
     /// Sees every write acknowledged before
     #[value(name = "l", alias = "linearizable")]
     Linearizable,
-    /// What the asked node has
+    /// From the asked node's own state
     #[value(name = "s", alias = "serializable")]
     Serializable,
 }

@@ -31,7 +31,7 @@ impl AlarmKind {
 pub struct Alarm {
     /// The member concerned; not checked, as in etcd.
     pub member: NodeId,
-    /// What is wrong.
+    /// Kind of the alarm.
     pub kind: AlarmKind,
 }
 

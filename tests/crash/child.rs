@@ -1,4 +1,5 @@
-//! The process that ends: a cluster of three on what the process before left, clients, and one fail point.
+//! The process that ends: a cluster of three on what the process before left, clients, and one fail
+//! point.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -68,7 +69,8 @@ fn arm(case: Case) {
         }
         match case.action {
             Action::Abort => abort(),
-            // As a disk does, or a machine without time: whoever came here is held up, not only its task.
+            // As a disk does, or a machine without time: whoever came here is held up, not only its
+            // task.
             Action::Delay => {
                 std::thread::sleep(DELAY);
                 woken.set(Instant::now()).expect("invariant: one hit is delayed");

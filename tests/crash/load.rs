@@ -1,5 +1,5 @@
-//! What the cluster does until the process ends: clients write, watch, compact and hold leases; and members come and go where
-//! a point needs that.
+//! Load of the cluster until the process ends: clients write, watch, compact and hold leases; and
+//! members come and go where a point needs that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,8 +54,8 @@ fn channel(url: &str) -> Channel {
     Endpoint::from_shared(url.to_owned()).unwrap().timeout(ANSWER_MAX).connect_lazy()
 }
 
-/// The counter goes from one number to the next, and in the same transaction an element comes and an old one goes: whoever
-/// finds the counter knows everything that must be there.
+/// The counter goes from one number to the next, and in the same transaction an element comes and
+/// an old one goes: whoever finds the counter knows everything that must be there.
 fn step(client: usize, count: u64) -> pb::TxnRequest {
     let (target, before) = match count {
         1 => (CompareTarget::Version, TargetUnion::Version(0)),
@@ -106,7 +106,8 @@ async fn write(urls: Vec<String>, client: usize, mut count: u64) {
     }
 }
 
-/// Watches from the oldest revision on, for a while, then at the next member: live, and from history.
+/// Watches from the oldest revision on, for a while, then at the next member: live, and from
+/// history.
 async fn follow(urls: Vec<String>) {
     for url in urls.iter().cycle() {
         // The member may be away.
@@ -163,7 +164,7 @@ async fn lease(urls: Vec<String>, hand: HandClock) {
     }
 }
 
-/// What must happen to members so that a point is come to.
+/// Changes of members that lead to a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Nothing: clients are enough.
@@ -255,7 +256,8 @@ async fn truncate(cluster: &mut Cluster) {
     for other in others {
         cluster.crash(other).await;
     }
-    // What clients have written since then is in its log alone; or nothing, and then there is another round.
+    // What clients have written since then is in its log alone; or nothing, and then there is
+    // another round.
     cluster.crash(leader).await;
     for other in others {
         restart(cluster, other).await;

@@ -1,11 +1,14 @@
-//! Ends the process at every fail point (`src/fail_points`), and looks at what the next one finds (spec: etcd §8.4).
+//! Ends the process at every fail point (`src/fail_points`), and looks at what the next one finds
+//! (spec: etcd §8.4).
 //!
-//! A child process (this test binary again) runs a cluster of three, writes, and says what was acknowledged. At the n-th time
-//! that it comes to a point it aborts, with all three members. The next child starts on what is there: everything that was
-//! acknowledged or shown must be there, whole and nothing else; the members must be equal; and it must take writes. Then it
-//! goes on to the next point, so that damage would add up.
+//! A child process (this test binary again) runs a cluster of three, writes, and says what was
+//! acknowledged. At the n-th time that it comes to a point it aborts, with all three members. The
+//! next child starts on what is there: everything that was acknowledged or shown must be there,
+//! whole and nothing else; the members must be equal; and it must take writes. Then it goes on to
+//! the next point, so that damage would add up.
 //!
-//! `HEADWATER_CRASH_SEED` (1) decides about the order and the n; `HEADWATER_CRASH_POINTS` names the points, if not all.
+//! `HEADWATER_CRASH_SEED` (1) decides about the order and the n; `HEADWATER_CRASH_POINTS` names the
+//! points, if not all.
 
 // The whole program is a test; clippy knows only functions that are.
 #![allow(clippy::unwrap_used)]
@@ -42,17 +45,18 @@ const CHAINS: usize = 2;
 /// How long a child may take to come to its point on a loaded machine.
 const CHILD_MAX: Duration = Duration::from_secs(240);
 
-/// What a child says begins with this, whatever the test harness writes around it.
+/// Prefix of a child's own lines, among those of the test harness.
 const SAYS: &str = "@ ";
 
-/// What happens at a point.
+/// Action at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// The process aborts.
     Abort,
     /// Whoever came there panics; consensus must end, and the process with it.
     Panic,
-    /// Whoever came there stands still while others go on, then goes on, too; a little later the process aborts.
+    /// Whoever came there stands still while others go on, then goes on, too; a little later the
+    /// process aborts.
     Delay,
 }
 
@@ -75,11 +79,12 @@ struct Case {
     since: Since,
 }
 
-/// Where a panic is tried: on the task of consensus (as openraft's own would be), on that of its state machine, on the
-/// thread that writes the log, and on one that installs a snapshot.
+/// Where a panic is tried: on the task of consensus (as openraft's own would be), on that of its
+/// state machine, on the thread that writes the log, and on one that installs a snapshot.
 const PANICS: [Point; 4] = [Point::LogPurge, Point::StateCommit, Point::LogWrite, Point::InstallSwitch];
 
-/// Where standing still is tried: where a disk or a follower takes long, and where watchers wait for what was read.
+/// Where standing still is tried: where a disk or a follower takes long, and where watchers wait
+/// for what was read.
 const DELAYS: [Point; 6] = [
     Point::LogWrite,
     Point::LogSynced,
@@ -128,7 +133,7 @@ fn hits_max(point: Point) -> u32 {
     }
 }
 
-/// What is known of a client's counter, from all children so far.
+/// Knowledge about a client's counter, from all children so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Acknowledged to the client.

@@ -1,4 +1,5 @@
-//! What a process finds: everything that a counter says, on every member, and told by every member's history.
+//! Verification by the next process: every member and every member's history has everything that a
+//! counter implies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +19,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Says how far each client has counted, and returns it. Fails if anything is missing, or there that should not be.
+/// Says how far each client has counted, and returns it. Fails if anything is missing, or there
+/// that should not be.
 ///
-/// A request that its client no longer waits for may take effect meanwhile: then everything is looked at again.
+/// A request that its client no longer waits for may take effect meanwhile: then everything is
+/// looked at again.
 pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     forget_announced_members(cluster).await;
     let mut counts = counters(cluster).await;
@@ -60,7 +63,7 @@ async fn counters(cluster: &Cluster) -> [u64; CLIENTS] {
     counts
 }
 
-/// What a process before announced and did not remove.
+/// Removes members that an earlier process announced and did not remove.
 async fn forget_announced_members(cluster: &Cluster) {
     wait_until("nobody is a member who never was one", async || {
         let leader = cluster.leader().await;

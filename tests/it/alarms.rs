@@ -1,4 +1,5 @@
-//! The quota and its alarm in a cluster: exact, the same on every member, and still there after crashes.
+//! The quota and its alarm in a cluster: exact, the same on every member, and still there after
+//! crashes.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ async fn cluster(auto_disarm: bool) -> Cluster {
     cluster
 }
 
-/// What is free of the quota.
+/// Free bytes of the quota.
 async fn free(cluster: &Cluster) -> u64 {
     let status = cluster.maintenance(cluster.leader().await).status(pb::StatusRequest {}).await.unwrap().into_inner();
     QUOTA - status.db_size_in_use as u64
@@ -64,7 +65,7 @@ async fn disarm(cluster: &Cluster, member: usize) {
     }
 }
 
-/// What `put` says, as text.
+/// Result of `put`, as text.
 async fn try_put(cluster: &Cluster, member: usize, key: &str, value_len: u64) -> Result<(), String> {
     let answer = cluster.kv(member).put(put(key, "x".repeat(value_len as usize))).await;
     answer.map(|_| ()).map_err(|status| status.message().to_owned())

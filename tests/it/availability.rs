@@ -1,4 +1,5 @@
-//! Trouble is reported within the deadline, with a status that says whether anything may have happened.
+//! Trouble is reported within the deadline, with a status that says whether anything may have
+//! happened.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -77,7 +78,8 @@ async fn leadership_can_be_handed_over_under_writes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_refuses_and_loses_nothing() {
-    // Once the leader knows that it has no majority, it refuses for that reason: after fourteen seconds here.
+    // Once the leader knows that it has no majority, it refuses for that reason: after fourteen
+    // seconds here.
     let mut cluster = Cluster::start(Settings::calm()).await;
     let survivor = cluster.leader().await;
     // The members' own proposals would count among the pending ones.

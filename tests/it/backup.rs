@@ -1,4 +1,5 @@
-//! Backups: taken under load, restored into other clusters, and refused when they are not what they were.
+//! Backups: taken under load, restored into other clusters, and refused when they are not what they
+//! were.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -330,7 +331,8 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = save(&old, 0, &dir).await;
-    // What the old cluster goes on to do, the new one does not know; its clients have the indexes of that.
+    // What the old cluster goes on to do, the new one does not know; its clients have the indexes
+    // of that.
     consul_http::register(&old, 0, "n", "web", "warning").await;
     consul_http::put(&old, 0, "/v1/kv/key", "lost").await;
     consul_http::put(&old, 0, "/v1/session/create", "{}").await;

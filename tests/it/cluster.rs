@@ -1,4 +1,5 @@
-//! Clusters of real nodes in this process: real storage in temporary directories, real sockets on loopback.
+//! Clusters of real nodes in this process: real storage in temporary directories, real sockets on
+//! loopback.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +27,7 @@ use tonic::transport::Channel;
 /// Longer than anything here may take on a loaded machine; only a defect runs into it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a test may set.
+/// Settings of a test.
 #[derive(Clone, Copy)]
 pub struct Settings {
     /// Number of members.
@@ -99,8 +100,8 @@ impl Settings {
 /// Where clients and peers of one member connect.
 type Listeners = (TcpListener, TcpListener);
 
-/// Sockets with the addresses of one member, for clients and peers. Nobody listens on them: they keep others from taking
-/// the ports while the member does not run.
+/// Sockets with the addresses of one member, for clients and peers. Nobody listens on them: they
+/// keep others from taking the ports while the member does not run.
 struct Kept {
     client: TcpSocket,
     peer: TcpSocket,
@@ -141,7 +142,8 @@ pub struct Cluster {
     via: BTreeMap<usize, SocketAddr>,
     /// The members that joined later, by number, with whether they are learners.
     joined: BTreeMap<usize, bool>,
-    /// Client addresses of other clusters, by datacenter: known to members that are started from now on.
+    /// Client addresses of other clusters, by datacenter: known to members that are started from
+    /// now on.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
     instances: Vec<Option<Instance>>,
 }
@@ -168,7 +170,7 @@ pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// What `try_bind` gives, as soon as the address is free.
+/// Result of `try_bind`, as soon as the address is free.
 async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> std::io::Result<T>) -> T {
     let give_up = Instant::now() + PATIENCE;
     loop {
@@ -221,8 +223,8 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a cluster on what an earlier process left in `root`, if there was one, at the same addresses: of `host`, an
-    /// address of loopback that nobody else uses, with ports from 2379 on.
+    /// Starts a cluster on what an earlier process left in `root`, if there was one, at the same
+    /// addresses: of `host`, an address of loopback that nobody else uses, with ports from 2379 on.
     #[allow(dead_code, reason = "for `tests/crash`")]
     pub async fn start_again(settings: Settings, lease_clock: LeaseClock, root: PathBuf, host: IpAddr) -> Self {
         let ports = (0..settings.members as u16).map(|member| (2379 + 2 * member, 2380 + 2 * member));
@@ -288,7 +290,8 @@ impl Cluster {
         self.wait_healthy().await;
     }
 
-    /// A new cluster with the contents of a backup, as `options` wants it; file, place and members are filled in.
+    /// A new cluster with the contents of a backup, as `options` wants it; file, place and members
+    /// are filled in.
     pub async fn restored(settings: Settings, file: &Path, options: &RestoreOptions) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
         cluster.cluster_id = options.cluster_id;
@@ -333,7 +336,7 @@ impl Cluster {
         self.instance_of(index, owner, client_listener, peer_listener).await
     }
 
-    /// What a node needs to join the first member that runs.
+    /// Options of a node that joins the first running member.
     pub fn join_options(&self, index: usize, learner: bool) -> JoinOptions {
         let endpoints = self.running().filter(|other| *other != index).map(|other| self.client_url(other)).collect();
         JoinOptions { endpoints, data_dir: self.data_dir(index), own: self.info(index), learner }
@@ -581,7 +584,8 @@ impl Cluster {
     pub async fn hashes(&self) -> Vec<u64> {
         let running: Vec<_> = self.running().collect();
         let mut hashes = Vec::new();
-        // What the members do by themselves may go on meanwhile, so hashes count only if they are of one state.
+        // What the members do by themselves may go on meanwhile, so hashes count only if they are
+        // of one state.
         wait_until("all members have hashed the same state", async || {
             let ctx = headwater::node::RequestContext::within(PATIENCE);
             let mut indexes = Vec::new();

@@ -1,4 +1,5 @@
-//! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and what is left behind.
+//! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and what is left
+//! behind.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -258,7 +259,7 @@ async fn campaign(
     tokio::spawn(async move { client.campaign(request).await })
 }
 
-/// What an observer is told next, and the revision.
+/// The next leader that an observer gets, and the revision.
 async fn next_told(observer: &mut Streaming<election::LeaderResponse>) -> (String, i64) {
     let told = within("a change", observer.message()).await.unwrap().unwrap();
     let (kv, revision) = (told.kv.unwrap(), told.header.unwrap().revision);

@@ -1,5 +1,5 @@
-//! What stands between members may lose or change bytes, which TCP never does: nothing wrong is believed, and everybody recovers
-//! by itself.
+//! A middlebox between members may lose or change bytes, which TCP never does: nothing wrong is
+//! believed, and every member recovers by itself.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 
-/// What the head of an HTTP/2 frame takes, bytes.
+/// Length of the head of an HTTP/2 frame, bytes.
 const FRAME_HEAD_BYTES: usize = 9;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The type of frames that carry messages.
 const DATA: u8 = 0;
 
-/// What happens to the bytes that go towards a member.
+/// Damage to the bytes that go towards a member.
 enum Damage {
     None,
     /// The next message with this text loses its first byte, and its frame is shorter by one.

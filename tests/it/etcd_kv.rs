@@ -1,4 +1,5 @@
-//! What clients of etcd's API and of its early draft may expect of ranges, hashes, sizes and leases, over the wire.
+//! Expectations of clients of etcd's API and of its early draft about ranges, hashes, sizes and
+//! leases, over the wire.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +37,7 @@ async fn streamed(kv: &mut KvClient<Channel>, request: pb::RangeRequest) -> Vec<
     drain(kv.range_stream(request).await.unwrap().into_inner()).await.unwrap()
 }
 
-/// What a client that concatenates the messages ends up with.
+/// Concatenation of the messages, as a client makes it.
 fn joined(messages: &[pb::RangeResponse]) -> pb::RangeResponse {
     let last = messages.last().expect("there is at least one message");
     let kvs = messages.iter().flat_map(|message| message.kvs.clone()).collect();
@@ -92,7 +93,8 @@ async fn more_streamed_ranges_than_run_at_once_wait_for_their_turn() {
     for number in 0..20 {
         kv.put(put(format!("{number:02}"), "v".repeat(500_000))).await.unwrap();
     }
-    // Readers that stand still: each has a connection of its own, so that its window is no one else's.
+    // Readers that stand still: each has a connection of its own, so that its window is no one
+    // else's.
     let mut held = Vec::new();
     for _ in 0..RANGE_STREAMS_MAX {
         let mut stream = cluster.kv(0).range_stream(all()).await.unwrap().into_inner();
@@ -376,7 +378,8 @@ async fn an_early_transaction_that_writes_a_key_twice_is_told_so() {
     assert_eq!(header.revision, 1, "nothing was written");
 }
 
-/// Sends a message whose first field is a number where the method expects bytes, or the other way round.
+/// Sends a message whose first field is a number where the method expects bytes, or the other way
+/// round.
 async fn undecodable(cluster: &Cluster, path: &'static str, has_number: bool) -> Status {
     let channel = Channel::from_shared(cluster.client_url(0)).unwrap().connect_lazy();
     let mut client = tonic::client::Grpc::new(channel);

@@ -1,7 +1,7 @@
-//! Leases against an oracle: never early, late by a bound, gone exactly once and in the same revision everywhere, whatever
-//! happens to the members meanwhile (spec: etcd §3.2). A clock that the test moves tells the time; a leader that is stopped
-//! and wakes up is in the tests of the keeper (`src/node/lease/tests.rs`) and, with real processes, in
-//! `scripts/lease-failover`.
+//! Leases against an oracle: never early, late by a bound, gone exactly once and in the same
+//! revision everywhere, whatever happens to the members meanwhile (spec: etcd §3.2). A clock that
+//! the test moves tells the time; a leader that is stopped and wakes up is in the tests of the
+//! keeper (`src/node/lease/tests.rs`) and, with real processes, in `scripts/lease-failover`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// What a change of leader may add to a lease with the clocks of these tests: a grace of twice the longest election
-/// timeout, and what the log was not told yet. Milliseconds.
+/// Extension of a lease by a change of leader with the clocks of these tests: a grace of twice the
+/// longest election timeout, and what the log was not told yet. Milliseconds.
 const LATE_MAX_MS: u64 = (2 + 6) * 1000;
 const STEP_MS: u64 = 500;
 const LEASES: i64 = 40;

@@ -1,4 +1,5 @@
-//! Leases on a cluster (spec: etcd §3, §7.5). A clock that the tests move drives them; elections take real time.
+//! Leases on a cluster (spec: etcd §3, §7.5). A clock that the tests move drives them; elections
+//! take real time.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use tonic::{Code, Streaming};
 use crate::cluster::{Cluster, Settings, get, get_local, pass, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// What an election may add to a lease with the clocks of these tests: a grace of twice the longest election timeout, and
-/// what the log was not told yet.
+/// Extension of a lease by an election with the clocks of these tests: a grace of twice the longest
+/// election timeout, and what the log was not told yet.
 const LATE_MAX: u64 = 2 + 6;
 
 async fn cluster() -> (Cluster, HandClock) {

@@ -1,4 +1,5 @@
-//! Limits that an operator sets, and the Unix socket: each is checked where a request enters, and nowhere else.
+//! Limits that an operator sets, and the Unix socket: each is checked where a request enters, and
+//! nowhere else.
 
 use etcd_client::{Client, EventType};
 use headwater::pb::etcdserverpb as pb;

@@ -1,4 +1,5 @@
-//! Clusters in one process: the pieces are wired, and hold together through crashes, restarts and snapshots.
+//! Clusters in one process: the pieces are wired, and hold together through crashes, restarts and
+//! snapshots.
 
 // A test binary exports nothing; `pub` here means "used by the other modules".
 #![allow(unreachable_pub)]

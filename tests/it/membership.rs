@@ -1,4 +1,5 @@
-//! Members come and go: joining, promoting, removing, replacing, and what is refused (spec: etcd §4.1).
+//! Members come and go: joining, promoting, removing, replacing, and what is refused (spec: etcd
+//! §4.1).
 
 use std::time::{Duration, Instant};
 
@@ -64,8 +65,8 @@ async fn one() -> Cluster {
     Cluster::start(Settings { members: 1, ..Settings::default() }).await
 }
 
-/// As `one`, with calm clocks; they come later, because a member alone waits as long as a leader may be silent before it
-/// forms its cluster.
+/// As `one`, with calm clocks; they come later, because a member alone waits as long as a leader
+/// may be silent before it forms its cluster.
 async fn calm_one() -> Cluster {
     let mut cluster = one().await;
     cluster.crash(0).await;
@@ -300,7 +301,8 @@ async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wip
     equal_hashes(&cluster).await;
 }
 
-// Those whom it would ask are no members any more, and whoever took their places answers to other ids.
+// Those whom it would ask are no members any more, and whoever took their places answers to other
+// ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
     let mut cluster = Cluster::three().await;
@@ -321,7 +323,8 @@ async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
     equal_hashes(&cluster).await;
 }
 
-// Nobody calls it in time, so that it cannot know. What it then stores and what the others have must stay apart.
+// Nobody calls it in time, so that it cannot know. What it then stores and what the others have
+// must stay apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_data() {
     let mut cluster = one().await;
@@ -526,8 +529,8 @@ async fn a_member_that_is_about_to_end_does_not_count_for_a_change() {
     remove(&cluster, leader, cluster.id(others[0])).await.unwrap();
 }
 
-// The voters of after the change end between the question and the change. Nothing can be undone then: who has the change in
-// its log counts by it.
+// The voters of after the change end between the question and the change. Nothing can be undone
+// then: who has the change in its log counts by it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
     let settings = Settings { members: 5, request_timeout: Duration::from_secs(3), ..Settings::default() };
@@ -569,7 +572,8 @@ async fn move_to(cluster: &Cluster, asked: usize, id: u64, url: String) {
     cluster.members(asked).member_update(pb::MemberUpdateRequest { id, peer_ur_ls: vec![url] }).await.unwrap();
 }
 
-/// A write and a linearizable read at every running member, again and again, each within a few seconds.
+/// A write and a linearizable read at every running member, again and again, each within a few
+/// seconds.
 async fn serves_for(cluster: &Cluster, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {

@@ -1,4 +1,5 @@
-//! Metrics under etcd's names: each of `docs/metrics.md` is served, and moves when the thing happens.
+//! Metrics under etcd's names: each of `docs/metrics.md` is served, and moves when the thing
+//! happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,7 @@ impl Samples {
         found.iter().sum()
     }
 
-    /// What has come to these families since `before`, in their order.
+    /// Increase of these families since `before`, in their order.
     fn since<const N: usize>(&self, before: &Self, families: [&str; N]) -> [i64; N] {
         families.map(|family| (self.sum(family) - before.sum(family)) as i64)
     }

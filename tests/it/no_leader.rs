@@ -1,4 +1,5 @@
-//! What a member without a leader says, and how soon: to clients of etcd, of Consul, and to load balancers.
+//! Answers of a member without a leader, and their delay: to clients of etcd, of Consul, and to
+//! load balancers.
 
 use std::time::{Duration, Instant};
 
@@ -122,7 +123,8 @@ fn methods() -> Vec<(String, bool)> {
     methods
 }
 
-/// Calls a method with an empty message that demands a leader; returns the status that it ended with.
+/// Calls a method with an empty message that demands a leader; returns the status that it ended
+/// with.
 async fn call(url: &str, path: &str) -> Status {
     let channel = Channel::from_shared(url.to_owned()).unwrap().connect().await.unwrap();
     let mut grpc = tonic::client::Grpc::new(channel);
@@ -200,7 +202,8 @@ async fn assert_every_method_says_so(cluster: &Cluster, member: usize) {
     for (path, said) in &whole {
         assert_eq!(*said, no_leader(), "{path}");
     }
-    // Authentication and downgrades are not offered; keys of owners that there cannot be are refused by their form.
+    // Authentication and downgrades are not offered; keys of owners that there cannot be are
+    // refused by their form.
     let refused_for_another_reason = [
         "/etcdserverpb.Maintenance/Downgrade",
         "/etcdserverpb.Auth/Authenticate",
@@ -244,7 +247,8 @@ async fn a_follower_whose_leader_is_gone_says_so() {
     assert_every_method_says_so(&cluster, alone).await;
 }
 
-/// Takes connections to a member that ended, and never says a word: what a cut line looks like from the other side.
+/// Takes connections to a member that ended, and never says a word: what a cut line looks like from
+/// the other side.
 async fn black_hole(cluster: &Cluster, member: usize) -> TcpListener {
     cluster.listen_as_peer(member).await
 }

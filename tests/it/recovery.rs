@@ -57,8 +57,8 @@ async fn all_members_crash_and_nothing_acknowledged_is_lost() {
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }
 
-// A leader sends entries before its own disk has them. If it went on in its old term after a crash that took some away, it
-// would give their log ids to others.
+// A leader sends entries before its own disk has them. If it went on in its old term after a crash
+// that took some away, it would give their log ids to others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_crashed_leads_again_only_in_a_new_term() {
     let mut cluster = Cluster::three().await;
@@ -175,7 +175,8 @@ async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, middle).unwrap();
     file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
-    // Applying does not read it, and nobody who only reads may be told that the node stops while it goes on.
+    // Applying does not read it, and nobody who only reads may be told that the node stops while it
+    // goes on.
     let refused = cluster.maintenance(follower).hash(pb::HashRequest {}).await.unwrap_err();
     assert!(refused.message().contains("this member's storage failed and it is stopping"), "{refused}");
     let why = within("the node must stop", cluster.ended(follower)).await;

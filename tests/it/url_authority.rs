@@ -1,5 +1,5 @@
-//! A client that names the server by a URL, as etcdctl 3.4 does. Client libraries here cannot, so the bytes are written by
-//! hand.
+//! A client that names the server by a URL, as etcdctl 3.4 does. Client libraries here cannot, so
+//! the bytes are written by hand.
 
 use bytes::{Buf, Bytes};
 use headwater::pb::etcdserverpb as pb;

@@ -1,6 +1,6 @@
-//! The code still has its shape: imports point down, crates have one owner, files have a head and a bearable length,
-//! references and links lead somewhere, and the text names no machine. Every rule is run on a source that breaks it too: a
-//! rule that finds nothing proves nothing.
+//! The code still has its shape: imports point down, crates have one owner, files have a head and a
+//! bearable length, references and links lead somewhere, and the text names no machine. Every rule
+//! is run on a source that breaks it too: a rule that finds nothing proves nothing.
 
 // The whole program is a test; clippy knows only functions that are.
 #![allow(clippy::unwrap_used)]
@@ -9,6 +9,7 @@ mod pages;
 mod references;
 mod rules;
 mod source;
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,8 @@ fn the_project_is_tidy() {
         check(source).into_iter().chain(references)
     });
     let links = pages::check(&sources, &|path| root().join(path).exists());
-    let findings: Vec<String> = findings.chain(links).map(|finding| finding.to_string()).collect();
+    let findings: Vec<String> =
+        findings.chain(links).map(|finding| finding.to_string()).chain(words::Words::of(&sources).finding()).collect();
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }
 

@@ -1,7 +1,8 @@
-//! Pages: links and paths lead to files that exist, traces to functions that exist, and the book has every page.
+//! Pages: links and paths lead to files that exist, traces to functions that exist, and the book
+//! has every page.
 //!
-//! Reads Markdown only as far as that: fences, spans of code, links of the form `[text](target)`, headings and rows of
-//! tables.
+//! Reads Markdown only as far as that: fences, spans of code, links of the form `[text](target)`,
+//! headings and rows of tables.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +13,8 @@ use crate::source::Source;
 /// The table of contents of the book.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// First folders of paths in code font that must exist. Pages name paths from the root of the project.
+/// First folders of paths in code font that must exist. Pages name paths from the root of the
+/// project.
 const FOLDERS: &[&str] = &["src/", "tests/", "benches/", "examples/", "docs/", "proto/", "scripts/", "cluster/"];
 
 /// Parts of paths that stand for a name of the reader's choice.
@@ -21,7 +23,8 @@ const PLACEHOLDERS: &[&str] = &["NAME", "FAMILY", "FOLDER", "FILE", "*", "…"];
 /// Pages whose paths in code font belong to other projects.
 const FOREIGN: &[&str] = &["docs/spec"];
 
-/// Findings in all pages of `sources`. `exists` tells files and folders of the project, named from its root.
+/// Findings in all pages of `sources`. `exists` tells files and folders of the project, named from
+/// its root.
 pub(crate) fn check(sources: &[Source], exists: &dyn Fn(&Path) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for page in sources.iter().filter(|source| is_page(&source.path)) {
@@ -135,8 +138,8 @@ fn paths(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a path such as `stream::kv` or `node::lease::keeper`, which begins with a layer, leads to modules, functions or
-/// types below `src`. Types are not looked up; other text is taken.
+/// Whether a path such as `stream::kv` or `node::lease::keeper`, which begins with a layer, leads
+/// to modules, functions or types below `src`. Types are not looked up; other text is taken.
 fn is_module(span: &str, sources: &[Source]) -> bool {
     let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
     let parts: Vec<&str> = span.split("::").collect();
@@ -161,7 +164,8 @@ fn is_module(span: &str, sources: &[Source]) -> bool {
     true
 }
 
-/// Names in traces, tables with a column of functions behind one of files, that are defined in no file of their row.
+/// Names in traces, tables with a column of functions behind one of files, that are defined in no
+/// file of their row.
 fn missing_functions<'a>(text: &'a str, sources: &[Source]) -> Vec<(usize, &'a str)> {
     let mut missing = Vec::new();
     let mut is_trace = false;

@@ -1,4 +1,5 @@
-//! References to sections: `spec: etcd §1.4` is a heading of `docs/spec/etcd.md`, `ARCHITECTURE.md §4` one of that page.
+//! References to sections: `spec: etcd §1.4` is a heading of `docs/spec/etcd.md`,
+//! `ARCHITECTURE.md §4` one of that page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,7 +7,8 @@ use std::path::Path;
 use crate::rules::Finding;
 use crate::source::Source;
 
-/// The numbers of the headings of each page that is referred to, by the name that references give it.
+/// The numbers of the headings of each page that is referred to, by the name that references give
+/// it.
 pub(crate) struct Pages(BTreeMap<String, BTreeSet<String>>);
 
 impl Pages {
@@ -61,7 +63,8 @@ struct Reference {
     section: String,
 }
 
-/// References may run over the end of a line of a comment, and name several sections: `spec: etcd §1.4, §2 and §3`.
+/// References may run over the end of a line of a comment, and name several sections:
+/// `spec: etcd §1.4, §2 and §3`.
 fn references(source: &Source) -> Vec<Reference> {
     let words = words(&source.text);
     let mut found = Vec::new();

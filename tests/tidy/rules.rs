@@ -6,11 +6,13 @@ use crate::source::Source;
 
 /// Most lines of a Rust file.
 pub(crate) const LINES_MAX: usize = 700;
-/// Longest line of a comment of a Rust file, characters: rustfmt keeps code to a width, and leaves comments as they are.
-pub(crate) const COMMENT_CHARS_MAX: usize = 140;
+/// Longest line of a comment of a Rust file, characters: rustfmt keeps code to a width, and leaves
+/// comments as they are.
+pub(crate) const COMMENT_CHARS_MAX: usize = 100;
 
-/// A crate of `src`, without `headwater-`, and the ones that its manifest may name besides itself (ARCHITECTURE.md, "Layers").
-/// The compiler holds the rest: a crate that is not named cannot be imported.
+/// A crate of `src`, without `headwater-`, and the ones that its manifest may name besides itself
+/// (ARCHITECTURE.md, "Layers"). The compiler holds the rest: a crate that is not named cannot be
+/// imported.
 pub(crate) struct Layer {
     pub(crate) name: &'static str,
     may_import: &'static [&'static str],
@@ -44,22 +46,25 @@ pub(crate) const LAYERS: &[Layer] = &[
 pub(crate) const FACES: &[&str] =
     &["consul", "dns", "early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "watcher"];
 
-/// (face, face that it may import): the early draft has the validation and the texts of the later API.
+/// (face, face that it may import): the early draft has the validation and the texts of the later
+/// API.
 const FACE_IMPORTS: &[(&str, &str)] = &[("early", "etcd")];
 
-/// Layers that know of `proto` only how records and commands are encoded: the messages on the wire are the business of others.
+/// Layers that know of `proto` only how records and commands are encoded: the messages on the wire
+/// are the business of others.
 const WITHOUT_MESSAGES: &[&str] = &["storage", "node"];
 
 /// Crates that one module owns: nobody else names them.
 const OWNED: &[(&str, &str)] =
     &[("rocksdb", "src/storage"), ("openraft", "src/raft"), ("cel", "src/schema"), ("hickory_proto", "src/api/dns")];
 
-/// What stands in for a module where that cannot be: the simulation's network and disk are openraft's, as `src/raft`'s are,
-/// and who asks over DNS reads what is answered.
+/// Stand-ins for a module: the simulation's network and disk are openraft's, as `src/raft`'s are,
+/// and a DNS client of the tests reads answers.
 const STAND_INS: &[(&str, &str)] = &[("openraft", "tests/sim"), ("hickory_proto", "tests/it/dns")];
 
-/// What would let two replicas come to different results, in the modules where that must not be. Clippy's lists say the
-/// same by path (`clippy.toml`); here it is said by name, for the modules that must not need an exception.
+/// Names that would let two replicas come to different results, in the modules that forbid them.
+/// Clippy's lists say the same by path (`clippy.toml`); here it is said by name, for the modules
+/// that must not need an exception.
 const NONDETERMINISTIC: &[(&str, &[&str])] = &[
     ("types", &["SystemTime", "Instant", "HashMap", "HashSet", "rand", "tokio", "async", "thread_rng"]),
     ("fsm", &["SystemTime", "Instant", "HashMap", "HashSet", "rand", "tokio", "async", "thread_rng", "env"]),
@@ -230,9 +235,20 @@ fn length(source: &Source, add: &mut impl FnMut(usize, String)) {
 }
 
 fn comments(source: &Source, add: &mut impl FnMut(usize, String)) {
+    let mut is_in_block = false;
     for (number, line) in source.text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_in_block = false;
+            continue;
+        };
+        let text = comment.trim_start_matches(['/', '!']).trim_start();
+        is_in_block ^= text.starts_with("```");
+        // Diagrams and tables cannot be wrapped.
+        if is_in_block || text.starts_with('|') {
+            continue;
+        }
         let length = line.chars().count();
-        if line.trim_start().starts_with("//") && length > COMMENT_CHARS_MAX {
+        if length > COMMENT_CHARS_MAX {
             add(number + 1, format!("is a comment of {length} characters, at most {COMMENT_CHARS_MAX}: wrap it"));
         }
     }

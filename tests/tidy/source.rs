@@ -30,7 +30,8 @@ impl Source {
             || self.path.components().any(|part| part.as_os_str() == "tests")
     }
 
-    /// The top-level module of `src` that the file belongs to; none for `lib.rs`, `main.rs` and files elsewhere.
+    /// The top-level module of `src` that the file belongs to; none for `lib.rs`, `main.rs` and
+    /// files elsewhere.
     pub(crate) fn module(&self) -> Option<&str> {
         let mut parts = self.path.strip_prefix("src").ok()?.iter();
         let first = parts.next()?.to_str()?;

@@ -49,7 +49,7 @@ pub(crate) struct RegisterArgs {
     /// A check with this status
     #[arg(long, value_enum)]
     status: Option<Status>,
-    /// What the check says
+    /// Output of the check
     #[arg(long, requires = "status", default_value = "", hide_default_value = true)]
     output: String,
     /// The check turns critical if it is not refreshed for so long (PUT /v1/agent/check/pass/ID)

@@ -19,7 +19,7 @@ use headwater_proto::pb::v3electionpb::{CampaignRequest, LeaderRequest};
 pub(crate) struct ElectArgs {
     /// The election
     name: String,
-    /// What to proclaim as leader
+    /// Value to proclaim as leader
     #[arg(required_unless_present = "listen", conflicts_with = "listen")]
     value: Option<String>,
     /// Print the leader and every change instead

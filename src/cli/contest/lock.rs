@@ -38,7 +38,7 @@ pub(crate) struct LockArgs {
     /// How long to wait for the lock, such as 30s; without it, for as long as it takes
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
-    /// What to run while the lock is held, with its arguments
+    /// Program to run while the lock is held, with its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

@@ -11,7 +11,7 @@ use headwater_proto::pb::etcdserverpb::CompactionRequest;
 /// Give up the history below a revision
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CompactArgs {
-    /// What is older than this revision becomes unreadable
+    /// Revisions below this one become unreadable
     revision: i64,
     /// Wait until the space is reclaimed on the asked node
     #[arg(long)]

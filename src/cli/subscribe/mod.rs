@@ -26,7 +26,7 @@ use headwater_proto::pb::subscribe::SubscribeRequest;
 /// endpoint, when a node stops or the connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SubscribeArgs {
-    /// What to follow
+    /// Topic to follow
     #[arg(value_enum, ignore_case = true, value_name = "TOPIC")]
     topic: Topic,
     /// Name of the service, upper or lower case; all services if there is none

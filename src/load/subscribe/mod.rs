@@ -63,7 +63,7 @@ pub(crate) struct SubscribeArgs {
     /// Fresh subscriptions that are timed one by one
     #[arg(long, default_value_t = 200, value_name = "NUMBER")]
     probes: usize,
-    /// What every name begins with
+    /// Prefix of every name
     #[arg(long, default_value = "bench", value_name = "TEXT")]
     prefix: String,
     /// The instances are there already

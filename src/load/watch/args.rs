@@ -91,7 +91,7 @@ pub(super) struct CommonArgs {
     /// Stop writing after so long; with --stall, so long after reading went on [default: 10s]
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Option<Duration>,
-    /// What every watched key begins with
+    /// Prefix of every watched key
     #[arg(long, default_value = "watch/", value_name = "TEXT")]
     pub(super) prefix: String,
     /// Bytes of a key, prefix included

@@ -1,8 +1,8 @@
 //! The answers of a replication session, and the time for which one may be missing.
 //!
-//! openraft waits for an answer without end. An answer may never come: lost bytes can leave a stream
-//! that waits for the rest of a message, or a sender without HTTP/2's leave to send more, on a
-//! connection that still answers pings. So a session ends together with its connection if it owes
+//! openraft waits for an answer without end. An answer may never come: lost bytes can leave a
+//! stream that waits for the rest of a message, or a sender without HTTP/2's leave to send more, on
+//! a connection that still answers pings. So a session ends together with its connection if it owes
 //! an answer, or takes no request, for too long; the next session begins after the last answer. A
 //! session whose requests have ended ends with the last answer, because the end of the answers may
 //! be lost, too. Invariant: a session ends, or answers.
@@ -88,7 +88,8 @@ pub(super) struct Unanswered {
     requests: usize,
     /// When the first of them was sent, or anything was answered since.
     since: Option<Instant>,
-    /// Since when the connection has not asked for the next request: it has not sent the one before, or may not.
+    /// Since when the connection has not asked for the next request: it has not sent the one
+    /// before, or may not.
     blocked_since: Option<Instant>,
     /// No request comes any more.
     has_ended: bool,

@@ -1,4 +1,5 @@
-//! What each endpoint answers with: the names that clients look for, lists that are never null, what narrows them.
+//! Answers of each endpoint: the names that clients look for, lists that are never null, their
+//! filters.
 
 use std::io::Read;
 use std::time::Duration;

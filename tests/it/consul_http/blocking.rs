@@ -1,4 +1,5 @@
-//! Blocking queries: woken by what they asked for, by nothing else, and ended in time (spec: consul §2.6, §3.7, §8.4).
+//! Blocking queries: woken by what they asked for, by nothing else, and ended in time (spec: consul
+//! §2.6, §3.7, §8.4).
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str)
     tokio::spawn(async move { ask_url(&url, Method::GET, &path, "").await })
 }
 
-/// What could not have been seen yet is not proof of silence: give a waiter every chance to be woken wrongly.
+/// A change that could not have been seen yet proves no silence: give a waiter every chance to be
+/// woken wrongly.
 async fn is_silent(waiter: &mut JoinHandle<Told>) {
     let woken = tokio::time::timeout(Duration::from_millis(300), waiter).await;
     assert!(woken.is_err(), "woken by what it did not ask for: {woken:?}");

@@ -14,7 +14,7 @@ use tonic::body::Body;
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::Connection;
 
-/// What a request came to. A body that is not JSON is null.
+/// Result of a request. A body that is not JSON is null.
 #[derive(Debug)]
 pub struct Told {
     pub status: u16,

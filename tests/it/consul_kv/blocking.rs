@@ -1,5 +1,5 @@
-//! Blocking queries on keys and prefixes: they wake for what they asked for, for nothing else, and their index never goes
-//! back.
+//! Blocking queries on keys and prefixes: they wake for what they asked for, for nothing else, and
+//! their index never goes back.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ async fn a_query_wakes_for_its_key_alone() {
     put(&cluster, 0, "kv/a", "1").await;
     let first = get(&cluster, 1, "kv/a").await;
     let waiting = wait_for(&cluster, 1, "kv/a", first.index(), "60s");
-    // A change next to it wakes nobody: a query that waits for a short time ends in time, with the index that it has.
+    // A change next to it wakes nobody: a query that waits for a short time ends in time, with the
+    // index that it has.
     let began = Instant::now();
     let short = wait_for(&cluster, 2, "kv/a", first.index(), "500ms");
     put(&cluster, 0, "kv/ab", "1").await;

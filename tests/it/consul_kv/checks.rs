@@ -1,4 +1,5 @@
-//! TTL checks that nobody refreshes, and services that stay critical: measured by the leader, decided in the log.
+//! TTL checks that nobody refreshes, and services that stay critical: measured by the leader,
+//! decided in the log.
 
 use serde_json::json;
 

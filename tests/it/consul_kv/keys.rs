@@ -166,7 +166,8 @@ async fn transactions_do_all_or_nothing() {
     assert!(body["Errors"][0]["What"].as_str().unwrap().contains("index is stale"), "{body}");
     assert_eq!(get(&cluster, 0, "kv/?keys").await.json(), json!(["a"]));
 
-    // What only reads is not replicated. What the members do by themselves is, and may fall in between.
+    // What only reads is not replicated. What the members do by themselves is, and may fall in
+    // between.
     let committed = || cluster.node(follower).status().unwrap().committed;
     wait_until("nothing is committed meanwhile", async || {
         cluster.hashes().await;

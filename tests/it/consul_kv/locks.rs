@@ -1,4 +1,5 @@
-//! Sessions and the locks that they hold, through time and through leaders. A clock that the tests move drives them.
+//! Sessions and the locks that they hold, through time and through leaders. A clock that the tests
+//! move drives them.
 
 use headwater::node::{HandClock, LeaseClock};
 use headwater::pb::etcdserverpb as pb;

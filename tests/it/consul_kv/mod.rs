@@ -1,4 +1,5 @@
-//! `/v1/kv`, `/v1/session` and `/v1/txn` on clusters, over HTTP as clients speak it (spec: consul §8.3).
+//! `/v1/kv`, `/v1/session` and `/v1/txn` on clusters, over HTTP as clients speak it (spec: consul
+//! §8.3).
 
 mod blocking;
 mod checks;
@@ -14,7 +15,7 @@ use tonic::body::Body;
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::Connection;
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Debug)]
 struct Answer {
     status: u16,

@@ -1,4 +1,4 @@
-//! What is answered.
+//! Answers.
 
 use std::collections::BTreeMap;
 

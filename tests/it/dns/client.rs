@@ -44,7 +44,7 @@ pub(super) fn question(name: &str, wanted: RecordType, payload: Option<u16>) -> 
     message
 }
 
-/// What a packet is answered with over UDP.
+/// Answer to a packet over UDP.
 pub(super) async fn udp_packet(server: SocketAddr, packet: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(server).await.unwrap();
@@ -102,7 +102,7 @@ pub(super) async fn tcp(server: SocketAddr, question: &Message) -> Message {
     Connection::open(server).await.ask(question).await
 }
 
-/// What is asked for, as lines: the code, then the data of the answers, sorted.
+/// An answer as lines: the code, then the data of the answers, sorted.
 pub(super) fn told(answer: &Message) -> Vec<String> {
     let mut lines: Vec<String> = answer.answers.iter().map(|record| record.data.to_string()).collect();
     lines.sort();

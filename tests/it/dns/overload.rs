@@ -1,4 +1,4 @@
-//! What is too much, what is wrong, and the end.
+//! Overload, malformed packets, and shutdown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -17,7 +17,8 @@ use tonic::body::Body;
 
 use crate::cluster::within;
 
-/// Deadlines for a stream that must begin before it ends: to be tried one after the other until it does.
+/// Deadlines for a stream that must begin before it ends: to be tried one after the other until it
+/// does.
 pub const TIMEOUTS: [&str; 4] = ["500m", "2S", "8S", "30S"];
 
 /// One connection. Dropped, it is cut, whatever is under way.
@@ -37,7 +38,7 @@ impl Drop for Connection {
     }
 }
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

@@ -1,4 +1,5 @@
-//! Every example of the documentation, as it stands there, by curl: what is promised is what happens.
+//! Every example of the documentation, as it stands there, by curl: what is promised is what
+//! happens.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -16,7 +17,8 @@ struct Example {
     wanted: Vec<String>,
 }
 
-/// The examples of a page: a block of `sh` that begins with `curl` and asks the gateway, then a block of `json`.
+/// The examples of a page: a block of `sh` that begins with `curl` and asks the gateway, then a
+/// block of `json`.
 fn examples(page: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     for block in page.split("\n```").skip(1) {

@@ -1,4 +1,5 @@
-//! The library's loop for controllers, against a cluster: two instances, one works, and the other takes over.
+//! The library's loop for controllers, against a cluster: two instances, one works, and the other
+//! takes over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

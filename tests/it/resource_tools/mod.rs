@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::cluster::{Cluster, within};
 
-/// What the program printed, and whether it was content.
+/// Output of the program, and whether it succeeded.
 #[derive(Debug)]
 struct Ran {
     is_good: bool,

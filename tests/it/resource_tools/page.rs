@@ -29,7 +29,7 @@ fn examples() -> Vec<(String, String)> {
     examples
 }
 
-/// What differs from cluster to cluster, as the page writes it.
+/// Masks values that differ from cluster to cluster, as the page writes them.
 fn masked(text: &str) -> String {
     fn mask(value: &mut Value) {
         match value {

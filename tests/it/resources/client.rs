@@ -23,11 +23,11 @@ pub use registered::resource_type::Scope;
 #[derive(Clone)]
 pub struct Client {
     inner: ResourceServiceClient<Channel>,
-    /// What goes along with every request.
+    /// Metadata of every request.
     metadata: Vec<(&'static str, String)>,
 }
 
-/// What a member is asked for.
+/// Result of a request to a member.
 pub type Done<T> = Result<T, Status>;
 
 impl Client {
@@ -141,7 +141,7 @@ pub struct Watch {
     events: Streaming<pb::WatchEvent>,
 }
 
-/// What a watch tells.
+/// Delivery of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     Upsert(pb::Resource),
@@ -321,7 +321,7 @@ pub fn any(message: &str, content: &impl Message) -> prost_types::Any {
     prost_types::Any { type_url: format!("type.googleapis.com/{message}"), value: content.encode_to_vec() }
 }
 
-/// What an artist of this name says.
+/// Data of an artist of this name.
 pub fn artist_data(name: &str) -> prost_types::Any {
     any("demo.v2.Artist", &Demo { name: name.to_owned(), genre: "rock".to_owned() })
 }

@@ -1,6 +1,8 @@
-//! What storage promises (spec: consul §6.1), as clients see it: the same cases wherever they are asked.
+//! Promises of storage (spec: consul §6.1), as clients see it: the same cases wherever they are
+//! asked.
 //!
-//! Consul's suite talks to a storage backend, which takes any uid; a client cannot, so uids are those that were given.
+//! Consul's suite talks to a storage backend, which takes any uid; a client cannot, so uids are
+//! those that were given.
 
 use headwater::pb::pbresource as pb;
 use tonic::Code;

@@ -1,4 +1,5 @@
-//! Typed resources: one library of cases, run on every kind of member; the rules of the service; what owners leave behind.
+//! Typed resources: one library of cases, run on every kind of member; the rules of the service;
+//! what owners leave behind.
 
 pub mod client;
 mod conformance;

@@ -1,4 +1,4 @@
-//! What owners leave behind: nothing (spec: consul §5.10).
+//! Deletion of children after their owners (spec: consul §5.10).
 
 use headwater::pb::pbresource as pb;
 use tonic::Code;

@@ -172,7 +172,8 @@ async fn writes_compare_what_they_are_told_to() {
     let other_life = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..id_of(&second) };
     let wrong_uid = pb::Resource { id: Some(other_life), version: String::new(), ..second.clone() };
     refused(client.write(wrong_uid).await, Code::FailedPrecondition, "the given uid doesn't match what is stored");
-    // Without a version the write is decided where it is applied: it never fails because of another one.
+    // Without a version the write is decided where it is applied: it never fails because of another
+    // one.
     let blanket = || pb::Resource { version: String::new(), generation: String::new(), ..second.clone() };
     let results = futures::future::join_all((0..32).map(|_| client.write(blanket()))).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");

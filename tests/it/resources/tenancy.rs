@@ -90,7 +90,8 @@ async fn a_unit_that_somebody_holds_costs_no_log_entries() {
     let is_marked = async |id: pb::Id| client.read(id).await.unwrap().metadata.contains_key("deletionTimestamp");
     let namespace = id(namespace_type(), ("billing", ""), "payments");
     wait_until("all is marked", async || is_marked(id_of(&held)).await && is_marked(namespace.clone()).await).await;
-    // Each tombstone is gone at the beginning of a round of the reaper, so that all but the last round are over.
+    // Each tombstone is gone at the beginning of a round of the reaper, so that all but the last
+    // round are over.
     let index = async || client.write(artist("mark")).await.unwrap().version.parse::<u64>().unwrap();
     let before = index().await;
     let rounds = 6;

@@ -1,4 +1,5 @@
-//! The cases that hold on one member as they do on any other. Each has services and nodes of its own.
+//! The cases that hold on one member as they do on any other. Each has services and nodes of its
+//! own.
 
 use headwater::pb::subscribe::subscribe_request::Subject;
 use headwater::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};

@@ -44,7 +44,7 @@ pub fn after(index: u64, request: SubscribeRequest) -> SubscribeRequest {
     SubscribeRequest { index, ..request }
 }
 
-/// What a subscriber is told, in short. Instances are `node/id`.
+/// Deliveries to a subscriber, in short. Instances are `node/id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Reg(u64, String),
@@ -163,8 +163,8 @@ impl Subscriber {
         told(&self.event().await.unwrap())
     }
 
-    /// Everything up to the end of the snapshot, and its index, which all of it has. Instances come one by one, names in one
-    /// message.
+    /// Everything up to the end of the snapshot, and its index, which all of it has. Instances come
+    /// one by one, names in one message.
     pub async fn snapshot(&mut self) -> (Vec<String>, u64) {
         let mut found = Vec::new();
         loop {
@@ -226,7 +226,7 @@ pub async fn deregister(cluster: &Cluster, member: usize, node: &str, what: Dere
     cluster.node(member).deregister(&ctx(), deregistration).await.unwrap().index.get()
 }
 
-/// What a member has of a service now, by `node/id`, with the statuses of the checks.
+/// Instances of a service on a member, by `node/id`, with the statuses of the checks.
 pub async fn read(cluster: &Cluster, member: usize, service: &str) -> BTreeMap<String, Vec<String>> {
     let found = cluster.node(member).service_instances(&ctx(), Consistency::Linearizable, service.to_owned()).await;
     let instances = found.unwrap().value.value;

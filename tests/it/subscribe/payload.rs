@@ -178,7 +178,8 @@ fn of_seconds(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
     Some(prost_types::Duration { seconds, nanos })
 }
 
-/// Every switch of a definition is set in a check of its own: two that are taken for each other would look alike in one.
+/// Every switch of a definition is set in a check of its own: two that are taken for each other
+/// would look alike in one.
 type Switch = (&'static str, fn(&mut CheckDefinition), fn(&mut pb::HealthCheckDefinition));
 
 const SWITCHES: [Switch; 5] = [

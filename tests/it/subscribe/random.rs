@@ -1,5 +1,5 @@
-//! Producers write at random, consumers keep views through reconnects and crashes: in the end all have what is there
-//! (spec: consul §3.5, watcher S40).
+//! Producers write at random, consumers keep views through reconnects and crashes: in the end all
+//! have what is there (spec: consul §3.5, watcher S40).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn random_deregistration(random: &mut StdRng) -> Deregistration {
     Deregistration { node: format!("n-{}", random.random_range(0..4)), what, guard: None }
 }
 
-/// What a view shows, as `read` tells it.
+/// State of a view, in the form of `read`.
 fn shown<'a>(instances: impl Iterator<Item = &'a Arc<CheckServiceNode>>) -> BTreeMap<String, Vec<String>> {
     instances.map(|it| (name_of(it), it.checks.iter().map(|check| check.status.clone()).collect())).collect()
 }
@@ -83,7 +83,8 @@ async fn views_converge_through_crashes_and_reconnects() {
             tokio::spawn(async move {
                 let mut random = StdRng::seed_from_u64(round * 10 + member as u64);
                 for _ in 0..80 {
-                    // A write that got no answer may have been carried out; views show what became of it.
+                    // A write that got no answer may have been carried out; views show what became
+                    // of it.
                     if random.random_bool(0.7) {
                         drop(node.register(&ctx(), random_registration(&mut random)).await);
                     } else {

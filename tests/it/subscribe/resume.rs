@@ -1,4 +1,5 @@
-//! Going on where another stream ended: on any member, after restarts, after a restore, past a compaction.
+//! Going on where another stream ended: on any member, after restarts, after a restore, past a
+//! compaction.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use tonic::Code;
 use super::client::{Subscriber, Told, after, check, dereg, deregister, health, reg, register};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 
-/// What happens to one service, in order.
+/// Changes of one service, in order.
 async fn change(cluster: &Cluster, member: usize) -> Vec<Told> {
     let mut told = Vec::new();
     for turn in 0..12 {
@@ -115,7 +116,8 @@ async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
     let first = register(&cluster, member, "n", "web-1", "web").await;
     assert_eq!(stream.next().await, reg(first, "n/web-1"));
     let history_from = |cluster: &Cluster, member| cluster.node(member).status().unwrap().history_from.get();
-    // Once nobody writes anything else (a new cluster does, for a moment), the last change is what history begins with.
+    // Once nobody writes anything else (a new cluster does, for a moment), the last change is what
+    // history begins with.
     let mut statuses = [CheckStatus::Warning, CheckStatus::Passing].into_iter().cycle();
     let last = loop {
         let last = check(&cluster, member, "n", "web-1", statuses.next().unwrap()).await;
@@ -135,7 +137,8 @@ async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
         let mut newest = Subscriber::open(&cluster, member, after(last - 1, health("web"))).await.unwrap();
         assert_eq!(newest.next().await, reg(last, "n/web-1"), "where history begins is still there");
     }
-    // Who reads along misses nothing, whoever leads and however often history was given up meanwhile.
+    // Who reads along misses nothing, whoever leads and however often history was given up
+    // meanwhile.
     let leader = cluster.leader().await;
     cluster.crash(if leader == member { (leader + 1) % 3 } else { leader }).await;
     for turn in 0..3 {
@@ -193,7 +196,8 @@ async fn s27_after_a_restore_every_index_of_before_begins_anew() {
     };
     let restored = Cluster::restored(Settings::default(), &file, &options).await;
     let member = restored.follower().await;
-    // As many commands as the old lineage had: an index that means something in both would be mistaken.
+    // As many commands as the old lineage had: an index that means something in both would be
+    // mistaken.
     for turn in 0..lost + 10 {
         restored.kv(member).put(put("k", turn.to_string())).await.unwrap();
     }
@@ -222,7 +226,8 @@ async fn a_member_that_lags_waits_for_an_index_of_its_lineage_and_a_stopping_one
     let mut stream = Subscriber::open(&cluster, member, health("web")).await.unwrap();
     let (_, end) = stream.snapshot().await;
     let epoch = stream.epoch.clone();
-    // Nobody has this index yet, but it is of the lineage: the member waits until it has it, and then goes on.
+    // Nobody has this index yet, but it is of the lineage: the member waits until it has it, and
+    // then goes on.
     let request = after(end + 5, health("web"));
     let (mut opened, written) =
         tokio::join!(async { Subscriber::open_with(&cluster, member, request, Some(&epoch)).await.unwrap() }, async {
@@ -234,7 +239,8 @@ async fn a_member_that_lags_waits_for_an_index_of_its_lineage_and_a_stopping_one
         });
     let wanted = written.iter().position(|index| *index > end + 5).unwrap();
     assert_eq!(opened.next().await, reg(written[wanted], &format!("n/web-{wanted}")));
-    // So does a client that asks for everything again and has seen as much, of this lineage; of another there is no such index.
+    // So does a client that asks for everything again and has seen as much, of this lineage; of
+    // another there is no such index.
     let ahead = written[9] + 5;
     let other = Subscriber::open_from(&cluster, member, health("web"), Some("123456789abcdef0"), Some(ahead));
     assert!(other.await.unwrap().snapshot().await.1 < ahead);

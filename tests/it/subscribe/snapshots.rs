@@ -1,4 +1,5 @@
-//! The messages of a snapshot: of names, and of one that was kept when more has changed since than is put into its list.
+//! The messages of a snapshot: of names, and of one that was kept when more has changed since than
+//! is put into its list.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Every case on every kind of member: one that leads, one that follows, one that was restarted, one whose state came
-//! from a snapshot; and on one whose subscribers fall behind all the time.
+//! Every case on every kind of member: one that leads, one that follows, one that was restarted,
+//! one whose state came from a snapshot; and on one whose subscribers fall behind all the time.
 
 use headwater::stream::FeedOptions;
 

@@ -1,4 +1,4 @@
-//! What blocking queries stand on: waiting for a change of what was read.
+//! The base of blocking queries: waiting for a change after a read.
 
 use std::time::{Duration, Instant};
 

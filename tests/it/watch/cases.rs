@@ -1,4 +1,4 @@
-//! What a watch does, whichever member serves it (spec: etcd §2). Every case has keys of its own.
+//! Watches, on every kind of member (spec: etcd §2). Every case has keys of its own.
 
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::watch_create_request::FilterType;
@@ -44,7 +44,8 @@ impl Member<'_> {
         self.settled(None).await;
     }
 
-    /// Waits until this member itself has applied what it has acknowledged: a write that it forwarded may be ahead of it.
+    /// Waits until this member itself has applied what it has acknowledged: a write that it
+    /// forwarded may be ahead of it.
     async fn settled(&self, header: Option<pb::ResponseHeader>) -> i64 {
         self.cluster.kv(self.index).range(get("any")).await.unwrap();
         header.map_or(0, |header| header.revision)
@@ -284,7 +285,8 @@ async fn progress_comes_after_events(member: &Member<'_>) {
     stream.create(key("progress-not")).await;
     for round in 0..20 {
         let written = member.put("progress/a", &round.to_string()).await;
-        // Through another member a write may be acknowledged before this one has applied it; one of its own has been.
+        // Through another member a write may be acknowledged before this one has applied it; one of
+        // its own has been.
         let (responses, revision) = stream.until_progress().await;
         let last = responses.iter().flat_map(|response| &response.events).filter_map(|event| event.kv.as_ref()).last();
         let seen = last.map_or(0, |kv| kv.mod_revision);

@@ -111,14 +111,15 @@ impl Stream {
         events
     }
 
-    /// Everything that comes until progress requests are answered, and the last answer's revision. Asks again if nothing
-    /// comes, and leaves no answer behind for whoever reads next.
+    /// Everything that comes until progress requests are answered, and the last answer's revision.
+    /// Asks again if nothing comes, and leaves no answer behind for whoever reads next.
     pub async fn until_progress(&mut self) -> (Vec<pb::WatchResponse>, i64) {
         let (mut before, mut asked, mut answered, mut revision) = (Vec::new(), 0, 0, 0);
         while answered == 0 {
             self.ask_progress().await;
             asked += 1;
-            // Until every request is answered, or silence tells that those without an answer were given up.
+            // Until every request is answered, or silence tells that those without an answer were
+            // given up.
             while answered < asked
                 && let Ok(response) = tokio::time::timeout(ASK_AGAIN, self.next()).await
             {

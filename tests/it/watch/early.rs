@@ -47,7 +47,7 @@ impl Asking {
     }
 }
 
-/// What the early watch does, whichever member serves it.
+/// The early draft's watch, on every kind of member.
 pub async fn keys_and_prefixes_from_the_past_and_live(member: &Member<'_>) {
     let a = member.put("early/a/1", "one").await;
     let b = member.put("early/b", "two").await;

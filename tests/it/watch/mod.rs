@@ -1,4 +1,5 @@
-//! Watches: one library of cases, run on every kind of member; and what happens when there is trouble.
+//! Watches: one library of cases, run on every kind of member; and what happens when there is
+//! trouble.
 
 mod cases;
 pub mod client;

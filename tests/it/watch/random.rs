@@ -1,5 +1,6 @@
-//! Random writes and compactions against many watchers that come and go on all members, beside others that are cancelled, while
-//! members crash: what each of them saw is the filtered log, exactly, but for what was compacted before it came to it.
+//! Random writes and compactions against many watchers that come and go on all members, beside
+//! others that are cancelled, while members crash: what each of them saw is the filtered log,
+//! exactly, but for what was compacted before it came to it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +37,7 @@ struct Marks {
     compacted: AtomicI64,
 }
 
-/// What a watcher was told.
+/// Events of a watcher.
 #[derive(Default)]
 struct Seen {
     seed: u64,
@@ -45,7 +46,8 @@ struct Seen {
     gaps: Vec<Range<i64>>,
 }
 
-/// Follows an interval from `start`, on whatever member is there, leaving now and then, until it has seen the end.
+/// Follows an interval from `start`, on whatever member is there, leaving now and then, until it
+/// has seen the end.
 async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, marks: Arc<Marks>) -> Seen {
     let mut random = StdRng::seed_from_u64(seed);
     let mut seen = Seen { seed, ..Seen::default() };
@@ -60,7 +62,8 @@ async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u6
         }
         let url = &urls[random.random_range(0..urls.len())];
         let Ok(mut stream) = Stream::open(url).await else {
-            // As clients do: twenty-four who call a dead member without pause leave the living no processor.
+            // As clients do: twenty-four who call a dead member without pause leave the living no
+            // processor.
             tokio::time::sleep(RETRY_PAUSE).await;
             continue;
         };
@@ -150,7 +153,7 @@ async fn write(cluster: &Cluster, members: &[usize], random: &mut StdRng) {
     };
 }
 
-/// What was written from `log` on, as a member tells it that has applied all of it.
+/// Writes from `log` on, from a member that has applied all of them.
 async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
     let member = cluster.running().next().unwrap();
     let written = cluster.kv(member).put(put("key00", "mark")).await.unwrap().into_inner().header.unwrap().revision;
@@ -238,7 +241,8 @@ async fn every_watcher_sees_the_filtered_log() {
         // Whoever was late may have been told what came after the end, too.
         events.retain(|event| event.kv.as_ref().unwrap().mod_revision <= last);
         let request = interval(seed);
-        // Of the pair before a change at the compaction point nothing is left, if it was not read in time.
+        // Of the pair before a change at the compaction point nothing is left, if it was not read
+        // in time.
         let at_point = |event: &Event| gaps.iter().any(|gap| gap.end == event.kv.as_ref().unwrap().mod_revision);
         let with_prev = seed.is_multiple_of(2);
         let plain = |event: Event| {

@@ -130,7 +130,8 @@ async fn a_watcher_that_is_far_behind_leaves_the_others_of_its_stream_their_turn
     let mut stream = member.stream().await;
     let quick = stream.create(key("quick")).await.watch_id;
     let first = member.put("backlog", "first").await;
-    // Each fills a response, and all of them are more than a connection holds that nobody reads from.
+    // Each fills a response, and all of them are more than a connection holds that nobody reads
+    // from.
     let value = "x".repeat(1_000_000);
     for _ in 0..BACKLOG {
         member.put("backlog", &value).await;

@@ -1,5 +1,5 @@
-//! The page of examples/follow.html in a browser: it follows a subtree, its member dies and comes back while others write, and the
-//! page has missed nothing.
+//! The page of examples/follow.html in a browser: it follows a subtree, its member dies and comes
+//! back while others write, and the page has missed nothing.
 
 use std::process::Stdio;
 
@@ -16,7 +16,8 @@ use crate::cluster::{Cluster, within};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Tells the test what the page shows, whenever that changes; one report after the other, since a browser sends them side by side.
+/// Tells the test what the page shows, whenever that changes; one report after the other, since a
+/// browser sends them side by side.
 const REPORT: &str = r#"<script>
   const shown = document.getElementById("view")
   let sent = Promise.resolve()

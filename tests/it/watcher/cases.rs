@@ -354,7 +354,8 @@ async fn keys_with_a_leading_slash_have_names(member: Member<'_>) {
 async fn the_state_is_shared_and_never_old(member: Member<'_>) {
     member.fixture().await;
     member.follow(TREE).await.expect(&WHOLE).await;
-    // The state that was made for the one above is kept for a while: what changed since is put into it.
+    // The state that was made for the one above is kept for a while: what changed since is put into
+    // it.
     member.put("/app/a", "7").await;
     member.txn(vec![member.del_tree_op("/app/d")]).await;
     member.put("/app/aa/y", "8").await;

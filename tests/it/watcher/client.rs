@@ -266,10 +266,11 @@ fn http_status(code: Code) -> u16 {
     }
 }
 
-/// The strictest client that is known: applies whole groups, and insists on what the document promises.
+/// The strictest client that is known: applies whole groups, and insists on what the document
+/// promises.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// What is there, with the value of keys.
+    /// The elements, with the values of keys.
     pub elements: BTreeMap<String, Option<Vec<u8>>>,
     pub marker: Vec<u8>,
     pending: Vec<Seen>,

@@ -1,4 +1,5 @@
-//! Followers: the numbered cases of the spec (watcher §2) over gRPC and HTTP, on every kind of member.
+//! Followers: the numbered cases of the spec (watcher §2) over gRPC and HTTP, on every kind of
+//! member.
 
 mod browser;
 mod cases;

@@ -125,7 +125,8 @@ async fn w08_w14_w15_markers_that_are_none(member: Member<'_>) {
     member.follow_from("/app?x=y&recursive=true", &marker).await.expect(&["C(,E,d0,m)"]).await;
 }
 
-/// A marker is made with a changed index or epoch, as a restored backup or another cluster would have it.
+/// A marker is made with a changed index or epoch, as a restored backup or another cluster would
+/// have it.
 async fn w16_w18_markers_of_another_time(member: Member<'_>) {
     let marker = marked(member).await;
     let target = member.target(TREE);
@@ -210,7 +211,7 @@ async fn w13_what_was_compacted_is_gone(member: Member<'_>) {
     member.follow_from(TREE, b"").await.expect(&wanted).await;
 }
 
-/// What a follower has not read yet may be compacted meanwhile: it is told what it comes to.
+/// Unread changes of a follower may be compacted meanwhile: it gets their sum.
 async fn a_follower_outlives_compaction(member: Member<'_>) {
     member.fixture().await;
     let mut stream = member.follow(TREE).await;

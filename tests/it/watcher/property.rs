@@ -1,5 +1,5 @@
-//! Random writes, removals and transactions through all members, while members crash and followers come and go: whoever follows the
-//! document's rules ends with what a linearizable read shows.
+//! Random writes, removals and transactions through all members, while members crash and followers
+//! come and go: whoever follows the document's rules ends with what a linearizable read shows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ fn operation(random: &mut StdRng, number: u64) -> Op {
     }
 }
 
-/// Follows a part of the tree on whatever member is there, leaving now and then, and reading slowly now and then; ends with the state
-/// at the end.
+/// Follows a part of the tree on whatever member is there, leaving now and then, and reading slowly
+/// now and then; ends with the state at the end.
 async fn follow(
     urls: Vec<String>,
     target: String,

@@ -1,5 +1,5 @@
-//! Every case on every kind of member, over both transports: one that leads, one that follows, one whose window is too small, one
-//! that was restarted, one whose state came from a snapshot.
+//! Every case on every kind of member, over both transports: one that leads, one that follows, one
+//! whose window is too small, one that was restarted, one whose state came from a snapshot.
 
 use headwater::stream::FeedOptions;
 

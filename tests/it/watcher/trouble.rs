@@ -19,7 +19,7 @@ use crate::gateway::client::{Connection, TIMEOUTS};
 
 const TREE: &str = "/app?recursive=true";
 
-/// What ends a stream.
+/// Code at the end of a stream.
 async fn end(stream: &mut Follower) -> Code {
     loop {
         match stream.try_next().await {
@@ -85,7 +85,8 @@ async fn w51_a_member_alone_shows_nothing_old() {
     }
 }
 
-/// Writes while nobody reads: more than lies in the buffers between, and more commits than are told one by one.
+/// Writes while nobody reads: more than lies in the buffers between, and more commits than are told
+/// one by one.
 const UNREAD: usize = 1500;
 const UNREAD_VALUE_BYTES: usize = 16 * 1024;
 
