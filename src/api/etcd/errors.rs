@@ -9,6 +9,7 @@ use tonic::{Code, Status};
 
 use crate::shared::errors::InvalidMetadata;
 use crate::shared::etcd_texts::{self, DUPLICATE_KEY};
+use crate::shared::stream::StreamEnd;
 use headwater_node::{InvalidTxn, NodeError};
 
 /// Why a request got no answer.
@@ -198,6 +199,17 @@ impl From<Failure> for Status {
                 Self::new(code, text)
             }
         }
+    }
+}
+
+/// The status at the end of a stream.
+pub(crate) fn stream_ended(end: StreamEnd) -> Status {
+    match end {
+        StreamEnd::Closed(reason) => etcd_texts::node_status(&reason.into()),
+        StreamEnd::Expired => Failure::Contest(Contest::OutOfTime).into(),
+        StreamEnd::LeaderLost => etcd_texts::node_status(&NodeError::NoLeader),
+        StreamEnd::Failed(error) => etcd_texts::node_status(&error),
+        StreamEnd::BadRequest(status) => status,
     }
 }
 

@@ -8,7 +8,8 @@ use tonic::{Code, Status};
 use super::validate::Invalid;
 use crate::shared::context::HEADWATER_INDETERMINATE;
 use crate::shared::errors::{self, InvalidMetadata};
-use headwater_node::{CloseReason, NodeError, ResourceError, Unanswered};
+use crate::shared::stream::StreamEnd;
+use headwater_node::{NodeError, ResourceError, Unanswered};
 use headwater_types::Refusal;
 use headwater_types::resource::ResourceRefusal;
 
@@ -152,8 +153,14 @@ fn node(error: &NodeError) -> Status {
 }
 
 /// The status at the end of a watch: `ABORTED` if a new one must begin with a list.
-pub(super) fn closed(reason: &CloseReason) -> Status {
-    errors::closed(reason, Code::Aborted)
+pub(super) fn stream_ended(end: StreamEnd) -> Status {
+    match end {
+        StreamEnd::Closed(reason) => errors::closed(&reason, Code::Aborted),
+        StreamEnd::Expired => Status::deadline_exceeded("the time that the client gave the watch is over"),
+        StreamEnd::LeaderLost => node(&NodeError::NoLeader),
+        StreamEnd::Failed(error) => node(&error),
+        StreamEnd::BadRequest(status) => status,
+    }
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use super::errors::Failure;
 use super::{metadata, validate, watch};
 use crate::ApiOptions;
 use crate::shared::context::{self, reply};
-use crate::shared::frames::FrameCodec;
 use crate::shared::stream_metrics::WatchMetrics;
+use crate::shared::stream_server::server_streaming;
 use headwater_node::{Node, Read, RequestContext, ResourceQuery};
 use headwater_proto::pb::pbresource as pb;
 use headwater_types::resource::Resource;
@@ -63,14 +63,9 @@ impl ResourceService {
             "ListByOwner" => service.unary(request, Self::list_by_owner),
             "Delete" => service.unary(request, Self::delete),
             "MutateAndValidate" => service.unary(request, Self::mutate_and_validate),
-            "WatchList" => Box::pin(async move {
-                let codec = FrameCodec::<pb::WatchListRequest>::default();
-                let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
-                let open = service_fn(move |request: Request<pb::WatchListRequest>| {
-                    let service = service.clone();
-                    async move { Ok::<_, Status>(watch::open(service.clone(), service.take(request)?).await?) }
-                });
-                Ok(grpc.server_streaming(open, request).await)
+            "WatchList" => server_streaming(service.options, request, move |request| {
+                let service = service.clone();
+                async move { Ok(watch::open(service.clone(), service.take(request)?).await?) }
             }),
             other => {
                 let status = Status::unimplemented(format!("unknown method {other}"));

@@ -2,23 +2,19 @@
 //!
 //! A stream pulls: untaken events are not in memory. Each change is encoded once for all streams.
 
-use std::collections::VecDeque;
+use std::convert::Infallible;
 
 use bytes::Bytes;
-use futures::Stream;
-use futures::stream::{self, StreamExt};
 use prost::Message;
 use tonic::{Response, Status};
 
-use super::errors::{Failure, closed};
+use super::errors::{Failure, stream_ended};
 use super::service::{Call, ResourceService};
 use super::{metadata, validate};
-use crate::shared::context::{self, HEADWATER_EPOCH, HEADWATER_INDEX};
+use crate::shared::context;
 use crate::shared::frames::Frame;
-use crate::shared::patience::{Over, Patience, expired};
-use crate::shared::stream_metrics::{StreamGuard, WatchMetrics};
-use crate::shared::watch_service::Frames;
-use headwater_node::{CloseReason, Item, ResourceWatch, Resources, Session, Told, WatchStart};
+use crate::shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
+use headwater_node::{Item, ResourceWatch, Resources, Session, Told, WatchStart};
 use headwater_proto::pb::pbresource as pb;
 use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
 use headwater_types::resource::{Resource, Tenancy, WILDCARD};
@@ -33,74 +29,45 @@ pub(super) async fn open(
     let everywhere = Tenancy::new(WILDCARD, WILDCARD);
     let selector = validate::selector(r#type, tenancy, name_prefix, Some(everywhere))?;
     let start = metadata::watch_start(&call.metadata)?;
-    let until = context::patience(&call.metadata)?;
+    let deadline = context::patience(&call.metadata)?;
+    let node = &service.node;
     let session = Session::new();
-    let watch = service.node.watch_resources(&call.context, selector, start, &session, listed).await?;
-    let index = *service.node.applied().borrow();
-    let mut queue = VecDeque::new();
+    let watch = node.watch_resources(&call.context, selector, start, &session, listed).await?;
+    let applied = *node.applied().borrow();
+    let mut driver = Driver::new(node, &service.metrics, session, WatchList { watch }).until(deadline);
     if let WatchStart::After(position) = start {
-        // Whoever waits for the end of a list before they go on has it.
-        queue.push_back(end_of_list(position.index));
+        // Clients that wait for the end of a list have it at once.
+        driver = driver.begins_with(end_of_list(position.index));
     }
-    let stream = WatchStream {
-        watch,
-        patience: Patience::new(&service.node, session, until),
-        queue,
-        _counted: service.metrics.stream(),
-        metrics: service.metrics,
-    };
-    let mut response = Response::new(stream.into_frames().boxed());
-    let headers = response.metadata_mut().as_mut();
-    headers.insert(HEADWATER_INDEX, index.get().into());
-    if let Some(epoch) = service.node.epoch() {
-        headers.insert(HEADWATER_EPOCH, context::write_epoch(epoch));
-    }
-    Ok(response)
+    Ok(context::reply_with_epoch(node, applied, driver.into_frames()))
 }
 
-struct WatchStream {
+struct WatchList {
     watch: ResourceWatch,
-    patience: Patience,
-    /// Encoded and not yet taken: the rest of one command.
-    queue: VecDeque<Frame>,
-    _counted: StreamGuard,
-    metrics: WatchMetrics,
 }
 
-impl WatchStream {
-    fn into_frames(self) -> impl Stream<Item = Result<Frame, Status>> + Send + 'static {
-        stream::unfold(Some(self), |stream| async {
-            let mut stream = stream?;
-            match stream.next().await {
-                Ok(frame) => Some((Ok(frame), Some(stream))),
-                Err(status) => Some((Err(status), None)),
-            }
-        })
+impl StreamService for WatchList {
+    type Request = Infallible;
+
+    fn status(end: StreamEnd) -> Status {
+        stream_ended(end)
     }
 
-    async fn next(&mut self) -> Result<Frame, Status> {
-        loop {
-            if let Some(frame) = self.queue.pop_front() {
-                return Ok(frame);
+    async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
+        match self.watch.try_next()? {
+            Some(Told::Listed(encoded)) => out.push(whole(encoded)),
+            Some(Told::EndOfList(index)) => out.push(end_of_list(index)),
+            Some(Told::Changed(item)) => {
+                out.events_sent(item.len());
+                push_changes(&item, out);
             }
-            match self.watch.try_next().map_err(|reason| closed(&reason))? {
-                Some(Told::Listed(encoded)) => return Ok(whole(encoded)),
-                Some(Told::EndOfList(index)) => return Ok(end_of_list(index)),
-                Some(Told::Changed(item)) => {
-                    self.metrics.events_sent(item.len());
-                    self.queue.extend(frames(&item));
-                }
-                None => self.wait().await?,
-            }
+            None => return Ok(false),
         }
+        Ok(true)
     }
 
-    /// Waits until there may be something to read.
-    async fn wait(&mut self) -> Result<(), Status> {
-        self.patience.wait().await.map_err(|over| match over {
-            Over::Stopping => closed(&CloseReason::Stopping),
-            Over::Expired => expired(),
-        })
+    async fn handle(&mut self, request: Infallible, _: &mut Outbox) -> Result<(), StreamEnd> {
+        match request {}
     }
 }
 
@@ -119,14 +86,14 @@ fn end_of_list(index: LogIndex) -> Frame {
     Frame::new(&pb::WatchEvent { event: Some(Event::EndOfSnapshot(EndOfSnapshot {})), headwater_index: index.get() })
 }
 
-/// The changes of one command, each encoded once for all streams.
-fn frames(item: &Item<Resources>) -> Vec<Frame> {
+/// Pushes the changes of one command, each encoded once for all streams.
+fn push_changes(item: &Item<Resources>, out: &mut Outbox) {
     let commit = item.commit();
-    let encoded = |position: usize| {
+    for position in item.positions() {
         let event = &commit.events()[position];
-        commit.encoded(position, || changed(event, commit.index())).clone()
-    };
-    item.positions().map(|position| whole(encoded(position))).collect()
+        let encoded = commit.encoded(position, || changed(event, commit.index()));
+        out.push(whole(encoded.clone()));
+    }
 }
 
 fn changed(event: &ResourceEvent, index: LogIndex) -> Bytes {

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::{Request, Response};
 
 use super::errors::InvalidMetadata;
-use headwater_node::RequestContext;
+use headwater_node::{Node, RequestContext};
 use headwater_types::{LogIndex, Revision, StoreEpoch};
 
 /// On every successful gRPC answer: the log index through which it was computed.
@@ -98,6 +98,15 @@ pub(crate) fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
 pub(crate) fn reply<T>(index: LogIndex, message: T) -> Response<T> {
     let mut response = Response::new(message);
     response.metadata_mut().as_mut().insert(HEADWATER_INDEX, HeaderValue::from(index.get()));
+    response
+}
+
+/// As [`reply`], with the store's epoch: the index is a position that a later request can resume.
+pub(crate) fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> Response<T> {
+    let mut response = reply(index, message);
+    if let Some(epoch) = node.epoch() {
+        response.metadata_mut().as_mut().insert(HEADWATER_EPOCH, write_epoch(epoch));
+    }
     response
 }
 

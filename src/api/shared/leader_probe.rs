@@ -1,69 +1,66 @@
-//! Whether a stream has had no leader for too long.
+//! The check of a stream whether the node still knows a leader.
 //!
-//! Owns the measure of "too long": only time in which the leader was probed counts.
+//! Owns the meaning of "lost for too long": only time in which the stream was polled counts.
 
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior};
 
 use headwater_node::Node;
 
-/// How often a stream looks for a leader.
+/// Interval of the checks.
 const LEADER_POLL: Duration = Duration::from_millis(250);
 
-/// Looks for a leader from time to time.
-pub(crate) struct LeaderProbe {
+/// Checks for a leader at an interval.
+pub(super) struct LeaderProbe {
     ticker: Interval,
     sight: Sight,
+    timeout: Duration,
 }
 
 impl LeaderProbe {
-    pub(crate) fn new() -> Self {
+    /// A probe that is ready after `timeout` without a leader.
+    pub(super) fn new(timeout: Duration) -> Self {
         let mut ticker = tokio::time::interval(LEADER_POLL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { ticker, sight: Sight::new(Instant::now()) }
+        Self { ticker, sight: Sight::new(Instant::now()), timeout }
     }
 
-    /// Returns when there was no leader for `patience`.
-    pub(crate) async fn lost(&mut self, node: &Node, patience: Duration) {
+    /// Ready when the node knew no leader for the timeout.
+    pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>, node: &Node) -> Poll<()> {
         loop {
-            self.ticker.tick().await;
-            if self.sight.is_lost(Instant::now(), node.live_leader().is_some(), patience) {
-                return;
+            ready!(self.ticker.poll_tick(cx));
+            if self.sight.is_lost(Instant::now(), node.live_leader().is_some(), self.timeout) {
+                return Poll::Ready(());
             }
         }
     }
 }
 
-/// As [`LeaderProbe::lost`]; for streams that do not ask, never.
-pub(crate) async fn lost(probe: &mut Option<LeaderProbe>, node: &Node, patience: Duration) {
-    match probe {
-        Some(probe) => probe.lost(node, patience).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Times of the last probe and of the last known leader.
+/// Times of the last check and of the last known leader.
 struct Sight {
-    looked: Instant,
+    /// Time of the last check.
+    checked: Instant,
+    /// Time since which a leader may have been missing.
     seen: Instant,
 }
 
 impl Sight {
     fn new(now: Instant) -> Self {
-        Self { looked: now, seen: now }
+        Self { checked: now, seen: now }
     }
 
-    /// Looks, and tells whether there was no leader for `patience`. Nobody looks while the client
-    /// does not read: of that time nothing is known, and it does not count against the leader.
-    fn is_lost(&mut self, now: Instant, has_leader: bool, patience: Duration) -> bool {
-        let looked_away = now.saturating_duration_since(self.looked) > 2 * LEADER_POLL;
-        self.looked = now;
-        if has_leader || looked_away {
+    /// Notes a check, and says whether the leader is lost. A stream is not polled while its client
+    /// does not read; that time does not count against the leader.
+    fn is_lost(&mut self, now: Instant, has_leader: bool, timeout: Duration) -> bool {
+        let was_unpolled = now.saturating_duration_since(self.checked) > 2 * LEADER_POLL;
+        self.checked = now;
+        if has_leader || was_unpolled {
             self.seen = now;
             return false;
         }
-        now.saturating_duration_since(self.seen) >= patience
+        now.saturating_duration_since(self.seen) >= timeout
     }
 }
 
@@ -71,31 +68,31 @@ impl Sight {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const TIMEOUT: Duration = Duration::from_secs(3);
 
     #[test]
-    fn a_leader_is_lost_after_patience_and_not_before() {
+    fn a_leader_is_lost_after_the_timeout_and_not_before() {
         let begin = Instant::now();
         let mut sight = Sight::new(begin);
-        assert!(!sight.is_lost(begin + LEADER_POLL, true, PATIENCE));
-        for look in 2..13 {
-            assert!(!sight.is_lost(begin + LEADER_POLL * look, false, PATIENCE), "look {look}");
+        assert!(!sight.is_lost(begin + LEADER_POLL, true, TIMEOUT));
+        for check in 2..13 {
+            assert!(!sight.is_lost(begin + LEADER_POLL * check, false, TIMEOUT), "check {check}");
         }
-        assert!(sight.is_lost(begin + LEADER_POLL + PATIENCE, false, PATIENCE));
+        assert!(sight.is_lost(begin + LEADER_POLL + TIMEOUT, false, TIMEOUT));
     }
 
     #[test]
-    fn while_nobody_looked_nothing_is_known() {
+    fn time_between_polls_does_not_count() {
         let begin = Instant::now();
         let mut sight = Sight::new(begin);
-        // The client stood still, and goes on in the middle of an election.
-        let back = begin + 2 * PATIENCE;
-        assert!(!sight.is_lost(back, false, PATIENCE));
-        assert!(!sight.is_lost(back + LEADER_POLL, false, PATIENCE));
-        // From there on it counts, even if a look comes a little late.
-        for look in 1..6 {
-            assert!(!sight.is_lost(back + LEADER_POLL * 2 * look, false, PATIENCE), "look {look}");
+        // The client did not read, and resumes in the middle of an election.
+        let back = begin + 2 * TIMEOUT;
+        assert!(!sight.is_lost(back, false, TIMEOUT));
+        assert!(!sight.is_lost(back + LEADER_POLL, false, TIMEOUT));
+        // From here on time counts, even if a check is a little late.
+        for check in 1..6 {
+            assert!(!sight.is_lost(back + LEADER_POLL * 2 * check, false, TIMEOUT), "check {check}");
         }
-        assert!(sight.is_lost(back + PATIENCE, false, PATIENCE));
+        assert!(sight.is_lost(back + TIMEOUT, false, TIMEOUT));
     }
 }

@@ -76,7 +76,7 @@ impl StreamMetrics {
 
 impl WatchMetrics {
     /// Counts a stream until it is dropped.
-    pub(crate) fn stream(&self) -> StreamGuard {
+    pub(super) fn stream(&self) -> StreamGuard {
         self.streams.inc();
         if let Some(etcd) = &self.etcd {
             etcd.streams.inc();
@@ -84,7 +84,7 @@ impl WatchMetrics {
         StreamGuard { metrics: self.clone(), pending: 0 }
     }
 
-    pub(crate) fn events_sent(&self, count: usize) {
+    fn events_sent(&self, count: usize) {
         self.events.inc_by(count as u64);
         if let Some(etcd) = &self.etcd {
             etcd.events.inc_by(count as u64);
@@ -93,20 +93,25 @@ impl WatchMetrics {
 }
 
 /// One open stream.
-pub(crate) struct StreamGuard {
+pub(super) struct StreamGuard {
     metrics: WatchMetrics,
     /// Events that were read and are not sent yet.
     pending: i64,
 }
 
 impl StreamGuard {
+    /// Counts events as sent.
+    pub(super) fn events_sent(&self, count: usize) {
+        self.metrics.events_sent(count);
+    }
+
     /// Notes that so many events were read, and wait until the client takes them.
-    pub(crate) fn events_pending(&mut self, count: usize) {
+    pub(super) fn events_pending(&mut self, count: usize) {
         self.set_pending(self.pending + count as i64);
     }
 
     /// Notes that everything that was read has been taken.
-    pub(crate) fn nothing_pending(&mut self) {
+    pub(super) fn nothing_pending(&mut self) {
         self.set_pending(0);
     }
 

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::errors::{Failure, closed};
+use super::errors::{Failure, stream_ended};
 use super::request::Invalid;
 use crate::shared::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 use crate::shared::frames::Frame;
-use crate::shared::watch_service::Frames;
+use crate::shared::stream::Frames;
 use headwater_node::{CloseReason, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
@@ -165,7 +165,7 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Res
     let stopping = node.streams_closing();
     let stopped = futures::stream::once(async move {
         stopping.await;
-        Err(closed(&CloseReason::Stopping))
+        Err(stream_ended(CloseReason::Stopping.into()))
     });
     let ended = ended(&from);
     let frames = events.map(move |event| match event {

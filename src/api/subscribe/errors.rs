@@ -6,7 +6,8 @@ use tonic::{Code, Status};
 
 use super::request::Invalid;
 use crate::shared::errors::{self, InvalidMetadata};
-use headwater_node::{CloseReason, NodeError, NodeErrorKind};
+use crate::shared::stream::StreamEnd;
+use headwater_node::{NodeError, NodeErrorKind};
 
 /// Why a stream did not begin.
 #[derive(Clone, Debug)]
@@ -63,13 +64,20 @@ fn node(error: &NodeError) -> Status {
 
 /// The status at the end of a stream: `ABORTED` if the client must begin with index 0,
 /// `UNAVAILABLE` if it may resume at another member.
-pub(super) fn closed(reason: &CloseReason) -> Status {
-    errors::closed(reason, Code::Aborted)
+pub(super) fn stream_ended(end: StreamEnd) -> Status {
+    match end {
+        StreamEnd::Closed(reason) => errors::closed(&reason, Code::Aborted),
+        StreamEnd::Expired => Status::deadline_exceeded("the time that the client gave the watch is over"),
+        StreamEnd::LeaderLost => node(&NodeError::NoLeader),
+        StreamEnd::Failed(error) => node(&error),
+        StreamEnd::BadRequest(status) => status,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_node::CloseReason;
     use headwater_types::Revision;
 
     #[test]
@@ -81,7 +89,7 @@ mod tests {
             (CloseReason::Stopping, Code::Unavailable),
             (CloseReason::Failed("x".to_owned()), Code::Internal),
         ] {
-            assert_eq!(closed(&reason).code(), code, "{reason:?}");
+            assert_eq!(stream_ended(reason.clone().into()).code(), code, "{reason:?}");
         }
         assert_eq!(Status::from(Failure::from(Invalid::NoSubject)).code(), Code::InvalidArgument);
         assert_eq!(Status::from(Failure::from(NodeError::TooManyRequests)).code(), Code::ResourceExhausted);

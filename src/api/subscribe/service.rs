@@ -4,14 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use tonic::body::Body;
 use tonic::codegen::StdError;
-use tonic::server::Grpc;
-use tonic::{Request, Response, Status};
-use tower::service_fn;
+use tonic::{Request, Response};
 
 use super::elsewhere;
 use super::errors::Failure;
@@ -19,11 +16,10 @@ use super::payload;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
 use crate::ApiOptions;
-use crate::shared::context::{self, HEADWATER_EPOCH, HEADWATER_INDEX};
-use crate::shared::frames::FrameCodec;
-use crate::shared::patience::Patience;
+use crate::shared::context;
+use crate::shared::stream::{Driver, Frames};
 use crate::shared::stream_metrics::WatchMetrics;
-use crate::shared::watch_service::Frames;
+use crate::shared::stream_server::server_streaming;
 use headwater_node::{CatalogSubject, Encode, Node, Position, RequestContext, Session, WatchStart};
 use headwater_proto::pb::subscribe::SubscribeRequest;
 use headwater_types::LogIndex;
@@ -54,19 +50,13 @@ impl SubscribeService {
         B::Error: Into<StdError> + Send + 'static,
     {
         let service = self.clone();
-        Box::pin(async move {
-            let codec = FrameCodec::<SubscribeRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
-            let open = service_fn(move |request: Request<SubscribeRequest>| {
-                let service = service.clone();
-                async move {
-                    let context = context::read(request.metadata().as_ref(), service.options.request_timeout)
-                        .map_err(Failure::from)?;
-                    let (metadata, _, message) = request.into_parts();
-                    Ok::<_, Status>(service.open(context, metadata.into_headers(), message).await?)
-                }
-            });
-            Ok(grpc.server_streaming(open, request).await)
+        server_streaming(self.options, request, move |request: Request<SubscribeRequest>| {
+            let service = service.clone();
+            async move {
+                let context = context::read(request.metadata().as_ref(), service.options.request_timeout)?;
+                let (metadata, _, message) = request.into_parts();
+                Ok(service.open(context, metadata.into_headers(), message).await?)
+            }
         })
     }
 
@@ -85,7 +75,7 @@ impl SubscribeService {
         }
         let subject = request::subject(&message)?;
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
-        let until = context::patience(&metadata)?;
+        let deadline = context::patience(&metadata)?;
         let start = match message.index {
             // An index of another lineage may never be reached here.
             0 => match epoch.zip(context.min_index) {
@@ -100,14 +90,9 @@ impl SubscribeService {
         let session = Session::new();
         let is_of_names = subject == CatalogSubject::ServiceList;
         let watch = self.node.watch_catalog(&context, subject, start, &session, Arc::clone(&self.encode)).await?;
-        let patience = Patience::new(&self.node, session, until);
-        let stream = EventStream::new(watch, patience, self.metrics, self.encode, is_of_names);
-        let mut response = Response::new(stream.into_frames().boxed());
-        let headers = response.metadata_mut().as_mut();
-        headers.insert(HEADWATER_INDEX, self.node.applied().borrow().get().into());
-        if let Some(epoch) = self.node.epoch() {
-            headers.insert(HEADWATER_EPOCH, context::write_epoch(epoch));
-        }
-        Ok(response)
+        let stream = EventStream::new(watch, self.encode, is_of_names);
+        let driver = Driver::new(&self.node, &self.metrics, session, stream).until(deadline);
+        let applied = *self.node.applied().borrow();
+        Ok(context::reply_with_epoch(&self.node, applied, driver.into_frames()))
     }
 }

@@ -3,17 +3,16 @@
 //! A stream pulls: untaken events are not in memory. A payload is encoded once for all streams; the
 //! differences between them, index and framing, are some bytes around it.
 
+use std::convert::Infallible;
+
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::Stream;
-use futures::stream;
 use prost::encoding::{encode_varint, encoded_len_varint};
 use tonic::Status;
 
-use super::errors::closed;
+use super::errors::stream_ended;
 use crate::shared::frames::Frame;
-use crate::shared::patience::{Over, Patience, expired};
-use crate::shared::stream_metrics::{StreamGuard, WatchMetrics};
-use headwater_node::{Catalog, CatalogListing, CatalogWatch, CloseReason, Encode, Item, Told};
+use crate::shared::stream::{Outbox, StreamEnd, StreamService};
+use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, Told};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
@@ -29,92 +28,78 @@ const EVENT_HEAD_BYTES_MAX: usize = 24;
 
 pub(super) struct EventStream {
     listing: CatalogListing,
-    /// The client has a state that it must replace, and was not told yet.
+    /// The client must replace its state, and that is not sent yet.
     starts_over: bool,
     /// The entries of a list that is sent as one message; `None` if each is a message.
     gathered: Option<Gathered>,
-    /// The list is complete, which was not told yet.
-    ends: bool,
-    patience: Patience,
     encode: Encode,
-    _counted: StreamGuard,
-    metrics: WatchMetrics,
 }
 
 impl EventStream {
-    /// A stream of a watch. Names are small and come in one message, instances one by one (spec:
+    /// The stream of a watch. Names are small and come in one message, instances one by one (spec:
     /// consul §1.6).
-    pub(super) fn new(
-        watch: CatalogWatch,
-        patience: Patience,
-        metrics: WatchMetrics,
-        encode: Encode,
-        is_of_names: bool,
-    ) -> Self {
+    pub(super) fn new(watch: CatalogWatch, encode: Encode, is_of_names: bool) -> Self {
         let CatalogWatch { listing, starts_over } = watch;
-        let gathered = is_of_names.then(Gathered::default);
-        Self { listing, starts_over, gathered, ends: false, patience, encode, _counted: metrics.stream(), metrics }
+        Self { listing, starts_over, gathered: is_of_names.then(Gathered::default), encode }
+    }
+}
+
+impl StreamService for EventStream {
+    type Request = Infallible;
+
+    fn status(end: StreamEnd) -> Status {
+        stream_ended(end)
     }
 
-    pub(super) fn into_frames(self) -> impl Stream<Item = Result<Frame, Status>> + Send + 'static {
-        stream::unfold(Some(self), |stream| async {
-            let mut stream = stream?;
-            match stream.next().await {
-                Ok(frame) => Some((Ok(frame), Some(stream))),
-                Err(status) => Some((Err(status), None)),
-            }
-        })
-    }
-
-    async fn next(&mut self) -> Result<Frame, Status> {
+    async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
         if std::mem::take(&mut self.starts_over) {
-            return Ok(Frame::new(&Event { index: 0, payload: Some(Payload::NewSnapshotToFollow(true)) }));
+            out.message(&Event { index: 0, payload: Some(Payload::NewSnapshotToFollow(true)) });
+            return Ok(true);
         }
-        if std::mem::take(&mut self.ends) {
-            return Ok(self.end_of_snapshot());
-        }
-        loop {
-            match self.listing.try_next().map_err(|reason| closed(&reason))? {
-                Some(Told::Listed(payload)) => {
-                    let index = snapshot_index(&self.listing);
-                    let Some(gathered) = &mut self.gathered else { return Ok(single(index, payload)) };
-                    gathered.extend([payload]);
-                    if gathered.is_full() {
-                        return Ok(message(index, gathered.take()));
-                    }
-                }
-                Some(Told::EndOfList(_)) => match self.gathered.as_mut().map(Gathered::take) {
-                    Some(payloads) if !payloads.is_empty() => {
-                        self.ends = true;
-                        return Ok(message(snapshot_index(&self.listing), payloads));
-                    }
-                    Some(_) | None => return Ok(self.end_of_snapshot()),
-                },
-                Some(Told::Changed(item)) => {
-                    self.metrics.events_sent(item.len());
-                    let payloads = payloads(&item, &self.encode);
-                    if !self.listing.is_listing() {
-                        return Ok(message(item.index(), payloads));
-                    }
-                    // Before its end a snapshot is of one index, which no message of it is below.
-                    let index = snapshot_index(&self.listing);
-                    let Some(gathered) = &mut self.gathered else { return Ok(message(index, payloads)) };
-                    gathered.extend(payloads);
-                    if gathered.is_full() {
-                        return Ok(message(index, gathered.take()));
-                    }
-                }
-                None => self.patience.wait().await.map_err(|over| match over {
-                    Over::Stopping => closed(&CloseReason::Stopping),
-                    Over::Expired => expired(),
-                })?,
+        let Some(told) = self.listing.try_next()? else { return Ok(false) };
+        let payloads = match told {
+            Told::Listed(payload) => {
+                let Some(gathered) = &mut self.gathered else {
+                    out.push(single(snapshot_index(&self.listing), payload));
+                    return Ok(true);
+                };
+                gathered.extend([payload]);
+                gathered.take_if_full()
             }
+            Told::EndOfList(_) => {
+                let index = snapshot_index(&self.listing);
+                let payloads = self.gathered.as_mut().map(Gathered::take).unwrap_or_default();
+                if !payloads.is_empty() {
+                    out.push(message(index, payloads));
+                }
+                out.message(&Event { index: index.get(), payload: Some(Payload::EndOfSnapshot(true)) });
+                return Ok(true);
+            }
+            Told::Changed(item) => {
+                out.events_sent(item.len());
+                let payloads = payloads(&item, &self.encode);
+                if !self.listing.is_listing() {
+                    out.push(message(item.index(), payloads));
+                    return Ok(true);
+                }
+                match &mut self.gathered {
+                    Some(gathered) => {
+                        gathered.extend(payloads);
+                        gathered.take_if_full()
+                    }
+                    None => Some(payloads),
+                }
+            }
+        };
+        // A snapshot is of one index up to its end; no message of it has a smaller one.
+        if let Some(payloads) = payloads {
+            out.push(message(snapshot_index(&self.listing), payloads));
         }
+        Ok(true)
     }
 
-    fn end_of_snapshot(&self) -> Frame {
-        let index = snapshot_index(&self.listing).get();
-        Frame::new(&Event { index, payload: Some(Payload::EndOfSnapshot(true)) })
+    async fn handle(&mut self, request: Infallible, _: &mut Outbox) -> Result<(), StreamEnd> {
+        match request {}
     }
 }
 
@@ -133,8 +118,8 @@ impl Gathered {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.len_bytes >= SUBSCRIBE_LIST_BYTES_MAX
+    fn take_if_full(&mut self) -> Option<Vec<Bytes>> {
+        (self.len_bytes >= SUBSCRIBE_LIST_BYTES_MAX).then(|| self.take())
     }
 
     fn take(&mut self) -> Vec<Bytes> {

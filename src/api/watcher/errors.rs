@@ -6,7 +6,8 @@ use tonic::{Code, Status};
 
 use super::{marker, target};
 use crate::shared::errors::{self, InvalidMetadata};
-use headwater_node::{CloseReason, EntityError, NodeError, NodeErrorKind};
+use crate::shared::stream::StreamEnd;
+use headwater_node::{EntityError, NodeError, NodeErrorKind};
 
 /// Why a stream did not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl From<Failure> for Status {
 }
 
 /// Status after the client's own deadline.
-pub(super) fn expired() -> Status {
+fn expired() -> Status {
     Status::deadline_exceeded("the time that the client gave the stream is over")
 }
 
@@ -98,18 +99,20 @@ fn node(error: &NodeError) -> Code {
 }
 
 /// The status at the end of a stream: `FAILED_PRECONDITION` if a new one must begin with the state.
-pub(super) fn closed(reason: &CloseReason) -> Status {
-    errors::closed(reason, Code::FailedPrecondition)
-}
-
-/// Status of a stream after its node has known no leader for too long.
-pub(super) fn leaderless() -> Status {
-    Status::unavailable("this node knows no leader; go on at another one")
+pub(super) fn stream_ended(end: StreamEnd) -> Status {
+    match end {
+        StreamEnd::Closed(reason) => errors::closed(&reason, Code::FailedPrecondition),
+        StreamEnd::Expired => expired(),
+        StreamEnd::LeaderLost => Status::unavailable("this node knows no leader; go on at another one"),
+        StreamEnd::Failed(error) => Status::new(node(&error), error.to_string()),
+        StreamEnd::BadRequest(status) => status,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_node::CloseReason;
 
     #[test]
     fn who_must_begin_anew_and_who_must_go_elsewhere() {
@@ -129,7 +132,7 @@ mod tests {
             assert_eq!(status.code(), code, "{failure:?}");
             assert!(!status.message().is_empty());
         }
-        assert_eq!(closed(&CloseReason::EpochChanged).code(), Code::FailedPrecondition);
-        assert_eq!(closed(&CloseReason::Stopping).code(), Code::Unavailable);
+        assert_eq!(stream_ended(CloseReason::EpochChanged.into()).code(), Code::FailedPrecondition);
+        assert_eq!(stream_ended(CloseReason::Stopping.into()).code(), Code::Unavailable);
     }
 }

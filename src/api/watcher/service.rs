@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use tonic::body::Body;
 use tonic::codegen::StdError;
-use tonic::server::Grpc;
-use tonic::{Request, Response, Status};
-use tower::service_fn;
+use tonic::{Request, Response};
 
 use super::encode::ChangeEncoder;
 use super::errors::Failure;
@@ -21,9 +18,9 @@ use super::stream::{ChangeStream, spaces};
 use super::target::Target;
 use crate::ApiOptions;
 use crate::shared::context::{self, reply};
-use crate::shared::frames::FrameCodec;
+use crate::shared::stream::{Driver, Frames};
 use crate::shared::stream_metrics::WatchMetrics;
-use crate::shared::watch_service::Frames;
+use crate::shared::stream_server::server_streaming;
 use headwater_node::{EntityError, Node, Position, Session, WatchStart};
 use headwater_proto::pb::pbwatcher as pb;
 
@@ -53,19 +50,14 @@ impl WatcherService {
         B::Error: Into<StdError> + Send + 'static,
     {
         let service = self.clone();
-        Box::pin(async move {
-            let codec = FrameCodec::<pb::Request>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
-            let open = service_fn(move |request: Request<pb::Request>| {
-                let service = service.clone();
-                async move { Ok::<_, Status>(service.watch(request).await?) }
-            });
-            Ok(grpc.server_streaming(open, request).await)
+        server_streaming(self.options, request, move |request| {
+            let service = service.clone();
+            async move { Ok(service.watch(request).await?) }
         })
     }
 
     async fn watch(self, request: Request<pb::Request>) -> Result<Response<Frames>, Failure> {
-        let patience = context::patience(request.metadata().as_ref())?;
+        let deadline = context::patience(request.metadata().as_ref())?;
         let (context, request) = context::read(request.metadata().as_ref(), self.options.request_timeout)
             .map(|context| (context, request.into_inner()))?;
         let target = Target::read(&request.target)?;
@@ -87,14 +79,14 @@ impl WatcherService {
         let watch = begun.await.map_err(|error| match error {
             // The shorter of the two times is over: the client's, or ours.
             EntityError::Node(headwater_node::NodeError::Timeout)
-                if patience.is_some_and(|at| at <= Instant::now()) =>
+                if deadline.is_some_and(|at| at <= Instant::now()) =>
             {
                 Failure::Expired
             }
             error => Failure::Entity(error),
         })?;
         // What may be had at once is not given to who has stopped waiting.
-        if patience.is_some_and(|at| at <= Instant::now()) {
+        if deadline.is_some_and(|at| at <= Instant::now()) {
             return Err(Failure::Expired);
         }
         let index = *self.node.applied().borrow();
@@ -102,9 +94,10 @@ impl WatcherService {
             Some(_) => Vec::new(),
             None => spaces(&*encoder, start, Position { epoch: self.node.epoch(), index }),
         };
-        let stream = ChangeStream::new(&self.node, self.options, &self.metrics, watch, first, session)
-            .until(patience)
-            .in_batches_of(target.batch_bytes);
-        Ok(reply(index, stream.into_frames().boxed()))
+        let stream = ChangeStream::new(watch, first, target.batch_bytes);
+        let driver = Driver::new(&self.node, &self.metrics, session, stream)
+            .until(deadline)
+            .requires_leader(self.options.leader_loss_timeout);
+        Ok(reply(index, driver.into_frames()))
     }
 }

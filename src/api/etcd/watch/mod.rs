@@ -8,26 +8,7 @@ mod encode;
 mod stream;
 mod watcher;
 
-use tonic::{Status, Streaming};
-
-use crate::shared::watch_service::{Frames, WatchFace, WatchParts, WatchServer};
-use headwater_node::RequestContext;
-use headwater_proto::pb::etcdserverpb as pb;
+use crate::shared::stream_server::WatchServer;
 
 /// Serves `etcdserverpb.Watch`.
-pub(crate) type WatchService = WatchServer<Watch>;
-
-/// The method.
-pub(crate) enum Watch {}
-
-impl WatchFace for Watch {
-    type Request = pb::WatchRequest;
-
-    fn open(
-        parts: WatchParts,
-        context: RequestContext,
-        requests: Streaming<pb::WatchRequest>,
-    ) -> Result<Frames, Status> {
-        Ok(stream::WatchStream::new(parts, context, requests).into_frames())
-    }
-}
+pub(crate) type WatchService = WatchServer<stream::WatchStream>;

@@ -6,52 +6,37 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use super::super::errors::Failure;
-use super::super::header;
+use super::super::{errors, header};
 use super::encode;
 use super::watcher::{DUPLICATE_ID, Watcher, Wish};
 use crate::ApiOptions;
-use crate::shared::frames::Frame;
-use crate::shared::leader_probe::{LeaderProbe, lost};
-use crate::shared::stream_metrics::{StreamGuard, WatchMetrics};
-use crate::shared::watch_service::{Frames, WatchParts};
+use crate::shared::stream::{Outbox, StreamEnd, StreamService};
+use crate::shared::stream_server;
 use headwater_node::{CloseReason, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_types::{LogIndex, Refusal, Revision};
 
-/// Turns of a stream that has something to send, after which it looks for requests; one that has
-/// nothing looks at once.
-const TURNS_UNHEARD_MAX: usize = 16;
-
 /// The id of responses that are about the whole stream.
 const WHOLE_STREAM: i64 = -1;
 
-pub(super) struct WatchStream {
+/// One client's stream.
+pub(crate) struct WatchStream {
     node: Node,
     options: ApiOptions,
-    metrics: WatchMetrics,
-    counted: StreamGuard,
     context: RequestContext,
-    requests: Streaming<pb::WatchRequest>,
-    /// The client has closed its side: its watchers go on, and the stream ends with the last of
-    /// them.
-    requests_ended: bool,
     session: Arc<Session>,
     /// By token. Tokens are never used twice.
     watchers: BTreeMap<u64, Watcher>,
     tokens: HashMap<i64, u64>,
     next_token: u64,
     next_id: i64,
-    /// Made and not yet taken.
-    ready: VecDeque<Frame>,
     /// Watchers that may have something to read.
     raised: VecDeque<u64>,
     progress: Option<Progress>,
@@ -59,11 +44,8 @@ pub(super) struct WatchStream {
     asked: usize,
     /// Ticks once a watcher wants to hear of progress.
     ticker: Option<Interval>,
-    leader: Option<LeaderProbe>,
-    /// Resolves when the node stops: a stream without watchers hears of it in no other way.
-    closing: BoxFuture<'static, ()>,
-    /// Turns since the client's side was looked at.
-    turns_unheard: usize,
+    /// The ticker has ticked during a wait.
+    has_ticked: bool,
 }
 
 /// Requests for progress that are not yet answered. Until they are, nothing beyond its point is
@@ -77,110 +59,56 @@ struct Progress {
     requests: usize,
 }
 
-impl WatchStream {
-    pub(super) fn new(parts: WatchParts, context: RequestContext, requests: Streaming<pb::WatchRequest>) -> Self {
-        let WatchParts { node, options, metrics } = parts;
-        let leader = context.require_leader.then(LeaderProbe::new);
-        let closing = Box::pin(node.streams_closing());
+impl stream_server::WatchStream for WatchStream {
+    fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self {
         Self {
             node,
             options,
-            counted: metrics.stream(),
-            metrics,
             context,
-            requests,
-            requests_ended: false,
-            session: Session::new(),
+            session,
             watchers: BTreeMap::new(),
             tokens: HashMap::new(),
             next_token: 0,
             next_id: 0,
-            ready: VecDeque::new(),
             raised: VecDeque::new(),
             progress: None,
             asked: 0,
             ticker: None,
-            leader,
-            closing,
-            turns_unheard: 0,
+            has_ticked: false,
         }
     }
+}
 
-    pub(super) fn into_frames(self) -> Frames {
-        // Boxed: it is handed on with every response.
-        stream::unfold(Some(Box::new(self)), |this| async move {
-            let mut this = this?;
-            match this.next().await {
-                Ok(Some(frame)) => Some((Ok(frame), Some(this))),
-                Ok(None) => None,
-                Err(status) => Some((Err(status), None)),
-            }
-        })
-        .boxed()
+impl StreamService for WatchStream {
+    type Request = pb::WatchRequest;
+
+    const TURNS_PER_REQUEST_CHECK: usize = 16;
+
+    fn status(end: StreamEnd) -> Status {
+        errors::stream_ended(end)
     }
 
-    /// The next response; `None` when nothing can follow.
-    async fn next(&mut self) -> Result<Option<Frame>, Status> {
-        loop {
-            if let Some(frame) = self.ready.pop_front() {
-                headwater_fail_points::fail_point!(WatchSend);
-                return Ok(Some(frame));
-            }
-            self.counted.nothing_pending();
-            // A stream of events must not keep a cancel or another request waiting for long; each
-            // look takes the lock of the whole connection.
-            self.turns_unheard += 1;
-            if self.turns_unheard >= TURNS_UNHEARD_MAX && !self.requests_ended {
-                self.turns_unheard = 0;
-                if let Some(request) = self.requests.message().now_or_never() {
-                    match request? {
-                        Some(request) => self.handle(request).await?,
-                        None => self.requests_ended = true,
-                    }
-                    continue;
-                }
-            }
-            if self.requests_ended && self.watchers.is_empty() {
-                return Ok(None);
-            }
-            // Nor may the events of one watcher keep the others from hearing of progress. What
-            // answers a request for progress comes before.
-            if self.progress.is_none() && tick(&mut self.ticker).now_or_never().is_some() {
-                self.notify_progress();
-                continue;
-            }
-            // Whoever was raised meanwhile comes after those who wait; one that is far behind goes
-            // to the end of the queue after each response, which is never empty then.
-            self.raised.extend(self.session.take_raised());
-            if let Some(token) = self.raised.pop_front() {
-                self.advance(token).await?;
-                continue;
-            }
-            if self.progress.is_some() && self.answer_progress() {
-                continue;
-            }
-            tokio::select! {
-                raised = self.session.raised() => self.raised.extend(raised),
-                request = self.requests.message(), if !self.requests_ended => match request? {
-                    Some(request) => self.handle(request).await?,
-                    None => self.requests_ended = true,
-                },
-                () = tick(&mut self.ticker) => self.notify_progress(),
-                // Watchers end with their feed.
-                () = &mut self.closing, if self.watchers.is_empty() => {
-                    return Err(Failure::Node(NodeError::Stopped).into());
-                }
-                () = lost(&mut self.leader, &self.node, self.options.leader_loss_timeout) => {
-                    return Err(Failure::Node(NodeError::NoLeader).into());
-                }
-            }
+    async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
+        // The events of one watcher must not keep progress from the others. The answer to a request
+        // for progress comes before.
+        if self.progress.is_none() && (std::mem::take(&mut self.has_ticked) || self.ticks_now()) {
+            self.notify_progress(out);
+            return Ok(true);
         }
+        // A watcher that is far behind returns to the end of the queue after each response, so the
+        // queue may never be empty: watchers that were raised meanwhile are appended here.
+        self.raised.extend(self.session.take_raised());
+        if let Some(token) = self.raised.pop_front() {
+            self.read(token, out).await?;
+            return Ok(true);
+        }
+        Ok(self.progress.is_some() && self.answer_progress(out))
     }
 
-    async fn handle(&mut self, request: pb::WatchRequest) -> Result<(), Failure> {
+    async fn handle(&mut self, request: pb::WatchRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
         match request.request_union {
-            Some(RequestUnion::CreateRequest(request)) => self.create(request).await?,
-            Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
+            Some(RequestUnion::CreateRequest(request)) => self.create(request, out).await?,
+            Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id, out),
             Some(RequestUnion::ProgressRequest(_)) => {
                 self.asked += 1;
                 self.begin_progress();
@@ -190,7 +118,31 @@ impl WatchStream {
         Ok(())
     }
 
-    async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Failure> {
+    fn raised(&mut self, tokens: Vec<u64>) {
+        self.raised.extend(tokens);
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(ticker) = &mut self.ticker else { return Poll::Pending };
+        ticker.poll_tick(cx).map(|_| self.has_ticked = true)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.watchers.is_empty()
+    }
+
+    fn ends_with_feed(&self) -> bool {
+        !self.watchers.is_empty()
+    }
+}
+
+impl WatchStream {
+    /// Whether the ticker has ticked meanwhile.
+    fn ticks_now(&mut self) -> bool {
+        self.ticker.as_mut().is_some_and(|ticker| ticker.tick().now_or_never().is_some())
+    }
+
+    async fn create(&mut self, request: pb::WatchCreateRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
         let wanted_id = request.watch_id;
         let wish = match Wish::read(request) {
             Ok(_) if wanted_id != 0 && self.tokens.contains_key(&wanted_id) => Err(DUPLICATE_ID),
@@ -199,7 +151,7 @@ impl WatchStream {
         let wish = match wish {
             Ok(wish) => wish,
             Err(words) => {
-                self.reject(words);
+                self.reject(words, out);
                 return Ok(());
             }
         };
@@ -219,7 +171,7 @@ impl WatchStream {
         let query = WatchQuery { range: wish.range.clone(), start: wish.start };
         match self.node.watch(&context, query, &self.session, token).await {
             Ok(watch) => {
-                self.push(pb::WatchResponse { watch_id: id, created: true, ..self.head(watch.started()) });
+                out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(watch.started()) });
                 if wish.progress_notify {
                     self.start_ticker();
                 }
@@ -229,17 +181,17 @@ impl WatchStream {
             }
             Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => {
                 let current = self.node.watch_point().revision;
-                self.push(pb::WatchResponse { watch_id: id, created: true, ..self.head(current) });
-                self.push(self.compacted(id, compact_revision));
+                out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(current) });
+                out.message(&self.compacted(id, compact_revision));
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    fn reject(&mut self, words: &str) {
+    fn reject(&self, words: &str, out: &mut Outbox) {
         let current = self.node.watch_point().revision;
-        self.push(pb::WatchResponse {
+        out.message(&pb::WatchResponse {
             watch_id: WHOLE_STREAM,
             created: true,
             canceled: true,
@@ -248,16 +200,16 @@ impl WatchStream {
         });
     }
 
-    fn cancel(&mut self, id: i64) {
+    fn cancel(&mut self, id: i64, out: &mut Outbox) {
         if let Some(token) = self.tokens.remove(&id) {
             self.watchers.remove(&token);
             let current = self.node.watch_point().revision;
-            self.push(pb::WatchResponse { watch_id: id, canceled: true, ..self.head(current) });
+            out.message(&pb::WatchResponse { watch_id: id, canceled: true, ..self.head(current) });
         }
     }
 
-    /// Makes a response of a watcher's unread events.
-    async fn advance(&mut self, token: u64) -> Result<(), Failure> {
+    /// Pushes responses with a watcher's unread events.
+    async fn read(&mut self, token: u64, out: &mut Outbox) -> Result<(), StreamEnd> {
         let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
         let through = match &mut self.progress {
             Some(progress) => {
@@ -271,10 +223,10 @@ impl WatchStream {
         if !batch.events.is_empty() {
             watcher.is_idle = false;
             let may_split = watcher.wish.fragment;
-            self.metrics.events_sent(batch.events.len());
-            self.counted.events_pending(batch.events.len());
+            out.events_sent(batch.events.len());
+            out.events_pending(batch.events.len());
             let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
-            self.ready.extend(encode::responses(head, batch.events, may_split));
+            encode::responses(head, batch.events, may_split).into_iter().for_each(|frame| out.push(frame));
         }
         if batch.more {
             self.raised.push_back(token);
@@ -283,16 +235,16 @@ impl WatchStream {
             None => {}
             Some(CloseReason::Compacted { revision }) => {
                 self.forget(token, id);
-                self.push(self.compacted(id, revision));
+                out.message(&self.compacted(id, revision));
             }
             // Clients know only this word for "start over".
             Some(reason @ (CloseReason::EpochChanged | CloseReason::Reset)) => {
                 self.forget(token, id);
                 let current = self.node.watch_point().revision;
-                self.push(pb::WatchResponse { cancel_reason: reason.to_string(), ..self.compacted(id, current) });
+                out.message(&pb::WatchResponse { cancel_reason: reason.to_string(), ..self.compacted(id, current) });
             }
             Some(reason @ (CloseReason::Stopping | CloseReason::Failed(_))) => {
-                return Err(NodeError::from(reason).into());
+                return Err(reason.into());
             }
         }
         Ok(())
@@ -312,10 +264,10 @@ impl WatchStream {
         }
     }
 
-    /// Answers progress requests if every watcher is through; else lets those read who are not, or
-    /// gives up if one is catching up: the client asks again (spec: etcd §2.1). Whether there is
-    /// something to do now.
-    fn answer_progress(&mut self) -> bool {
+    /// Answers the progress requests if every watcher has reached the point; otherwise lets the
+    /// others read on, or gives up if one is catching up: the client asks again (spec: etcd §2.1).
+    /// Returns whether there is more to do now.
+    fn answer_progress(&mut self, out: &mut Outbox) -> bool {
         let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();
         let mut gives_up = self.watchers.is_empty();
@@ -334,7 +286,7 @@ impl WatchStream {
         }
         if !gives_up {
             for _ in 0..requests {
-                self.push(pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
+                out.message(&pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
             }
         }
         let goes_on = !gives_up || !stopped.is_empty() || self.asked > 0;
@@ -344,7 +296,7 @@ impl WatchStream {
     }
 
     /// Tells the idle among those who want to hear it how far they have come.
-    fn notify_progress(&mut self) {
+    fn notify_progress(&mut self, out: &mut Outbox) {
         let point = self.node.watch_point();
         let mut idle = Vec::new();
         for watcher in self.watchers.values_mut().filter(|watcher| watcher.wish.progress_notify) {
@@ -354,7 +306,7 @@ impl WatchStream {
             }
         }
         for watch_id in idle {
-            self.push(pb::WatchResponse { watch_id, ..self.head(point.revision) });
+            out.message(&pb::WatchResponse { watch_id, ..self.head(point.revision) });
         }
     }
 
@@ -376,16 +328,5 @@ impl WatchStream {
 
     fn head(&self, revision: Revision) -> pb::WatchResponse {
         pb::WatchResponse { header: Some(header::full(&self.node, revision)), ..Default::default() }
-    }
-
-    fn push(&mut self, response: pb::WatchResponse) {
-        self.ready.push_back(Frame::new(&response));
-    }
-}
-
-async fn tick(ticker: &mut Option<Interval>) {
-    match ticker {
-        Some(ticker) => drop(ticker.tick().await),
-        None => std::future::pending().await,
     }
 }

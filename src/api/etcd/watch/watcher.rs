@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::super::errors::Failure;
 use super::encode;
 use crate::shared::frames::Tails;
-use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node};
+use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node, NodeError};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 
@@ -118,7 +117,7 @@ impl Watcher {
     }
 
     /// Reads whole revisions up to the log index `through`, as many as fit a response.
-    pub(super) async fn read(&mut self, node: &Node, through: LogIndex) -> Result<Batch, Failure> {
+    pub(super) async fn read(&mut self, node: &Node, through: LogIndex) -> Result<Batch, NodeError> {
         let mut items: SmallVec<[Item<Kv>; 4]> = SmallVec::new();
         let (mut bytes, mut more, mut ended) = (0, false, None);
         let catching_up = self.is_lagging();

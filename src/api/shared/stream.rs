@@ -1,0 +1,290 @@
+//! The one way to serve a stream of changes: requests in, frames out.
+//!
+//! [`Driver`] owns the waits of a stream (readable subscriptions, requests, the client's deadline,
+//! the stop of the node, a lost leader), the frames that the client has not taken, and the
+//! counting. A [`StreamService`] owns the subscriptions and encodes. Invariants: a frame is made
+//! only after the client took the one before, so an unread stream costs no memory; a stream ends
+//! with the status of its first [`StreamEnd`].
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt};
+use prost::Message;
+use tokio::time::Sleep;
+use tonic::{Status, Streaming};
+
+use super::frames::Frame;
+use super::leader_probe::LeaderProbe;
+use super::stream_metrics::{StreamGuard, WatchMetrics};
+use headwater_node::{CloseReason, Node, NodeError, Session};
+
+/// The frames of a stream, up to its status.
+pub(crate) type Frames = BoxStream<'static, Result<Frame, Status>>;
+
+/// The reason for the end of a stream. Each service has a table from it to statuses.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamEnd {
+    /// The feed was closed; [`CloseReason::Stopping`] also if the node stops.
+    Closed(CloseReason),
+    /// The deadline of the client passed.
+    Expired,
+    /// The node knew no leader for too long.
+    LeaderLost,
+    /// The node could not begin or read a subscription.
+    Failed(NodeError),
+    /// A request of the client could not be received or decoded.
+    BadRequest(Status),
+}
+
+impl From<CloseReason> for StreamEnd {
+    fn from(reason: CloseReason) -> Self {
+        Self::Closed(reason)
+    }
+}
+
+impl From<NodeError> for StreamEnd {
+    fn from(error: NodeError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// One stream's subscriptions and their encoding.
+pub(crate) trait StreamService: Send + 'static {
+    /// Message of the client on a stream that is open: [`Infallible`](std::convert::Infallible) if
+    /// the one request of the call begins the stream.
+    type Request: Send + 'static;
+
+    /// Turns without a wait after which the driver checks for a request. The check takes the lock
+    /// of the whole connection.
+    const TURNS_PER_REQUEST_CHECK: usize = 1;
+
+    /// The status at the end of the stream.
+    fn status(end: StreamEnd) -> Status;
+
+    /// Reads without a wait, and pushes the frames. `false` if nothing was readable: the driver
+    /// waits then.
+    fn advance(&mut self, out: &mut Outbox) -> impl Future<Output = Result<bool, StreamEnd>> + Send;
+
+    /// Carries out one request of the client.
+    fn handle(
+        &mut self,
+        request: Self::Request,
+        out: &mut Outbox,
+    ) -> impl Future<Output = Result<(), StreamEnd>> + Send;
+
+    /// The subscriptions with these tokens may be readable.
+    fn raised(&mut self, _tokens: Vec<u64>) {}
+
+    /// Ready when a timer of the service makes another [`advance`](Self::advance) due.
+    fn poll_timer(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    /// Whether no subscription is left. The stream ends then, once the client has closed its side.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    /// Whether a stop of the node ends the stream through its feed, after the last event.
+    fn ends_with_feed(&self) -> bool {
+        false
+    }
+}
+
+/// Frames that the client has not taken yet.
+pub(crate) struct Outbox {
+    /// The oldest; apart, because most turns push one frame and need no queue.
+    first: Option<Frame>,
+    /// Empty while `first` is empty.
+    rest: VecDeque<Frame>,
+    counted: StreamGuard,
+}
+
+impl Outbox {
+    fn new(metrics: &WatchMetrics) -> Self {
+        Self { first: None, rest: VecDeque::new(), counted: metrics.stream() }
+    }
+
+    /// Appends a frame.
+    pub(crate) fn push(&mut self, frame: Frame) {
+        match self.first {
+            None => self.first = Some(frame),
+            Some(_) => self.rest.push_back(frame),
+        }
+    }
+
+    /// Appends a message that is encoded for this stream alone.
+    pub(crate) fn message(&mut self, message: &impl Message) {
+        self.push(Frame::new(message));
+    }
+
+    /// Counts events as sent.
+    pub(crate) fn events_sent(&self, count: usize) {
+        self.counted.events_sent(count);
+    }
+
+    /// Counts events as read and not yet taken, until the outbox is empty.
+    pub(crate) fn events_pending(&mut self, count: usize) {
+        self.counted.events_pending(count);
+    }
+
+    fn pop(&mut self) -> Option<Frame> {
+        let frame = self.first.take();
+        self.first = self.rest.pop_front();
+        if frame.is_none() {
+            self.counted.nothing_pending();
+        }
+        frame
+    }
+}
+
+/// The reason why a wait is over.
+enum Wake<Q> {
+    /// Subscriptions with these tokens may be readable.
+    Feed(Vec<u64>),
+    /// A request; `None` at the end of the client's side.
+    Request(Option<Result<Q, Status>>),
+    /// The timer of the service.
+    Timer,
+}
+
+/// Drives one stream of one client.
+pub(crate) struct Driver<S: StreamService> {
+    service: S,
+    node: Node,
+    session: Arc<Session>,
+    out: Outbox,
+    /// `None` once the client has closed its side.
+    requests: Option<Streaming<S::Request>>,
+    /// Turns since the last check for a request.
+    turns: usize,
+    /// Resolves when the node stops.
+    closing: BoxFuture<'static, ()>,
+    expired: Option<Pin<Box<Sleep>>>,
+    leader: Option<LeaderProbe>,
+}
+
+impl<S: StreamService> Driver<S> {
+    /// A stream without further requests and without deadline. Its subscriptions report to
+    /// `session`.
+    pub(crate) fn new(node: &Node, metrics: &WatchMetrics, session: Arc<Session>, service: S) -> Self {
+        Self {
+            service,
+            session,
+            out: Outbox::new(metrics),
+            requests: None,
+            turns: 0,
+            closing: node.streams_closing().boxed(),
+            node: node.clone(),
+            expired: None,
+            leader: None,
+        }
+    }
+
+    /// Takes further requests from the client.
+    pub(crate) fn with_requests(self, requests: Streaming<S::Request>) -> Self {
+        Self { requests: Some(requests), ..self }
+    }
+
+    /// Ends at the client's deadline.
+    pub(crate) fn until(self, deadline: Option<Instant>) -> Self {
+        Self { expired: deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into()))), ..self }
+    }
+
+    /// Ends after the node knew no leader for `timeout`.
+    pub(crate) fn requires_leader(self, timeout: Duration) -> Self {
+        Self { leader: Some(LeaderProbe::new(timeout)), ..self }
+    }
+
+    /// Sends `frame` before all others.
+    pub(crate) fn begins_with(mut self, frame: Frame) -> Self {
+        self.out.push(frame);
+        self
+    }
+
+    pub(crate) fn into_frames(self) -> Frames {
+        // Boxed: the state is moved with every frame.
+        stream::unfold(Some(Box::new(self)), |this| async move {
+            let mut this = this?;
+            match this.next().await {
+                Ok(Some(frame)) => Some((Ok(frame), Some(this))),
+                Ok(None) => None,
+                Err(end) => Some((Err(S::status(end)), None)),
+            }
+        })
+        .boxed()
+    }
+
+    /// The next frame; `None` when nothing can follow.
+    async fn next(&mut self) -> Result<Option<Frame>, StreamEnd> {
+        loop {
+            if let Some(frame) = self.out.pop() {
+                headwater_fail_points::fail_point!(WatchSend);
+                return Ok(Some(frame));
+            }
+            // Events must not delay a request for long.
+            self.turns += 1;
+            if self.turns >= S::TURNS_PER_REQUEST_CHECK {
+                self.turns = 0;
+                let request = self.requests.as_mut().and_then(|requests| requests.next().now_or_never());
+                if let Some(request) = request {
+                    self.take(request).await?;
+                    continue;
+                }
+            }
+            if self.service.advance(&mut self.out).await? {
+                continue;
+            }
+            if self.requests.is_none() && self.service.is_finished() {
+                return Ok(None);
+            }
+            match poll_fn(|cx| self.poll_wake(cx)).await? {
+                Wake::Feed(tokens) => self.service.raised(tokens),
+                Wake::Request(request) => self.take(request).await?,
+                Wake::Timer => {}
+            }
+        }
+    }
+
+    async fn take(&mut self, request: Option<Result<S::Request, Status>>) -> Result<(), StreamEnd> {
+        match request {
+            Some(Ok(request)) => self.service.handle(request, &mut self.out).await,
+            Some(Err(status)) => Err(StreamEnd::BadRequest(status)),
+            None => {
+                self.requests = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_wake(&mut self, cx: &mut Context<'_>) -> Poll<Result<Wake<S::Request>, StreamEnd>> {
+        if let Poll::Ready(tokens) = self.session.poll_raised(cx) {
+            return Poll::Ready(Ok(Wake::Feed(tokens)));
+        }
+        if let Some(requests) = &mut self.requests
+            && let Poll::Ready(request) = requests.poll_next_unpin(cx)
+        {
+            return Poll::Ready(Ok(Wake::Request(request)));
+        }
+        if self.service.poll_timer(cx).is_ready() {
+            return Poll::Ready(Ok(Wake::Timer));
+        }
+        if !self.service.ends_with_feed() && self.closing.poll_unpin(cx).is_ready() {
+            return Poll::Ready(Err(StreamEnd::Closed(CloseReason::Stopping)));
+        }
+        if self.expired.as_mut().is_some_and(|expired| expired.poll_unpin(cx).is_ready()) {
+            return Poll::Ready(Err(StreamEnd::Expired));
+        }
+        if self.leader.as_mut().is_some_and(|leader| leader.poll_lost(cx, &self.node).is_ready()) {
+            return Poll::Ready(Err(StreamEnd::LeaderLost));
+        }
+        Poll::Pending
+    }
+}
