@@ -38,12 +38,12 @@ pub(super) enum Woken {
     /// There may be something new.
     Changed,
     /// The time is over, or the node stops.
-    Over,
+    Ended,
 }
 
 /// Reads until there is something newer than the client has, or its time is over. `read` is called
 /// with the context and consistency of each attempt; `changed` resolves once something may have
-/// changed after an index, or with [`Woken::Over`] at the latest at the deadline.
+/// changed after an index, or with [`Woken::Ended`] at the latest at the deadline.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
     freshness: &Freshness,
@@ -63,7 +63,7 @@ where
     if found.index > wait.after || is_foreign {
         return Ok(found);
     }
-    let _place = call.shared.waiting.try_acquire().map_err(|_| {
+    let _permit = call.shared.waiting.try_acquire().map_err(|_| {
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait for changes on this node, ask another one")
     })?;
     let deadline = Instant::now() + wait.with_jitter();
@@ -89,9 +89,9 @@ where
                 }
                 continue;
             }
-            () = &mut stopping => Woken::Over,
+            () = &mut stopping => Woken::Ended,
         };
-        if woken == Woken::Over {
+        if woken == Woken::Ended {
             return Ok(found);
         }
         // What woke us is in this node's state; no other node need be asked.
@@ -119,7 +119,7 @@ pub(super) async fn catalog_changed(
 pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<Woken, Refusal> {
     match waited {
         Ok(true) => Ok(Woken::Changed),
-        Ok(false) | Err(NodeError::Stopped) => Ok(Woken::Over),
+        Ok(false) | Err(NodeError::Stopped) => Ok(Woken::Ended),
         Err(error) => Err(error.into()),
     }
 }
@@ -132,8 +132,8 @@ mod tests {
     fn a_node_that_stops_ends_waiting_without_an_error() {
         for (waited, wanted) in [
             (Ok(true), Ok(Woken::Changed)),
-            (Ok(false), Ok(Woken::Over)),
-            (Err(NodeError::Stopped), Ok(Woken::Over)),
+            (Ok(false), Ok(Woken::Ended)),
+            (Err(NodeError::Stopped), Ok(Woken::Ended)),
             (Err(NodeError::Removed), Err(StatusCode::SERVICE_UNAVAILABLE)),
         ] {
             assert_eq!(woken(waited).map_err(|refusal| refusal.status), wanted);

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use rand::seq::SliceRandom;
 
-use super::records::{Found, Instance, Place};
+use super::records::{Address, Found, Instance};
 use super::zone::Subject;
 use headwater_node::{Consistency, Member, Node, NodeError, Read, RequestContext};
 use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
@@ -41,7 +41,7 @@ pub(super) async fn find(
         Subject::Node { name } => {
             let read = node.node_entry(ctx, local, name).await?;
             map(read, |indexed| match indexed.value {
-                Some(node) => Found::Node { place: place_of_node(&node), meta: node.meta.clone() },
+                Some(node) => Found::Node { address: address_of_node(&node), meta: node.meta.clone() },
                 None => Found::Nothing,
             })
         }
@@ -62,16 +62,16 @@ fn map<T, U>(read: Read<T>, with: impl FnOnce(T) -> U) -> Read<U> {
 
 /// The healthy instances that have the tag, shuffled.
 pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>, only_passing: bool) -> Found {
-    let worst_told = if only_passing { CheckStatus::Passing } else { CheckStatus::Warning };
-    let mut told: Vec<Instance> = all
+    let worst = if only_passing { CheckStatus::Passing } else { CheckStatus::Warning };
+    let mut chosen: Vec<Instance> = all
         .iter()
         .map(AsRef::as_ref)
         .filter(|instance| tag.is_none_or(|tag| has_tag(&instance.service, tag)))
-        .filter(|instance| instance.worst() <= worst_told)
+        .filter(|instance| instance.worst() <= worst)
         .map(instance)
         .collect();
-    told.shuffle(&mut rand::rng());
-    Found::Instances(told)
+    chosen.shuffle(&mut rand::rng());
+    Found::Instances(chosen)
 }
 
 /// Tags are compared as names are: DNS has no case.
@@ -82,19 +82,19 @@ fn has_tag(service: &catalog::Service, tag: &str) -> bool {
 fn instance(found: &CheckServiceNode) -> Instance {
     let (node, service) = (&found.node, &found.service);
     let is_at_node = service.address.is_empty();
-    let place = if is_at_node {
-        place_of_node(node)
+    let address = if is_at_node {
+        address_of_node(node)
     } else {
         let tagged = LOCAL_ADDRESSES.iter().filter_map(|tag| service.tagged_addresses.get(*tag));
-        Place::new(&service.address, tagged.map(|tagged| tagged.address.as_str()))
+        Address::new(&service.address, tagged.map(|tagged| tagged.address.as_str()))
     };
     let weight = if found.worst() == CheckStatus::Passing { service.weights.passing } else { service.weights.warning };
-    Instance { node: node.name.clone(), place, is_at_node, port: word(service.port), weight: word(weight) }
+    Instance { node: node.name.clone(), address, is_at_node, port: word(service.port), weight: word(weight) }
 }
 
-fn place_of_node(node: &catalog::Node) -> Place {
+fn address_of_node(node: &catalog::Node) -> Address {
     let tagged = LOCAL_ADDRESSES.iter().filter_map(|tag| node.tagged_addresses.get(*tag));
-    Place::new(&node.address, tagged.map(String::as_str))
+    Address::new(&node.address, tagged.map(String::as_str))
 }
 
 /// The nearest number that a record can hold.

@@ -31,10 +31,10 @@ fn changed(
     Arc::new(CheckServiceNode { node: Arc::new(node), service: Arc::new(service), checks })
 }
 
-fn told(all: &[Arc<CheckServiceNode>], tag: Option<&str>, only_passing: bool) -> Vec<Instance> {
-    let Found::Instances(mut told) = instances(all, tag, only_passing) else { panic!("these are instances") };
-    told.sort_by(|a, b| a.node.cmp(&b.node));
-    told
+fn chosen(all: &[Arc<CheckServiceNode>], tag: Option<&str>, only_passing: bool) -> Vec<Instance> {
+    let Found::Instances(mut chosen) = instances(all, tag, only_passing) else { panic!("these are instances") };
+    chosen.sort_by(|a, b| a.node.cmp(&b.node));
+    chosen
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn health() {
         (&[Passing, Critical], false, false, 0),
         (&[Critical, Warning, Passing], false, false, 0),
     ];
-    for (checks, is_told, is_told_if_only_passing, weight) in cases {
+    for (checks, is_chosen, is_chosen_if_only_passing, weight) in cases {
         let all = [csn("a", checks)];
-        let found = told(&all, None, false);
-        assert_eq!(!found.is_empty(), *is_told, "{checks:?}");
-        assert_eq!(!told(&all, None, true).is_empty(), *is_told_if_only_passing, "{checks:?}");
+        let found = chosen(&all, None, false);
+        assert_eq!(!found.is_empty(), *is_chosen, "{checks:?}");
+        assert_eq!(!chosen(&all, None, true).is_empty(), *is_chosen_if_only_passing, "{checks:?}");
         assert!(found.iter().all(|instance| instance.weight == *weight), "{checks:?}: {found:?}");
     }
 }
@@ -61,20 +61,20 @@ fn health() {
 fn tags_have_no_case() {
     let all = [csn("a", &[])];
     for (tag, is_there) in [("primary", true), ("v1.2", true), ("secondary", false), ("", false)] {
-        assert_eq!(!told(&all, Some(tag), false).is_empty(), is_there, "{tag:?}");
+        assert_eq!(!chosen(&all, Some(tag), false).is_empty(), is_there, "{tag:?}");
     }
 }
 
 #[test]
 fn addresses_of_instances() {
-    let of = |change: fn(&mut catalog::Node, &mut Service)| told(&[changed("a", &[], change)], None, false).remove(0);
+    let of = |change: fn(&mut catalog::Node, &mut Service)| chosen(&[changed("a", &[], change)], None, false).remove(0);
     let v4 = |text: &str| text.parse::<IpAddr>().unwrap();
 
     let plain = of(|_, _| {});
-    assert_eq!((plain.place, plain.is_at_node, plain.port), (Place::At(v4("10.0.0.1"), None), true, 8080));
+    assert_eq!((plain.address, plain.is_at_node, plain.port), (Address::At(v4("10.0.0.1"), None), true, 8080));
 
     let own = of(|_, service| service.address = "10.0.0.9".into());
-    assert_eq!((own.place, own.is_at_node), (Place::At(v4("10.0.0.9"), None), false));
+    assert_eq!((own.address, own.is_at_node), (Address::At(v4("10.0.0.9"), None), false));
 
     let both = of(|node, _| {
         node.tagged_addresses = BTreeMap::from([
@@ -83,7 +83,7 @@ fn addresses_of_instances() {
             ("lan".into(), "x".into()),
         ]);
     });
-    assert_eq!(both.place, Place::At(v4("10.0.0.1"), Some(v4("::9"))));
+    assert_eq!(both.address, Address::At(v4("10.0.0.1"), Some(v4("::9"))));
 
     let tagged = of(|node, service| {
         node.tagged_addresses = BTreeMap::from([("lan_ipv6".into(), "::9".into())]);
@@ -91,12 +91,12 @@ fn addresses_of_instances() {
         let tagged = ServiceAddress { address: "10.0.0.5".into(), port: 1 };
         service.tagged_addresses = BTreeMap::from([("lan_ipv4".into(), tagged)]);
     });
-    assert_eq!(tagged.place, Place::At(v4("::5"), Some(v4("10.0.0.5"))), "those of the node are not the service's");
+    assert_eq!(tagged.address, Address::At(v4("::5"), Some(v4("10.0.0.5"))), "those of the node are not the service's");
 
     let alias = of(|_, service| service.address = "db.example.com".into());
-    assert!(matches!(alias.place, Place::Alias(name) if name.to_ascii() == "db.example.com."));
-    assert_eq!(of(|node, _| node.address = "not a host".into()).place, Place::Unknown);
-    assert_eq!(of(|node, _| node.address.clear()).place, Place::Unknown);
+    assert!(matches!(alias.address, Address::Alias(name) if name.to_ascii() == "db.example.com."));
+    assert_eq!(of(|node, _| node.address = "not a host".into()).address, Address::Unknown);
+    assert_eq!(of(|node, _| node.address.clear()).address, Address::Unknown);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn numbers_that_records_cannot_hold() {
         service.port = -1;
         service.weights.passing = 1_000_000;
     });
-    let found = told(&[instance], None, false).remove(0);
+    let found = chosen(&[instance], None, false).remove(0);
     assert_eq!((found.port, found.weight), (0, u16::MAX));
 }
 
@@ -114,7 +114,7 @@ fn instances_come_in_any_order() {
     let all: Vec<_> = (0..4).map(|at| csn(&at.to_string(), &[])).collect();
     let firsts: BTreeSet<String> = (0..200)
         .map(|_| match instances(&all, None, false) {
-            Found::Instances(told) => told[0].node.clone(),
+            Found::Instances(chosen) => chosen[0].node.clone(),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -204,9 +204,9 @@ impl Reply {
             Ok(header) if header.metadata.truncation == self.metadata.truncation => {
                 let wanted = answers + answer.authorities.len() + additionals + usize::from(self.edns.is_some());
                 let counts = header.counts;
-                let told =
+                let written =
                     [counts.answers, counts.authorities, counts.additionals].map(usize::from).iter().sum::<usize>();
-                Ok((told == wanted).then_some(packet))
+                Ok((written == wanted).then_some(packet))
             }
             Ok(_) | Err(ProtoError::MaxBufferSizeExceeded(_)) => Ok(None),
             Err(error) => Err(error),

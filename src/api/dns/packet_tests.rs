@@ -155,8 +155,8 @@ fn how_much_a_reader_takes() {
         assert!(answer.metadata.truncation, "{payload:?}");
         assert_eq!(answer.edns.is_some(), payload.is_some(), "{payload:?}");
         // The first ones, in order.
-        let told = answer.answers.len();
-        assert_eq!(answer.answers, addresses(told).answers);
+        let count = answer.answers.len();
+        assert_eq!(answer.answers, addresses(count).answers);
     }
     let (packet, _) = question(&asked(RecordType::A), DnsTransport::Tcp).answer(&addresses(1000));
     let answer = Message::from_vec(&packet).unwrap();
@@ -177,18 +177,18 @@ fn answers_are_as_many_as_can_fit() {
 
 #[test]
 fn additional_records_go_first_and_are_not_missed() {
-    let told = |answer: &Answer| {
+    let written = |answer: &Answer| {
         let (packet, _) = question(&asked(RecordType::A), DnsTransport::Udp).answer(answer);
         let answer = Message::from_vec(&packet).unwrap();
         assert!(packet.len() <= 512);
         (answer.answers.len(), answer.additionals.len(), answer.metadata.truncation)
     };
-    assert_eq!(told(&texts(1, 1, 100)), (1, 1, false));
-    assert_eq!(told(&texts(1, 5, 100)), (1, 3, false));
-    assert_eq!(told(&texts(4, 5, 100)), (4, 0, false));
-    assert_eq!(told(&texts(5, 0, 100)), (4, 0, true));
-    assert_eq!(told(&texts(5, 4, 100)), (4, 0, true));
-    assert_eq!(told(&texts(0, 5, 100)), (0, 4, false));
+    assert_eq!(written(&texts(1, 1, 100)), (1, 1, false));
+    assert_eq!(written(&texts(1, 5, 100)), (1, 3, false));
+    assert_eq!(written(&texts(4, 5, 100)), (4, 0, false));
+    assert_eq!(written(&texts(5, 0, 100)), (4, 0, true));
+    assert_eq!(written(&texts(5, 4, 100)), (4, 0, true));
+    assert_eq!(written(&texts(0, 5, 100)), (0, 4, false));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) enum Found {
     /// A node.
     Node {
         /// Where it is.
-        place: Place,
+        address: Address,
         /// Metadata of the node.
         meta: BTreeMap<String, String>,
     },
@@ -44,7 +44,7 @@ pub(super) struct Instance {
     /// The name of its node.
     pub(super) node: String,
     /// Where it is.
-    pub(super) place: Place,
+    pub(super) address: Address,
     /// Whether it is where its node is, and so goes by the node's name.
     pub(super) is_at_node: bool,
     /// Where it listens.
@@ -55,7 +55,7 @@ pub(super) struct Instance {
 
 /// Where something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Address {
     /// At an address, and perhaps at one of the other family, too.
     At(IpAddr, Option<IpAddr>),
     /// Where a name leads that others look up.
@@ -64,7 +64,7 @@ pub(super) enum Place {
     Unknown,
 }
 
-impl Place {
+impl Address {
     /// The place that `address` spells; `tagged` are the addresses of the local network by family,
     /// of which the one of the other family counts.
     pub(super) fn new<'a>(address: &str, tagged: impl Iterator<Item = &'a str>) -> Self {
@@ -128,12 +128,12 @@ impl Writer<'_> {
             Found::Between => {}
             Found::Apex(servers) => self.apex(name, wanted, &servers, &mut answer),
             Found::Servers(servers) => {
-                let places = servers.into_iter().map(|address| Place::At(address, None));
-                self.addresses(name, wanted, places, &mut answer);
+                let candidates = servers.into_iter().map(|address| Address::At(address, None));
+                self.addresses(name, wanted, candidates, &mut answer);
             }
-            Found::Address(address) => self.addresses(name, wanted, [Place::At(address, None)], &mut answer),
-            Found::Node { place, meta } => {
-                self.addresses(name, wanted, [place], &mut answer);
+            Found::Address(address) => self.addresses(name, wanted, [Address::At(address, None)], &mut answer),
+            Found::Node { address, meta } => {
+                self.addresses(name, wanted, [address], &mut answer);
                 if matches!(wanted, RecordType::TXT | RecordType::ANY) {
                     let texts = meta.iter().map(|(key, value)| self.record(name, RData::TXT(text(key, value))));
                     answer.answers.extend(texts);
@@ -143,7 +143,7 @@ impl Writer<'_> {
             Found::Instances(instances) if instances.is_empty() => answer.code = ResponseCode::NXDomain,
             Found::Instances(instances) if wanted == RecordType::SRV => self.services(name, &instances, &mut answer),
             Found::Instances(instances) => {
-                self.addresses(name, wanted, instances.into_iter().map(|instance| instance.place), &mut answer);
+                self.addresses(name, wanted, instances.into_iter().map(|instance| instance.address), &mut answer);
             }
         }
         if answer.answers.is_empty() {
@@ -175,20 +175,26 @@ impl Writer<'_> {
 
     /// The addresses of places, each once; if none has any, the name under which the first of them
     /// goes.
-    fn addresses(&self, name: &Name, wanted: RecordType, places: impl IntoIterator<Item = Place>, answer: &mut Answer) {
+    fn addresses(
+        &self,
+        name: &Name,
+        wanted: RecordType,
+        candidates: impl IntoIterator<Item = Address>,
+        answer: &mut Answer,
+    ) {
         let mut seen = BTreeSet::new();
         let mut alias = None;
         let mut has_address = false;
-        for place in places {
-            for address in place.addresses(wanted) {
+        for candidate in candidates {
+            for address in candidate.addresses(wanted) {
                 if seen.len() < self.answers_max && seen.insert(address) {
                     answer.answers.push(self.record(name, RData::from(address)));
                 }
             }
-            match place {
-                Place::At(..) => has_address = true,
-                Place::Alias(other) => alias = alias.or(Some(other)),
-                Place::Unknown => {}
+            match candidate {
+                Address::At(..) => has_address = true,
+                Address::Alias(other) => alias = alias.or(Some(other)),
+                Address::Unknown => {}
             }
         }
         // A name that is an alias is nothing else beside (RFC 1034 §3.6.2).
@@ -214,8 +220,8 @@ impl Writer<'_> {
             // The node's own name has all its addresses; a name that spells an address has no
             // other.
             let is_of_node = instance.is_at_node && self.zone.node(&instance.node).as_ref() == Some(&target);
-            for address in instance.place.addresses(RecordType::ANY) {
-                let is_of_target = is_of_node || Place::At(address, None).is_spelled_by(self.zone, &target);
+            for address in instance.address.addresses(RecordType::ANY) {
+                let is_of_target = is_of_node || Address::At(address, None).is_spelled_by(self.zone, &target);
                 if is_of_target && resolved.insert((target.clone(), address)) {
                     answer.additionals.push(self.record(&target, RData::from(address)));
                 }
@@ -230,15 +236,15 @@ impl Writer<'_> {
     /// one it goes by.
     fn target(&self, instance: &Instance) -> Option<Name> {
         let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
-        of_node.or_else(|| match &instance.place {
-            Place::At(address, _) => self.zone.address(*address),
-            Place::Alias(name) => Some(name.clone()),
-            Place::Unknown => None,
+        of_node.or_else(|| match &instance.address {
+            Address::At(address, _) => self.zone.address(*address),
+            Address::Alias(name) => Some(name.clone()),
+            Address::Unknown => None,
         })
     }
 }
 
-impl Place {
+impl Address {
     fn is_spelled_by(&self, zone: &Zone, name: &Name) -> bool {
         matches!(self, Self::At(address, _) if zone.address(*address).as_ref() == Some(name))
     }

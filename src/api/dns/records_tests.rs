@@ -18,7 +18,7 @@ impl Bed {
     }
 
     /// The answer as lines: code, then answers, then additional records behind a plus.
-    fn told(&self, wanted: RecordType, found: Found) -> Vec<String> {
+    fn answer(&self, wanted: RecordType, found: Found) -> Vec<String> {
         let answer = self.ask(wanted, found);
         let is_negative = answer.answers.is_empty();
         assert_eq!(answer.authorities.len(), usize::from(is_negative), "the SOA record is for negative answers");
@@ -39,18 +39,18 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn at_node(node: &str, address: &str, port: u16) -> Instance {
-    let place = Place::new(address, std::iter::empty());
-    Instance { node: node.into(), place, is_at_node: true, port, weight: 1 }
+    let address = Address::new(address, std::iter::empty());
+    Instance { node: node.into(), address, is_at_node: true, port, weight: 1 }
 }
 
-fn elsewhere(node: &str, address: &str, port: u16) -> Instance {
+fn at_own_address(node: &str, address: &str, port: u16) -> Instance {
     Instance { is_at_node: false, ..at_node(node, address, port) }
 }
 
 #[test]
 fn services() {
     let bed = Bed::new();
-    let both = Place::At(ip("10.0.0.1"), Some(ip("::1")));
+    let both = Address::At(ip("10.0.0.1"), Some(ip("::1")));
     let cases = [
         // The address of each instance, once.
         (
@@ -70,12 +70,12 @@ fn services() {
         ),
         (
             RecordType::A,
-            vec![Instance { place: both.clone(), ..at_node("n1", "10.0.0.1", 80) }],
+            vec![Instance { address: both.clone(), ..at_node("n1", "10.0.0.1", 80) }],
             vec!["NoError", "q.consul. 7 10.0.0.1"],
         ),
         (
             RecordType::AAAA,
-            vec![Instance { place: both.clone(), ..at_node("n1", "10.0.0.1", 80) }],
+            vec![Instance { address: both.clone(), ..at_node("n1", "10.0.0.1", 80) }],
             vec!["NoError", "q.consul. 7 ::1"],
         ),
         // The name is there, but nothing of that type.
@@ -84,7 +84,7 @@ fn services() {
         (RecordType::MX, vec![at_node("n1", "10.0.0.1", 80)], vec!["NoError"]),
         (RecordType::SOA, vec![at_node("n1", "10.0.0.1", 80)], vec!["NoError"]),
         (RecordType::A, vec![at_node("n1", "", 80)], vec!["NoError"]),
-        (RecordType::SRV, vec![elsewhere("n1", "no host", 80)], vec!["NoError"]),
+        (RecordType::SRV, vec![at_own_address("n1", "no host", 80)], vec!["NoError"]),
         // Nobody is healthy.
         (RecordType::A, vec![], vec!["NXDomain"]),
         (RecordType::SRV, vec![], vec!["NXDomain"]),
@@ -101,7 +101,7 @@ fn services() {
         ),
         (
             RecordType::SRV,
-            vec![Instance { place: both.clone(), ..at_node("n1", "10.0.0.1", 80) }],
+            vec![Instance { address: both.clone(), ..at_node("n1", "10.0.0.1", 80) }],
             vec![
                 "NoError",
                 "q.consul. 7 1 1 80 n1.node.dc1.consul.",
@@ -111,17 +111,17 @@ fn services() {
         ),
         (
             RecordType::SRV,
-            vec![elsewhere("n1", "10.0.0.9", 80)],
+            vec![at_own_address("n1", "10.0.0.9", 80)],
             vec!["NoError", "q.consul. 7 1 1 80 0a000009.addr.dc1.consul.", "+0a000009.addr.dc1.consul. 7 10.0.0.9"],
         ),
         (
             RecordType::SRV,
-            vec![Instance { place: both, ..elsewhere("n1", "10.0.0.1", 80) }],
+            vec![Instance { address: both, ..at_own_address("n1", "10.0.0.1", 80) }],
             vec!["NoError", "q.consul. 7 1 1 80 0a000001.addr.dc1.consul.", "+0a000001.addr.dc1.consul. 7 10.0.0.1"],
         ),
         (
             RecordType::SRV,
-            vec![elsewhere("n1", "::9", 80)],
+            vec![at_own_address("n1", "::9", 80)],
             vec![
                 "NoError",
                 "q.consul. 7 1 1 80 00000000000000000000000000000009.addr.dc1.consul.",
@@ -130,7 +130,7 @@ fn services() {
         ),
         (
             RecordType::SRV,
-            vec![elsewhere("n1", "db.example.com", 80)],
+            vec![at_own_address("n1", "db.example.com", 80)],
             vec!["NoError", "q.consul. 7 1 1 80 db.example.com."],
         ),
         (
@@ -147,32 +147,36 @@ fn services() {
         // Instances at a name of their own: an alias, unless there are addresses.
         (
             RecordType::A,
-            vec![elsewhere("n1", "db.example.com", 80), elsewhere("n2", "db2.example.com", 80)],
+            vec![at_own_address("n1", "db.example.com", 80), at_own_address("n2", "db2.example.com", 80)],
             vec!["NoError", "q.consul. 7 db.example.com."],
         ),
         (
             RecordType::CNAME,
-            vec![elsewhere("n1", "db.example.com", 80)],
+            vec![at_own_address("n1", "db.example.com", 80)],
             vec!["NoError", "q.consul. 7 db.example.com."],
         ),
-        (RecordType::TXT, vec![elsewhere("n1", "db.example.com", 80)], vec!["NoError"]),
+        (RecordType::TXT, vec![at_own_address("n1", "db.example.com", 80)], vec!["NoError"]),
         (
             RecordType::A,
-            vec![elsewhere("n1", "db.example.com", 80), at_node("n2", "10.0.0.2", 80)],
+            vec![at_own_address("n1", "db.example.com", 80), at_node("n2", "10.0.0.2", 80)],
             vec!["NoError", "q.consul. 7 10.0.0.2"],
         ),
-        (RecordType::AAAA, vec![elsewhere("n1", "db.example.com", 80), at_node("n2", "10.0.0.2", 80)], vec!["NoError"]),
+        (
+            RecordType::AAAA,
+            vec![at_own_address("n1", "db.example.com", 80), at_node("n2", "10.0.0.2", 80)],
+            vec!["NoError"],
+        ),
     ];
     for (wanted, instances, lines) in cases {
-        assert_eq!(bed.told(wanted, Found::Instances(instances.clone())), lines, "{wanted} of {instances:?}");
+        assert_eq!(bed.answer(wanted, Found::Instances(instances.clone())), lines, "{wanted} of {instances:?}");
     }
 }
 
 #[test]
-fn weights_are_told() {
+fn weights_are_answered() {
     let instance = Instance { weight: 9, ..at_node("n1", "10.0.0.1", 80) };
-    let told = Bed::new().told(RecordType::SRV, Found::Instances(vec![instance]));
-    assert_eq!(told[1], "q.consul. 7 1 9 80 n1.node.dc1.consul.");
+    let lines = Bed::new().answer(RecordType::SRV, Found::Instances(vec![instance]));
+    assert_eq!(lines[1], "q.consul. 7 1 9 80 n1.node.dc1.consul.");
 }
 
 #[test]
@@ -191,7 +195,7 @@ fn no_more_answers_than_wanted() {
 fn nodes() {
     let bed = Bed::new();
     let meta = BTreeMap::from([("rack".into(), "r1".into()), ("rfc1035-00".into(), "plain".into())]);
-    let found = |address: &str| Found::Node { place: Place::new(address, std::iter::empty()), meta: meta.clone() };
+    let found = |address: &str| Found::Node { address: Address::new(address, std::iter::empty()), meta: meta.clone() };
     let cases = [
         (RecordType::A, "10.0.0.1", vec!["NoError", "q.consul. 7 10.0.0.1"]),
         (RecordType::AAAA, "10.0.0.1", vec!["NoError"]),
@@ -205,7 +209,7 @@ fn nodes() {
         (RecordType::A, "host.example.com", vec!["NoError", "q.consul. 7 host.example.com."]),
     ];
     for (wanted, address, lines) in cases {
-        assert_eq!(bed.told(wanted, found(address)), lines, "{wanted} of {address}");
+        assert_eq!(bed.answer(wanted, found(address)), lines, "{wanted} of {address}");
     }
 }
 
@@ -216,23 +220,23 @@ fn the_domain_and_its_servers() {
     let soa = "consul. 0 ns.consul. hostmaster.consul. 42 3600 600 86400 0";
     let ns = "q.consul. 7 ns.consul.";
     let glue = ["+ns.consul. 7 10.0.0.1", "+ns.consul. 7 ::1"];
-    assert_eq!(bed.told(RecordType::SOA, Found::Apex(servers())), ["NoError", soa]);
-    assert_eq!(bed.told(RecordType::NS, Found::Apex(servers())), ["NoError", ns, glue[0], glue[1]]);
-    assert_eq!(bed.told(RecordType::ANY, Found::Apex(servers())), ["NoError", soa, ns, glue[0], glue[1]]);
-    assert_eq!(bed.told(RecordType::A, Found::Apex(servers())), ["NoError"]);
-    assert_eq!(bed.told(RecordType::A, Found::Servers(servers())), ["NoError", "q.consul. 7 10.0.0.1"]);
-    assert_eq!(bed.told(RecordType::AAAA, Found::Servers(servers())), ["NoError", "q.consul. 7 ::1"]);
-    assert_eq!(bed.told(RecordType::A, Found::Servers(vec![])), ["NoError"]);
+    assert_eq!(bed.answer(RecordType::SOA, Found::Apex(servers())), ["NoError", soa]);
+    assert_eq!(bed.answer(RecordType::NS, Found::Apex(servers())), ["NoError", ns, glue[0], glue[1]]);
+    assert_eq!(bed.answer(RecordType::ANY, Found::Apex(servers())), ["NoError", soa, ns, glue[0], glue[1]]);
+    assert_eq!(bed.answer(RecordType::A, Found::Apex(servers())), ["NoError"]);
+    assert_eq!(bed.answer(RecordType::A, Found::Servers(servers())), ["NoError", "q.consul. 7 10.0.0.1"]);
+    assert_eq!(bed.answer(RecordType::AAAA, Found::Servers(servers())), ["NoError", "q.consul. 7 ::1"]);
+    assert_eq!(bed.answer(RecordType::A, Found::Servers(vec![])), ["NoError"]);
 }
 
 #[test]
 fn names_without_records() {
     let bed = Bed::new();
-    assert_eq!(bed.told(RecordType::A, Found::Nothing), ["NXDomain"]);
-    assert_eq!(bed.told(RecordType::ANY, Found::Between), ["NoError"]);
-    assert_eq!(bed.told(RecordType::A, Found::Address(ip("10.0.0.1"))), ["NoError", "q.consul. 7 10.0.0.1"]);
-    assert_eq!(bed.told(RecordType::AAAA, Found::Address(ip("10.0.0.1"))), ["NoError"]);
-    assert_eq!(bed.told(RecordType::AAAA, Found::Address(ip("::1"))), ["NoError", "q.consul. 7 ::1"]);
+    assert_eq!(bed.answer(RecordType::A, Found::Nothing), ["NXDomain"]);
+    assert_eq!(bed.answer(RecordType::ANY, Found::Between), ["NoError"]);
+    assert_eq!(bed.answer(RecordType::A, Found::Address(ip("10.0.0.1"))), ["NoError", "q.consul. 7 10.0.0.1"]);
+    assert_eq!(bed.answer(RecordType::AAAA, Found::Address(ip("10.0.0.1"))), ["NoError"]);
+    assert_eq!(bed.answer(RecordType::AAAA, Found::Address(ip("::1"))), ["NoError", "q.consul. 7 ::1"]);
     let soa = &bed.ask(RecordType::A, Found::Nothing).authorities[0];
     assert_eq!((soa.name.to_ascii(), soa.ttl), ("consul.".to_owned(), 0), "nobody remembers that a name is not there");
 }
@@ -255,8 +259,8 @@ fn texts() {
         ("k", &long, &[&format!("k={}", &long[..253]), &long[..47]]),
     ];
     for (key, value, wanted) in cases {
-        let told = strings(key, value);
-        assert_eq!(told, *wanted, "{key:?}");
-        assert!(told.iter().all(|piece| piece.len() <= TEXT_BYTES_MAX));
+        let lines = strings(key, value);
+        assert_eq!(lines, *wanted, "{key:?}");
+        assert!(lines.iter().all(|piece| piece.len() <= TEXT_BYTES_MAX));
     }
 }

@@ -27,7 +27,7 @@ impl Source for KeyWatch {
 
 /// The next step of the merge.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told<T> {
+pub(super) enum Merged<T> {
     /// A commit, as far as one of the watchers wants it.
     Changed(T),
     /// One of the watchers has ended.
@@ -43,7 +43,7 @@ pub(super) struct Merge<W: Source> {
     heads: BTreeMap<(LogIndex, u64), W::Item>,
     /// The watcher of the last delivered head. Its next item is read afterwards, because it may be
     /// the end.
-    told: Option<u64>,
+    last: Option<u64>,
     /// Of watchers that have ended, and not yet told.
     ended: VecDeque<CloseReason>,
     /// Up to here, the next items of all live watchers are in `heads`.
@@ -56,7 +56,7 @@ impl<W: Source> Merge<W> {
             watchers: Vec::new(),
             is_raised: false,
             heads: BTreeMap::new(),
-            told: None,
+            last: None,
             ended: VecDeque::new(),
             complete_through: LogIndex::ZERO,
         }
@@ -78,13 +78,13 @@ impl<W: Source> Merge<W> {
     }
 
     /// Whether no watcher is left.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.watchers.iter().all(Option::is_none)
     }
 
     /// The next step, if there is one now. `published` tells how far the feed has come.
-    pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<Told<W::Item>> {
-        if let Some(token) = self.told.take() {
+    pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<Merged<W::Item>> {
+        if let Some(token) = self.last.take() {
             self.pull(token);
         }
         // A second look is enough: what was in a list at the first one was published by then.
@@ -96,11 +96,11 @@ impl<W: Source> Merge<W> {
             self.gather(published());
         }
         if let Some(reason) = self.ended.pop_front() {
-            return Some(Told::Ended(reason));
+            return Some(Merged::Ended(reason));
         }
         let ((_, token), item) = self.heads.pop_first()?;
-        self.told = Some(token);
-        Some(Told::Changed(item))
+        self.last = Some(token);
+        Some(Merged::Changed(item))
     }
 
     /// Brings the next of every watcher into `heads`, where the feed has come to `point`.
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    fn told(merge: &mut Merge<Script>, point: u64) -> Vec<Told<u64>> {
+    fn all(merge: &mut Merge<Script>, point: u64) -> Vec<Merged<u64>> {
         std::iter::from_fn(|| merge.next(|| LogIndex(point))).collect()
     }
 
@@ -160,16 +160,16 @@ mod tests {
         let mut merge = Merge::new();
         merge.add(Script([1, 3, 5].into(), Some(COMPACTED)));
         merge.add(Script([2, 4, 6].into(), None));
-        let changed = [1, 2, 3, 4, 5].map(Told::Changed);
-        let wanted: Vec<_> = changed.into_iter().chain([Told::Ended(COMPACTED), Told::Changed(6)]).collect();
-        assert_eq!(told(&mut merge, 6), wanted);
-        assert!(!merge.is_over());
+        let changed = [1, 2, 3, 4, 5].map(Merged::Changed);
+        let wanted: Vec<_> = changed.into_iter().chain([Merged::Ended(COMPACTED), Merged::Changed(6)]).collect();
+        assert_eq!(all(&mut merge, 6), wanted);
+        assert!(!merge.is_empty());
         merge.add(Script([].into(), Some(CloseReason::Reset)));
-        assert_eq!(told(&mut merge, 6), [Told::Ended(CloseReason::Reset)], "it had nothing");
+        assert_eq!(all(&mut merge, 6), [Merged::Ended(CloseReason::Reset)], "it had nothing");
         let mut alone = Merge::new();
         alone.add(Script([7].into(), Some(COMPACTED)));
-        assert_eq!(told(&mut alone, 7), [Told::Changed(7), Told::Ended(COMPACTED)]);
-        assert!(alone.is_over());
+        assert_eq!(all(&mut alone, 7), [Merged::Changed(7), Merged::Ended(COMPACTED)]);
+        assert!(alone.is_empty());
     }
 
     #[test]
@@ -177,12 +177,12 @@ mod tests {
         let mut merge = Merge::new();
         merge.add(Script([1, 2, 4].into(), None));
         merge.add(Script(VecDeque::new(), None));
-        assert_eq!(merge.next(|| LogIndex(2)), Some(Told::Changed(1)));
+        assert_eq!(merge.next(|| LogIndex(2)), Some(Merged::Changed(1)));
         merge.watchers[1].as_mut().unwrap().0.push_back(3);
-        assert_eq!(merge.next(|| LogIndex(4)), Some(Told::Changed(2)));
-        assert_eq!(told(&mut merge, 4), [3, 4].map(Told::Changed), "nobody had to say that there is more");
+        assert_eq!(merge.next(|| LogIndex(4)), Some(Merged::Changed(2)));
+        assert_eq!(all(&mut merge, 4), [3, 4].map(Merged::Changed), "nobody had to say that there is more");
         merge.watchers[0].as_mut().unwrap().0.push_back(5);
         merge.raise();
-        assert_eq!(told(&mut merge, 5), [Told::Changed(5)]);
+        assert_eq!(all(&mut merge, 5), [Merged::Changed(5)]);
     }
 }

@@ -12,7 +12,7 @@ use tonic::Status;
 
 use super::convert::key_value;
 use super::errors::undecodable;
-use super::merge::{Merge, Told};
+use super::merge::{Merge, Merged};
 use crate::ApiOptions;
 use crate::etcd::errors::{Invalid, stream_ended};
 use crate::shared::etcd_texts::refusal;
@@ -91,8 +91,8 @@ impl StreamService for EarlyStream {
         let node = &self.node;
         let item = match self.watchers.next(|| node.watch_point().index) {
             None => return Ok(false),
-            Some(Told::Changed(item)) => item,
-            Some(Told::Ended(reason)) => {
+            Some(Merged::Changed(item)) => item,
+            Some(Merged::Ended(reason)) => {
                 self.say_ended(reason, out)?;
                 return Ok(true);
             }
@@ -133,7 +133,7 @@ impl StreamService for EarlyStream {
     }
 
     fn is_finished(&self) -> bool {
-        self.watchers.is_over()
+        self.watchers.is_empty()
     }
 }
 

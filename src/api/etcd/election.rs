@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 use super::errors::{Contest, Failure};
 use super::{header, validate};
 use crate::ApiOptions;
-use crate::shared::context::{open, patience, reply, reply_with_token};
+use crate::shared::context::{client_deadline, open, reply, reply_with_token};
 use crate::shared::key_value::key_value;
 use headwater_node::{Claim, Contender, ContestError, Node, RequestContext};
 use headwater_proto::pb::v3electionpb as pb;
@@ -73,7 +73,7 @@ async fn resign(
 #[tonic::async_trait]
 impl Election for ElectionService {
     async fn campaign(&self, request: Request<pb::CampaignRequest>) -> Result<Response<pb::CampaignResponse>, Status> {
-        let until = patience(request.metadata().as_ref()).map_err(Failure::from)?;
+        let until = client_deadline(request.metadata().as_ref()).map_err(Failure::from)?;
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let pb::CampaignRequest { name, lease, value } = request;
         let contender = Contender { name: name.clone(), lease: LeaseId(lease), value: Some(value) };

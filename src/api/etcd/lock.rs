@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 use super::errors::{Contest, Failure};
 use super::{header, validate};
 use crate::ApiOptions;
-use crate::shared::context::{open, patience, reply, reply_with_token};
+use crate::shared::context::{client_deadline, open, reply, reply_with_token};
 use headwater_node::{Contender, ContestError, Node, Owner, RequestContext};
 use headwater_proto::pb::v3lockpb as pb;
 use headwater_proto::pb::v3lockpb::lock_server::Lock;
@@ -59,7 +59,7 @@ async fn unlock(
 #[tonic::async_trait]
 impl Lock for LockService {
     async fn lock(&self, request: Request<pb::LockRequest>) -> Result<Response<pb::LockResponse>, Status> {
-        let until = patience(request.metadata().as_ref()).map_err(Failure::from)?;
+        let until = client_deadline(request.metadata().as_ref()).map_err(Failure::from)?;
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let owner = lock(&self.node, &ctx, request, until).await?;
         let header = Some(header::full(&self.node, owner.revision));

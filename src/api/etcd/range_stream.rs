@@ -122,16 +122,16 @@ mod tests {
     }
 
     /// Pairs, header, `more` and count of every response.
-    type Told = Vec<Result<(usize, Option<pb::ResponseHeader>, bool, i64), tonic::Code>>;
+    type Responses = Vec<Result<(usize, Option<pb::ResponseHeader>, bool, i64), tonic::Code>>;
 
-    fn told(header: pb::ResponseHeader, pieces: Vec<Result<RangePiece, NodeError>>) -> Told {
+    fn responses_of(header: pb::ResponseHeader, pieces: Vec<Result<RangePiece, NodeError>>) -> Responses {
         let responses = encode_all(header, stream::iter(pieces)).collect::<Vec<_>>();
         let responses = futures::executor::block_on(responses);
-        let tell = |response: pb::RangeStreamResponse| {
+        let summary = |response: pb::RangeStreamResponse| {
             let response = response.range_response.unwrap();
             (response.kvs.len(), response.header, response.more, response.count)
         };
-        responses.into_iter().map(|response| response.map(tell).map_err(|status| status.code())).collect()
+        responses.into_iter().map(|response| response.map(summary).map_err(|status| status.code())).collect()
     }
 
     #[test]
@@ -142,16 +142,16 @@ mod tests {
         let end = || Ok(RangePiece::End { more: true, count: 9 });
         let last = |pairs| Ok((pairs, Some(header), true, 9));
         let pairs = |pairs| Ok((pairs, None, false, 0));
-        assert_eq!(told(header, vec![kvs(2), end()]), [last(2)]);
-        assert_eq!(told(header, vec![kvs(2), kvs(3), kvs(1), end()]), [pairs(2), pairs(3), last(1)]);
-        assert_eq!(told(header, vec![large(), end()]), [pairs(1), last(1)]);
-        assert_eq!(told(header, vec![large(), large(), end()]), [pairs(1), pairs(1), pairs(1), last(1)]);
-        assert_eq!(told(header, vec![end()]), [last(0)], "empty, or only counted");
-        assert_eq!(told(header, vec![kvs(0), end()]), [last(0)]);
+        assert_eq!(responses_of(header, vec![kvs(2), end()]), [last(2)]);
+        assert_eq!(responses_of(header, vec![kvs(2), kvs(3), kvs(1), end()]), [pairs(2), pairs(3), last(1)]);
+        assert_eq!(responses_of(header, vec![large(), end()]), [pairs(1), last(1)]);
+        assert_eq!(responses_of(header, vec![large(), large(), end()]), [pairs(1), pairs(1), pairs(1), last(1)]);
+        assert_eq!(responses_of(header, vec![end()]), [last(0)], "empty, or only counted");
+        assert_eq!(responses_of(header, vec![kvs(0), end()]), [last(0)]);
 
         let compacted = || Err(NodeError::Refused(Refusal::Compacted { compact_revision: 3.into() }));
-        assert_eq!(told(header, vec![compacted()]), [Err(tonic::Code::OutOfRange)]);
-        let cut_off = told(header, vec![kvs(2), kvs(3), compacted()]);
+        assert_eq!(responses_of(header, vec![compacted()]), [Err(tonic::Code::OutOfRange)]);
+        let cut_off = responses_of(header, vec![kvs(2), kvs(3), compacted()]);
         assert_eq!(cut_off, [pairs(2), Err(tonic::Code::OutOfRange)]);
     }
 

@@ -46,18 +46,18 @@ impl Check {
     }
 
     async fn run(self, state: &HttpState) -> Result<(), String> {
-        let told = |error: NodeError| node_error(&error).1.into_owned();
+        let error_text = |error: NodeError| node_error(&error).1.into_owned();
         match self {
             Self::DataCorruption => {
-                let alarms = state.node.status().map_err(told)?.alarms;
+                let alarms = state.node.status().map_err(error_text)?.alarms;
                 match alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt) {
                     true => Err("alarm activated: CORRUPT".to_owned()),
                     false => Ok(()),
                 }
             }
-            Self::SerializableRead => state.check_read(Consistency::Serializable).await.map_err(told),
-            Self::LinearizableRead => state.check_read(Consistency::Linearizable).await.map_err(told),
-            Self::NonLearner => match state.node.status().map_err(told)?.is_learner {
+            Self::SerializableRead => state.check_read(Consistency::Serializable).await.map_err(error_text),
+            Self::LinearizableRead => state.check_read(Consistency::Linearizable).await.map_err(error_text),
+            Self::NonLearner => match state.node.status().map_err(error_text)?.is_learner {
                 true => Err("this member is a learner".to_owned()),
                 false => Ok(()),
             },

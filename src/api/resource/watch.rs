@@ -29,7 +29,7 @@ pub(super) async fn open(
     let everywhere = Tenancy::new(WILDCARD, WILDCARD);
     let selector = validate::selector(r#type, tenancy, name_prefix, Some(everywhere))?;
     let start = metadata::watch_start(&call.metadata)?;
-    let deadline = context::patience(&call.metadata)?;
+    let deadline = context::client_deadline(&call.metadata)?;
     let node = &service.node;
     let session = Session::new();
     let watch = node.watch_resources(&call.context, selector, start, &session, listed).await?;

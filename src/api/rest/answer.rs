@@ -63,7 +63,7 @@ impl Refusal {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         if let Some(metadata) = self.metadata {
-            told(&metadata, &mut response);
+            copy_metadata(&metadata, &mut response);
         }
         response
     }
@@ -96,7 +96,7 @@ fn http_status(code: Code) -> StatusCode {
 }
 
 /// Copies metadata of use to a client of HTTP into headers.
-fn told(metadata: &MetadataMap, response: &mut Response<Body>) {
+fn copy_metadata(metadata: &MetadataMap, response: &mut Response<Body>) {
     for name in ["headwater-index", "headwater-page-token", "headwater-indeterminate"] {
         if let Some(value) = metadata.get(name).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
             response.headers_mut().insert(HeaderName::from_static(name), value);
@@ -297,6 +297,6 @@ fn json(body: &impl Serialize, metadata: &MetadataMap) -> Result<Response<Body>,
     })?;
     let mut response = Response::new(Body::new(Full::new(Bytes::from(text))));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    told(metadata, &mut response);
+    copy_metadata(metadata, &mut response);
     Ok(response)
 }

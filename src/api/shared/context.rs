@@ -58,7 +58,7 @@ pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<Reques
 
 /// Until when a client waits that asked for something without an end of its own: for ever, if it
 /// does not say.
-pub(crate) fn patience(metadata: &HeaderMap) -> Result<Option<Instant>, InvalidMetadata> {
+pub(crate) fn client_deadline(metadata: &HeaderMap) -> Result<Option<Instant>, InvalidMetadata> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
     Ok(Instant::now().checked_add(grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?))
 }
@@ -195,12 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_the_clients_own() {
-        assert_eq!(patience(&HeaderMap::new()), Ok(None));
+    fn deadline_is_the_clients_own() {
+        assert_eq!(client_deadline(&HeaderMap::new()), Ok(None));
         let before = Instant::now();
-        let until = patience(&metadata(&[("grpc-timeout", b"2H")])).unwrap().unwrap();
+        let until = client_deadline(&metadata(&[("grpc-timeout", b"2H")])).unwrap().unwrap();
         assert!(until >= before + Duration::from_secs(7200) && until <= Instant::now() + Duration::from_secs(7200));
-        assert_eq!(patience(&metadata(&[("grpc-timeout", b"soon")])), Err(InvalidMetadata::Timeout));
+        assert_eq!(client_deadline(&metadata(&[("grpc-timeout", b"soon")])), Err(InvalidMetadata::Timeout));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) enum Failure {
     /// The node cannot serve it now.
     Node(NodeError),
     /// Status of another datacenter.
-    Elsewhere(Box<Status>),
+    Remote(Box<Status>),
 }
 
 impl From<Invalid> for Failure {
@@ -46,7 +46,7 @@ impl From<Failure> for Status {
             Failure::Invalid(invalid) => Self::invalid_argument(invalid.to_string()),
             Failure::Metadata(invalid) => invalid.into(),
             Failure::Node(error) => node(&error),
-            Failure::Elsewhere(status) => *status,
+            Failure::Remote(status) => *status,
         }
     }
 }

@@ -5,9 +5,9 @@
 //! the node's, and what changed is the state machine's. Invariant: a stream follows the grammar of
 //! §1.6; whatever cannot be kept up ends it with a status that says what to do.
 
-mod elsewhere;
 mod errors;
 pub(super) mod payload;
+mod remote;
 mod request;
 mod service;
 mod stream;

@@ -10,9 +10,9 @@ use tonic::body::Body;
 use tonic::codegen::StdError;
 use tonic::{Request, Response};
 
-use super::elsewhere;
 use super::errors::Failure;
 use super::payload;
+use super::remote;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
 use crate::ApiOptions;
@@ -71,11 +71,11 @@ impl SubscribeService {
             let Some(endpoints) = self.node.remote_datacenter(&message.datacenter) else {
                 return Err(Invalid::Datacenter { asked: message.datacenter, here: here.to_owned() }.into());
             };
-            return elsewhere::open(&self.node, endpoints, context.deadline, &metadata, message).await;
+            return remote::open(&self.node, endpoints, context.deadline, &metadata, message).await;
         }
         let subject = request::subject(&message)?;
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
-        let deadline = context::patience(&metadata)?;
+        let deadline = context::client_deadline(&metadata)?;
         let start = match message.index {
             // An index of another lineage may never be reached here.
             0 => match epoch.zip(context.min_index) {

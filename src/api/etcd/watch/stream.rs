@@ -14,7 +14,7 @@ use tonic::Status;
 
 use super::super::{errors, header};
 use super::encode;
-use super::watcher::{DUPLICATE_ID, Watcher, Wish};
+use super::watcher::{DUPLICATE_ID, WatchOptions, Watcher};
 use crate::ApiOptions;
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
 use crate::shared::stream_server;
@@ -144,12 +144,12 @@ impl WatchStream {
 
     async fn create(&mut self, request: pb::WatchCreateRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
         let wanted_id = request.watch_id;
-        let wish = match Wish::read(request) {
+        let options = match WatchOptions::read(request) {
             Ok(_) if wanted_id != 0 && self.tokens.contains_key(&wanted_id) => Err(DUPLICATE_ID),
             read => read,
         };
-        let wish = match wish {
-            Ok(wish) => wish,
+        let options = match options {
+            Ok(options) => options,
             Err(words) => {
                 self.reject(words, out);
                 return Ok(());
@@ -168,15 +168,15 @@ impl WatchStream {
         let token = self.next_token;
         self.next_token += 1;
         let context = self.context.within_stream(self.options.request_timeout);
-        let query = WatchQuery { range: wish.range.clone(), start: wish.start };
+        let query = WatchQuery { range: options.range.clone(), start: options.start };
         match self.node.watch(&context, query, &self.session, token).await {
             Ok(watch) => {
                 out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(watch.started()) });
-                if wish.progress_notify {
+                if options.progress_notify {
                     self.start_ticker();
                 }
                 self.tokens.insert(id, token);
-                self.watchers.insert(token, Watcher::new(id, wish, watch));
+                self.watchers.insert(token, Watcher::new(id, options, watch));
                 self.raised.push_back(token);
             }
             Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => {
@@ -222,7 +222,7 @@ impl WatchStream {
         let id = watcher.id;
         if !batch.events.is_empty() {
             watcher.is_idle = false;
-            let may_split = watcher.wish.fragment;
+            let may_split = watcher.options.fragment;
             out.events_sent(batch.events.len());
             out.events_pending(batch.events.len());
             let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
@@ -272,7 +272,7 @@ impl WatchStream {
         let mut pending = Vec::new();
         let mut gives_up = self.watchers.is_empty();
         for (token, watcher) in &self.watchers {
-            let begins_later = watcher.wish.start.is_some_and(|start| start > point.revision);
+            let begins_later = watcher.options.start.is_some_and(|start| start > point.revision);
             let is_through = watcher.is_through(point.index);
             gives_up |= begins_later || (!is_through && watcher.is_lagging());
             if !is_through {
@@ -299,8 +299,8 @@ impl WatchStream {
     fn notify_progress(&mut self, out: &mut Outbox) {
         let point = self.node.watch_point();
         let mut idle = Vec::new();
-        for watcher in self.watchers.values_mut().filter(|watcher| watcher.wish.progress_notify) {
-            let has_begun = watcher.wish.start.is_none_or(|start| start <= point.revision);
+        for watcher in self.watchers.values_mut().filter(|watcher| watcher.options.progress_notify) {
+            let has_begun = watcher.options.start.is_none_or(|start| start <= point.revision);
             if std::mem::replace(&mut watcher.is_idle, true) && has_begun && watcher.is_through(point.index) {
                 idle.push(watcher.id);
             }

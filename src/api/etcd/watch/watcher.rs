@@ -24,7 +24,7 @@ pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been
 
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct WatchOptions {
     pub(super) range: KeyRange,
     pub(super) start: Option<Revision>,
     pub(super) prev_kv: bool,
@@ -34,7 +34,7 @@ pub(super) struct Wish {
     no_delete: bool,
 }
 
-impl Wish {
+impl WatchOptions {
     /// Reads a request; an impossible watch is refused in etcd's words.
     pub(super) fn read(request: WatchCreateRequest) -> Result<Self, &'static str> {
         let start = match request.start_revision {
@@ -70,7 +70,7 @@ impl Wish {
 /// One watcher.
 pub(super) struct Watcher {
     pub(super) id: i64,
-    pub(super) wish: Wish,
+    pub(super) options: WatchOptions,
     watch: KeyWatch,
     /// Read and not yet sent, because earlier events filled a response; at most one response
     /// without the pairs before.
@@ -92,8 +92,8 @@ pub(super) struct Batch {
 }
 
 impl Watcher {
-    pub(super) fn new(id: i64, wish: Wish, watch: KeyWatch) -> Self {
-        Self { id, wish, watch, held: VecDeque::new(), is_idle: true }
+    pub(super) fn new(id: i64, options: WatchOptions, watch: KeyWatch) -> Self {
+        Self { id, options, watch, held: VecDeque::new(), is_idle: true }
     }
 
     /// Whether everything up to `index`, which was asked for before, was sent.
@@ -138,7 +138,7 @@ impl Watcher {
                 }
             }
         }
-        if self.wish.prev_kv {
+        if self.options.prev_kv {
             let fitting = node.resolve_predecessors(&items, BATCH_BYTES_MAX).await?;
             if fitting < items.len() {
                 // It stays ended, and says so again after them.
@@ -151,8 +151,8 @@ impl Watcher {
         let mut events = Tails::new();
         for item in &items {
             for position in item.positions() {
-                if self.wish.wants(item.commit().events()[position].kind) {
-                    events.push(encode::event(item, position, self.wish.prev_kv));
+                if self.options.wants(item.commit().events()[position].kind) {
+                    events.push(encode::event(item, position, self.options.prev_kv));
                 }
             }
         }
@@ -186,7 +186,11 @@ mod tests {
             ("b", "a", Err(RANGE_IS_EMPTY)),
             ("a", "a", Err(RANGE_IS_EMPTY)),
         ] {
-            assert_eq!(Wish::read(request(key, range_end)).map(|wish| wish.range), wanted, "{key:?} {range_end:?}");
+            assert_eq!(
+                WatchOptions::read(request(key, range_end)).map(|options| options.range),
+                wanted,
+                "{key:?} {range_end:?}"
+            );
         }
     }
 
@@ -194,14 +198,14 @@ mod tests {
     fn starts_and_filters() {
         let read = |start_revision, filters: &[FilterType]| {
             let filters = filters.iter().map(|filter| *filter as i32).collect();
-            Wish::read(WatchCreateRequest { start_revision, filters, ..request("a", "") })
+            WatchOptions::read(WatchCreateRequest { start_revision, filters, ..request("a", "") })
         };
         assert_eq!(read(-1, &[]), Err(COMPACTED));
         assert_eq!(read(0, &[]).unwrap().start, None);
         assert_eq!(read(5, &[]).unwrap().start, Some(Revision(5)));
         let wants = |filters: &[FilterType]| {
-            let wish = read(0, filters).unwrap();
-            [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Expire].map(|kind| wish.wants(kind))
+            let options = read(0, filters).unwrap();
+            [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Expire].map(|kind| options.wants(kind))
         };
         assert_eq!(wants(&[]), [true, true, true]);
         assert_eq!(wants(&[FilterType::Noput]), [false, true, true]);

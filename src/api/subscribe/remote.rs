@@ -43,13 +43,13 @@ pub(super) async fn open(
     }
     let datacenter = message.datacenter.clone();
     match first(&datacenter, endpoints, deadline.into(), |endpoint| ask(endpoint, metadata, message.clone())).await {
-        Ok((endpoint, answer)) => Ok(pass_on(node, answer, place(&datacenter, endpoint))),
-        Err(status) => Err(Failure::Elsewhere(Box::new(status))),
+        Ok((endpoint, answer)) => Ok(pass_on(node, answer, origin(&datacenter, endpoint))),
+        Err(status) => Err(Failure::Remote(Box::new(status))),
     }
 }
 
 /// Where an error comes from, at the beginning of its text.
-fn place(datacenter: &str, endpoint: &str) -> String {
+fn origin(datacenter: &str, endpoint: &str) -> String {
     format!("datacenter {datacenter:?} at {endpoint}")
 }
 
@@ -69,18 +69,18 @@ where
     for (number, endpoint) in endpoints.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         let left_to_ask = u32::try_from(endpoints.len() - number).unwrap_or(u32::MAX);
-        let patience = left / left_to_ask;
-        match tokio::time::timeout(patience, ask(endpoint)).await {
+        let share = left / left_to_ask;
+        match tokio::time::timeout(share, ask(endpoint)).await {
             Ok(Ok(answer)) => return Ok((endpoint.as_str(), answer)),
             Ok(Err(status)) if is_about_the_request(status.code()) => {
                 return Err(Status::new(
                     status.code(),
-                    format!("{}: {}", place(datacenter, endpoint), status.message()),
+                    format!("{}: {}", origin(datacenter, endpoint), status.message()),
                 ));
             }
-            Ok(Err(status)) => failed.push((status.code(), format!("{endpoint}: {}", told(&status)))),
+            Ok(Err(status)) => failed.push((status.code(), format!("{endpoint}: {}", text_of(&status)))),
             Err(_) => {
-                let text = format!("{endpoint}: no answer within {} ms", patience.as_millis());
+                let text = format!("{endpoint}: no answer within {} ms", share.as_millis());
                 failed.push((Code::DeadlineExceeded, text));
             }
         }
@@ -108,7 +108,7 @@ fn is_known_to_clients(code: Code) -> bool {
 }
 
 /// The text of an error with its causes, of which the transport tells only the outermost by itself.
-fn told(error: &(dyn std::error::Error + 'static)) -> String {
+fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = match error.downcast_ref::<Status>() {
         Some(status) => status.message().to_owned(),
         None => error.to_string(),
@@ -133,12 +133,12 @@ async fn ask(
     message: SubscribeRequest,
 ) -> Result<Response<Streaming<Event>>, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))
-        .map_err(|error| Status::unavailable(told(&error)))?
+        .map_err(|error| Status::unavailable(text_of(&error)))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE);
-    let channel = endpoint.connect().await.map_err(|error| Status::unavailable(told(&error)))?;
+    let channel = endpoint.connect().await.map_err(|error| Status::unavailable(text_of(&error)))?;
     let mut request = Request::new(message);
     let headers = request.metadata_mut().as_mut();
     headers.insert(FORWARDED, HeaderValue::from_static("true"));
@@ -159,7 +159,7 @@ async fn ask(
     }
 }
 
-/// The stream as it comes, until this node stops. `from` is the [`place`] that it comes from.
+/// The stream as it comes, until this node stops. `from` is the [`origin`] that it comes from.
 fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Response<Frames> {
     let (metadata, events, _) = answer.into_parts();
     let stopping = node.streams_closing();
@@ -172,7 +172,7 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Res
         Ok(event) => Ok(Frame::new(&event)),
         Err(status) => {
             let code = if is_known_to_clients(status.code()) { status.code() } else { Code::Unavailable };
-            Err(Status::new(code, format!("{from}: {}", told(&status))))
+            Err(Status::new(code, format!("{from}: {}", text_of(&status))))
         }
     });
     // The first error of either is the last thing that is said.
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_one_is_asked_whatever_the_trouble_of_the_first() {
+    async fn an_error_of_one_endpoint_moves_on_to_the_next() {
         for (members, wanted, seconds) in [
             (&["hangs", "b"][..], Ok("b"), 6),
             (&["hangs", "hangs", "hangs", "d"], Ok("d"), 9),
