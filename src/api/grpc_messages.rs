@@ -1,8 +1,8 @@
-//! Messages on the way: how many there are and how large, read from the five bytes before each, and
-//! which versions their clients say they have.
+//! Counts messages on the way: their number and size, read from the five bytes before each, and the
+//! versions that their clients state.
 //!
-//! Sees every byte of every call and copies none. A call touches counters that it has in hand; a
-//! client's version is looked up in a short list.
+//! Sees every byte of every call and copies none. A call updates counters that it holds; a client's
+//! version is looked up in a short list.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,12 +26,13 @@ const HEAD_BYTES: u8 = 5;
 pub(super) struct MessageCounter {
     /// Bytes of the head that were seen.
     head: u8,
-    /// The length, as far as the head was seen; then the rest of the message, bytes.
+    /// The length, as far as the head was seen; after the head, the bytes of the message that are
+    /// left.
     left: u32,
 }
 
 impl MessageCounter {
-    /// How many messages begin in `data`, and how many bytes of messages are in it.
+    /// Number of messages that begin in `data`, and number of message bytes in it.
     pub(super) fn count(&mut self, mut data: &[u8]) -> (u64, u64) {
         let (mut messages, mut bytes) = (0, 0);
         while !data.is_empty() {
@@ -130,7 +131,7 @@ fn is_going_away(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Calls by the version that their client says it has.
+/// Calls by the version that their client states.
 pub(super) struct ClientVersions {
     family: IntCounterVec,
     unknown: [IntCounter; 2],
@@ -146,7 +147,7 @@ impl ClientVersions {
         Self { unknown: of("unknown"), other: of("other"), known: RwLock::default(), family }
     }
 
-    /// Counts a call. A version that is no text is refused later, and not counted, as with etcd.
+    /// Counts a call. A version that is not text is refused later, and not counted, as in etcd.
     pub(super) fn count(&self, version: Option<&HeaderValue>, is_unary: bool) {
         let of = |counters: &[IntCounter; 2]| counters[usize::from(is_unary)].inc();
         let Some(version) = version else { return of(&self.unknown) };

@@ -1,8 +1,8 @@
 //! Counters of gRPC calls under the names that etcd's dashboards use (spec: etcd §4.7).
 //!
-//! A call finds its counters with the method that it calls and touches nothing shared but those: no
-//! labels are hashed on the way. Invariant: every started call is handled exactly once; one whose
-//! client went away counts as `Canceled`.
+//! A call finds its counters with its method and updates no other shared state: no labels are
+//! hashed on the way. Invariant: every started call is counted as handled exactly once; a call with
+//! a lost client counts as `Canceled`.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use super::grpc_messages::{ClientVersions, MessageCounter};
 use super::service::too_large_status;
 
-/// The families of counters that methods take theirs from.
+/// The families of counters from which methods take theirs.
 pub(super) struct GrpcMetrics {
     started: IntCounterVec,
     handled: IntCounterVec,
@@ -103,7 +103,7 @@ impl GrpcMetrics {
     }
 }
 
-/// The name of a method by which failures of its streams are told (etcd's).
+/// The name of a method in the counter of stream failures (etcd's).
 fn failing_api(service: &str, method: &str) -> Option<&'static str> {
     match (service, method) {
         ("etcdserverpb.Watch", "Watch") => Some("watch"),
@@ -112,7 +112,7 @@ fn failing_api(service: &str, method: &str) -> Option<&'static str> {
     }
 }
 
-/// Which sides of a call are streams.
+/// The sides of a call that are streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MethodKind {
     Unary,
@@ -157,13 +157,13 @@ pub(super) struct MethodMetrics {
 const CODES: usize = 17;
 
 impl MethodMetrics {
-    /// Which sides of its calls are streams.
+    /// The sides of its calls that are streams.
     #[cfg(test)]
     pub(super) fn kind(&self) -> MethodKind {
         self.kind
     }
 
-    /// Notes which version the client of a call says it has.
+    /// Notes the version that the client of a call states.
     pub(super) fn client(&self, version: Option<&HeaderValue>) {
         self.traffic.clients.count(version, self.kind == MethodKind::Unary);
     }
@@ -189,7 +189,7 @@ impl MethodMetrics {
     }
 }
 
-/// Codes as the Go implementation spells them, which dashboards match.
+/// Codes as the Go implementation spells them, because dashboards match them.
 fn code_label(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

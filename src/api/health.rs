@@ -50,8 +50,7 @@ impl Health for HealthService {
             let unknown = stream::iter([Ok(response(ServiceUnknown))]);
             return Ok(Response::new(unknown.chain(stream::pending()).boxed()));
         }
-        // Recovery ends once; what comes after it (a failed disk, a stop) ends the process and this
-        // stream with it.
+        // Recovery ends once. A failed disk or a stop ends the process, and this stream with it.
         let statuses = WatchStream::new(self.node.serving()).map(|serving| if serving { Serving } else { NotServing });
         Ok(Response::new(statuses.map(|status| Ok(response(status))).boxed()))
     }

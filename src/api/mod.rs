@@ -1,15 +1,17 @@
 //! The faces of the store on the client port: decode, check shape, call `node`, encode.
 //!
-//! One folder a face, one file a command. Owns the tables from our errors to wire codes and texts.
-//! Knows nothing of storage, or of how a proposal gets into the log; but for counters, nothing here
-//! outlives its request or stream, which may wait for what `node` tells it. Invariant: every
-//! request reaches [`Node`](headwater_node::Node) with a `RequestContext` that was read from its
-//! metadata, and every successful gRPC answer carries `headwater-index`.
+//! One folder a face, one file a command; `shared` has the parts that several faces use, and no
+//! face imports another (`tests/tidy`). Owns the tables from our errors to wire codes and texts.
+//! Must not know storage, or the way of a proposal into the log; except for counters, nothing here
+//! outlives its request or stream. Invariant: every request reaches [`Node`](headwater_node::Node)
+//! with a `RequestContext` that was read from its metadata, and every successful gRPC answer
+//! carries `headwater-index`.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to
-//! `service::Face`. Its methods are served over HTTP too where their protos have an HTTP annotation
-//! (see `gateway`). Resources have paths of their own (see `rest`); so has Consul's HTTP API (see
-//! `consul`). DNS has a port of its own (see `dns`).
+//! `service::Face`. A stream of changes implements `shared::stream::StreamService`. Methods are
+//! served over HTTP too if their protos have an HTTP annotation (see `gateway`). Resources have
+//! paths of their own (see `rest`); so has Consul's HTTP API (see `consul`). DNS has a port of its
+//! own (see `dns`).
 
 mod consul;
 mod dns;
@@ -45,13 +47,13 @@ pub const ETCD_CLUSTER_VERSION: &str = "3.6.0";
 /// Options of the faces.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiOptions {
-    /// How long a request may take if its client gives no deadline, and at most (etcd: 5 s + two
-    /// election timeouts).
+    /// Timeout of a request, and its default without a client's deadline (etcd: 5 s + two election
+    /// timeouts).
     pub request_timeout: Duration,
-    /// How often an idle watcher that wants to know hears how far it has come (etcd's
+    /// Interval of progress notifications to an idle watcher (etcd's
     /// `--watch-progress-notify-interval`).
     pub watch_progress_interval: Duration,
-    /// How long a watch that requires a leader, and every stream of the watcher, does without one
+    /// Time without a leader that ends a watch that requires one, and every stream of the watcher
     /// (etcd: three election timeouts).
     pub leader_loss_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
@@ -66,8 +68,7 @@ impl ApiOptions {
         self.max_request_bytes + REQUEST_OVERHEAD_BYTES
     }
 
-    /// Most JSON that stands for one message, bytes: every message that gRPC takes fits, base64 and
-    /// all.
+    /// Most JSON of one message, bytes: every message that gRPC takes fits, in base64 too.
     fn json_bytes_max(&self) -> usize {
         2 * self.message_bytes_max()
     }

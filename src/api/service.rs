@@ -334,8 +334,8 @@ where
         ResponseFuture(if is_grpc(request.version(), request.headers()) {
             self.inner.grpc(request)
         } else if Consul::owns(request.uri().path()) {
-            // Before others' preflight: here, too, a browser may ask first, and the answer says
-            // which methods there are.
+            // Before the other preflight: browsers may ask here too, and the answer lists the
+            // methods.
             Kind::Gateway(self.inner.consul.call(request.map(Body::new)))
         } else if let Some(response) = cors::preflight(&request) {
             Kind::Ready(Some(response))
@@ -421,7 +421,7 @@ fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
             call.finish(code);
             response
         }
-        // There is nothing to come that could end it.
+        // No trailers will follow that could end it.
         None if response.body().is_end_stream() => {
             call.finish(Code::Ok);
             response

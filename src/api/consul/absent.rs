@@ -1,16 +1,16 @@
-//! Paths of Consul's HTTP API that are not served: the refusal names the path and its replacement.
+//! Paths of Consul's HTTP API that are not served: the answer names the path and an alternative.
 //!
-//! Owns the table, which docs/consul.md shows. Knows nothing of served paths: `routes` is asked
-//! first. A path that ends in `/` stands for itself without the slash and for everything below it.
+//! Owns the table, which docs/consul.md shows. Must not know the served paths: `routes` is asked
+//! first. A path that ends in `/` matches itself without the slash and everything below it.
 
-/// Paths of one sort, and why they are not there.
+/// Paths of one sort, and the reason why they are not served.
 struct Absent {
     paths: &'static [&'static str],
     /// The end of a sentence that begins with the path.
     reason: &'static str,
 }
 
-/// Everything of Consul's that is not served, by sort.
+/// All unserved paths of Consul, by sort.
 const ABSENT: &[Absent] = &[
     Absent {
         paths: &["/v1/acl/"],
@@ -74,8 +74,8 @@ const ABSENT: &[Absent] = &[
     Absent { paths: &["/v1/internal/"], reason: "it is for Consul's own programs, and there is no user interface" },
 ];
 
-/// Why a path of Consul's is not served, as a sentence; `None` for a path that Consul does not have
-/// either.
+/// The reason why a path of Consul's is not served, as a sentence; `None` for a path that Consul
+/// lacks too.
 pub(super) fn reason(path: &str) -> Option<String> {
     let stands_for = |known: &str| match known.strip_suffix('/') {
         Some(head) => path.strip_prefix(head).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),

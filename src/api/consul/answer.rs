@@ -2,8 +2,8 @@
 //!
 //! Owns the one table from errors of the node to status codes of this face. Invariant: every answer
 //! to a request that can wait for a change carries `X-Consul-Index`, which is never zero, and in
-//! `headwater-index` the state that was looked at, as the answer to a write does the one that it
-//! made.
+//! `headwater-index` the index of the state that was read; the answer to a write has the index of
+//! the write there.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -34,17 +34,17 @@ pub(super) struct Answer {
     body: Bytes,
     content_type: Option<&'static str>,
     meta: Option<Meta>,
-    /// The state that the answer is of, or that a write made.
+    /// The index of the state that was read or written.
     state: Option<LogIndex>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// How fresh an answer is.
+/// The freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     /// Index of the answer: a client passes it back to wait for the next change.
     pub(super) index: LogIndex,
-    /// Of the state that was looked at.
+    /// The index of the state that was read.
     pub(super) state: LogIndex,
     /// `leader`, `stale` or `consistent`.
     pub(super) consistency: &'static str,
@@ -77,7 +77,7 @@ impl Answer {
         Self::with(StatusCode::OK, body, Some(content_type))
     }
 
-    /// Nothing but a status.
+    /// An empty body.
     pub(super) fn empty() -> Self {
         Self::with(StatusCode::OK, Bytes::new(), None)
     }
@@ -97,7 +97,7 @@ impl Answer {
         Self { meta: Some(meta), ..self.at(meta.state) }
     }
 
-    /// With the index of the state that it is of, or that a write made.
+    /// With the index of the state that was read or written.
     pub(super) fn at(self, state: LogIndex) -> Self {
         Self { state: Some(state), ..self }
     }
@@ -108,11 +108,11 @@ impl Answer {
         self
     }
 
-    /// With the header that says why a health endpoint answered as it did.
+    /// With the header that explains the answer of a health endpoint.
     pub(super) fn reason(self, reason: &str) -> Self {
         match HeaderValue::from_str(reason) {
             Ok(value) => self.header(X_CONSUL_REASON, value),
-            // A name with control characters cannot stand in a header; the body says the same.
+            // A name with control characters cannot stand in a header; the body has the same text.
             Err(_) => self,
         }
     }
@@ -166,7 +166,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
 
-    /// There is nothing of that name.
+    /// No such name exists.
     pub(super) fn not_found(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, text)
     }
@@ -197,7 +197,7 @@ impl Refusal {
 impl From<NodeError> for Refusal {
     fn from(error: NodeError) -> Self {
         let text = match &error {
-            // The words that clients look for.
+            // Clients look for these texts.
             NodeError::NoLeader => "No cluster leader".to_owned(),
             NodeError::TooManyRequests => "rate limit exceeded, try again later".to_owned(),
             error => error.to_string(),
@@ -258,7 +258,7 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
-        // Consul's servers say so, and its agents pass it on as their own failure.
+        // As Consul's servers do; its agents pass it on as a failure of their own.
         Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

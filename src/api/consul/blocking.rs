@@ -1,9 +1,9 @@
-//! Blocking queries: an answer now, or as soon as its subject has changed (spec: consul §3.7).
+//! Blocking queries: an answer at once, or after the next change (spec: consul §3.7).
 //!
-//! Owns the loop, and nothing of its subject: an endpoint brings a read, which returns its own
-//! index, and a wake-up. Invariant: a client that passes the last index loses no change. It is
-//! answered early only with a higher index, or when its own index is of another history; when the
-//! time is over, with the index that it has.
+//! Owns the loop, and nothing about its subject: an endpoint brings a read, which returns the index
+//! of its result, and a wake-up. Invariant: a client that passes the last index loses no change. It
+//! is answered early only with a higher index, or if its own index is of another history; at the
+//! deadline, with the current index.
 
 use std::future::Future;
 use std::time::Instant;
@@ -20,29 +20,29 @@ use headwater_types::LogIndex;
 pub(super) struct Found<T> {
     /// Index of the last change of the subject: its own, not the store's.
     pub(super) index: LogIndex,
-    /// Through which index the store was seen.
+    /// The index of the state that was read.
     pub(super) seen: LogIndex,
     pub(super) value: T,
 }
 
 impl<T> Found<T> {
-    /// The headers of an answer that tells of it.
+    /// The headers of an answer with this result.
     pub(super) fn meta(&self, freshness: &Freshness) -> Meta {
         Meta { index: self.index, state: self.seen, consistency: freshness.name }
     }
 }
 
-/// Why waiting ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// There may be something new.
+    /// The subject may have changed.
     Changed,
-    /// The time is over, or the node stops.
+    /// The deadline passed, or the node stops.
     Ended,
 }
 
-/// Reads until there is something newer than the client has, or its time is over. `read` is called
-/// with the context and consistency of each attempt; `changed` resolves once something may have
+/// Reads until the result is newer than the client's, or its time is over. `read` is called with
+/// the context and consistency of each attempt; `changed` resolves once the subject may have
 /// changed after an index, or with [`Woken::Ended`] at the latest at the deadline.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
@@ -57,8 +57,7 @@ where
     let mut found = read(call.context()?, freshness.consistency).await?;
     let Some(wait) = freshness.wait else { return Ok(found) };
     let is_ahead = |seen: LogIndex| wait.after > seen.max(LogIndex(1));
-    // An index that this store has not reached, though the leader says that it is up to date, is of
-    // another history.
+    // An index beyond the leader's state is of another history.
     let is_foreign = freshness.consistency == Consistency::Linearizable && is_ahead(found.seen);
     if found.index > wait.after || is_foreign {
         return Ok(found);
@@ -69,7 +68,7 @@ where
     let deadline = Instant::now() + wait.with_jitter();
     let stopping = call.node().streams_closing();
     tokio::pin!(stopping);
-    // Nobody has said so yet of a stale state that the client's index is ahead of.
+    // A stale state may be behind the client's index: that is not known yet.
     let mut asks_leader = is_ahead(found.seen);
     let up_to_date = async { read(call.context()?, Consistency::Linearizable).await };
     tokio::pin!(up_to_date);
@@ -78,12 +77,12 @@ where
             woken = changed(found.seen, deadline) => woken?,
             read = &mut up_to_date, if asks_leader => {
                 asks_leader = false;
-                // Without a leader nobody knows; a change may come all the same.
+                // Without a leader it is unknown; a change may still come.
                 let Ok(newest) = read else { continue };
                 if newest.index > wait.after || is_ahead(newest.seen) {
                     return Ok(newest);
                 }
-                // It may have begun before what was read here meanwhile.
+                // The change may have come before this read.
                 if newest.seen > found.seen {
                     found = newest;
                 }
@@ -94,10 +93,10 @@ where
         if woken == Woken::Ended {
             return Ok(found);
         }
-        // What woke us is in this node's state; no other node need be asked.
+        // The change is in this node's state: a local read is enough.
         let before = found.seen;
         found = read(call.context()?, Consistency::Serializable).await?;
-        // A store that was restored begins again below.
+        // The indexes of a restored store begin again, below the client's.
         if found.index > wait.after || found.seen < before {
             return Ok(found);
         }

@@ -1,5 +1,5 @@
-//! One request, read: its path's end, its query, its body, and the freshness and waiting of its
-//! query.
+//! One request, read: the end of its path, its query, its body, and its wishes about freshness and
+//! waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use headwater_node::{Consistency, Node, RequestContext};
 use headwater_types::LogIndex;
 use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
 
-/// How long a request waits for a change if it does not say (spec: consul §8.1).
+/// Default time that a request waits for a change (spec: consul §8.1).
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 
@@ -71,7 +71,7 @@ impl Call {
         }
     }
 
-    /// The context in which the node is asked.
+    /// The context for requests to the node.
     pub(super) fn context(&self) -> Result<RequestContext, Refusal> {
         let timeout = self.shared.options.request_timeout;
         let mut ctx = RequestContext::within(timeout);
@@ -82,7 +82,7 @@ impl Call {
         Ok(ctx)
     }
 
-    /// The bytes that follow the endpoint's path.
+    /// The bytes after the endpoint's path.
     pub(super) fn rest_bytes(&self) -> &[u8] {
         &self.rest
     }
@@ -108,7 +108,7 @@ impl Call {
         Ok(body)
     }
 
-    /// An answer of JSON, as the query wants it written.
+    /// An answer of JSON, indented if the query asks for it.
     pub(super) fn answer(&self, value: &impl Serialize) -> Answer {
         if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) }
     }
@@ -119,35 +119,35 @@ impl Call {
     }
 }
 
-/// How fresh an answer has to be, and whether it may wait for a change.
+/// The consistency of a read, and whether it may wait for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Freshness {
     pub(super) consistency: Consistency,
-    /// As `X-Consul-Effective-Consistency` says it.
+    /// The value of `X-Consul-Effective-Consistency`.
     pub(super) name: &'static str,
-    /// None: the answer is wanted at once.
+    /// `None` for an answer at once.
     pub(super) wait: Option<Wait>,
 }
 
-/// For what a request waits.
+/// The condition of a blocking query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
-    /// Something that changed after this.
+    /// Waits for a change after this index.
     pub(super) after: LogIndex,
-    /// At most this long, before jitter.
+    /// Longest wait, before jitter.
     pub(super) at_most: Duration,
 }
 
 impl Wait {
-    /// How long to wait: a little longer than asked, by chance, so that clients that began together
-    /// do not stay together.
+    /// The wait with jitter: a little longer than asked, so that clients that began together spread
+    /// out.
     pub(super) fn with_jitter(&self) -> Duration {
         self.at_most + (self.at_most / 16).mul_f64(rand::random::<f64>())
     }
 }
 
 impl Freshness {
-    /// `silence` is how long ago the leader was heard of, for `max_stale`.
+    /// `silence` is the time since the leader was last heard of, for `max_stale`.
     fn read(query: &Query, silence: Option<Duration>) -> Result<Self, Refusal> {
         let wait = match query.get("index") {
             None | Some("") => 0,
@@ -213,12 +213,12 @@ impl Query {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is there, with any value.
+    /// Whether a parameter is present, with any value.
     pub(super) fn is_there(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// A switch as Go reads one: there without a value, or with one of Go's words.
+    /// A boolean as Go reads one: present without a value, or with one of Go's words.
     pub(super) fn switch(&self, name: &str) -> Result<bool, Refusal> {
         match self.get(name) {
             None => Ok(false),

@@ -1,4 +1,4 @@
-//! `/v1/catalog`: register and deregister anything, and read registrations.
+//! `/v1/catalog`: register, deregister and read nodes, services and checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn read_registration(call: &Call, body: &Object<'_>) -> Result<Registration, Ref
     })
 }
 
-/// Removes an instance with its checks, or a check, or a node with everything on it. An absent row
+/// Removes an instance with its checks, or a check, or a node with everything on it. A missing one
 /// counts as removed.
 pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
@@ -177,7 +177,7 @@ async fn service_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &services.collect::<Vec<_>>()))
 }
 
-/// The services that a terminating gateway stands for.
+/// The services of a terminating gateway.
 pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::GATEWAY_SERVICE)?;
     let name = call.rest("Missing gateway name")?.to_owned();

@@ -1,4 +1,4 @@
-//! `/v1/config`: configuration entries, of which there is one kind, `terminating-gateway`.
+//! `/v1/config`: configuration entries, of the one kind `terminating-gateway`.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -123,7 +123,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     .await?;
     match &look_up.found.value {
         Some(gateway) => Ok(look_up.answer(&call, &show(gateway))),
-        // With the headers by which a client can wait for one.
+        // With the headers for a blocking query.
         None => Ok(Answer::text(format!("Config entry not found for {kind:?} / {name:?}"))
             .status(StatusCode::NOT_FOUND)
             .meta(look_up.meta())),

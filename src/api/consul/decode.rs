@@ -3,7 +3,7 @@
 //! Go matches names without regard to case, and Consul's agent takes `enable_tag_override` for
 //! `EnableTagOverride`; so case and underscores do not count here. Unlike Consul, unknown members
 //! are ignored: clients send members for newer servers (spec: consul §8.1). Invariant: a member of
-//! the wrong type refuses the request and says which one it was.
+//! the wrong type refuses the request, and the text names it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member as it is. One that is null is not there.
+    /// A member as it is. A null member counts as missing.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let found = self
             .members
@@ -57,7 +57,7 @@ impl<'a> Object<'a> {
         failed(&format!("{}: wanted {wanted}, got {}", self.place(name), kind(got)))
     }
 
-    /// A text; empty if it is not there.
+    /// A text; empty if missing.
     pub(super) fn text(&self, name: &str) -> Result<String, Refusal> {
         match self.get(name) {
             None => Ok(String::new()),
@@ -142,7 +142,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A switch; off if it is not there.
+    /// A boolean; false if missing.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         match self.get(name) {
             None => Ok(false),
@@ -173,7 +173,7 @@ impl<'a> Object<'a> {
 /// Whether a client's spelling means a name of ours, which has no underscores: without regard to
 /// case and underscores.
 pub(super) fn is_same_name(written: &str, name: &str) -> bool {
-    // Asked of every member for each that is not there, so nothing is allocated for it.
+    // Called for every member for each missing name, so it allocates nothing.
     fn folded(text: &str) -> impl Iterator<Item = u8> {
         text.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase())
     }

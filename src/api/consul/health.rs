@@ -58,7 +58,7 @@ pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
             if !narrow.has_meta() {
                 return node.service_checks(&ctx, consistency, name).await;
             }
-            // Only with their nodes can they be told apart by what is said of those.
+            // A filter on nodes needs the nodes of the checks.
             let Read { index, revision, value } = node.service_instances(&ctx, consistency, name).await?;
             let fitting = value.value.iter().filter(|instance| narrow.fits_node(&instance.node));
             let checks = fitting.flat_map(|instance| &instance.checks);
@@ -70,7 +70,7 @@ pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
     Ok(checks(&call, &filter, &look_up))
 }
 
-/// The checks that stand as the path says: `any`, or a status.
+/// The checks in the state that the path names: `any`, or a status.
 pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(Narrow::of(&call)));
     let status = match call.rest("Missing check state")? {
@@ -91,15 +91,14 @@ pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
             if !narrow.has_meta() {
                 return node.checks_in_state(&ctx, consistency, status).await;
             }
-            // The nodes are read later, so what is answered may be newer than its index, never
-            // older.
+            // The nodes are read later, so the answer may be newer than its index, never older.
             let mut checks = node.checks_in_state(&ctx, consistency, status).await?;
             let nodes = node.catalog_nodes(&ctx, Consistency::Serializable).await?.value;
             let fitting = nodes.value.iter().filter(|node| narrow.fits_node(node));
             let names: BTreeSet<&str> = fitting.map(|node| node.name.as_str()).collect();
             checks.value.value.retain(|check| names.contains(check.node.as_str()));
-            // A change of the nodes that this read has not seen in its checks would be missed by
-            // waiting from its index.
+            // At most the index of the read of the checks: a later change of the nodes must end the
+            // next wait.
             checks.value.index = checks.value.index.max(nodes.index.min(checks.index));
             Ok(checks)
         }

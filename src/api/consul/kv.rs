@@ -125,12 +125,12 @@ async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: In
     blocking::woken(call.node().consul_changed(subject, seen, until).await)
 }
 
-/// There is no such key: nothing, but with the headers by which a client can wait for one.
+/// The answer for a missing key: empty, with the headers for a blocking query.
 fn nothing(meta: Meta) -> Answer {
     Answer::empty().status(StatusCode::NOT_FOUND).meta(meta)
 }
 
-/// Writes a key, perhaps only if, perhaps with its lock.
+/// Writes a key, if asked under a condition or with its lock.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     check_path(&path)?;
@@ -146,7 +146,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     run(&call, KvOp { verb, path, value, flags, index: LogIndex(index), session: session.to_owned() }).await
 }
 
-/// Deletes a key, perhaps only if, or all below a prefix.
+/// Deletes a key, if asked under a condition, or all keys below a prefix.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     conflicts(&call, &["recurse", "cas"])?;

@@ -1,5 +1,5 @@
-//! Reads of the catalog that can wait for a change, and the filters of their answers (`?tag`,
-//! `?node-meta`, `?passing`).
+//! Reads of the catalog that can wait for a change, and the parameters that narrow their answers
+//! (`?tag`, `?node-meta`, `?passing`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ where
     Ok(LookUp { found: found.await?, freshness })
 }
 
-/// How the instances of a service are reached.
+/// The way to reach the instances of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Directly.
@@ -64,7 +64,7 @@ pub(super) enum Reach {
     Connect,
 }
 
-/// The instances of the service that the path names, narrowed by tags and the metadata of nodes.
+/// The instances of the path's service, narrowed by tags and by metadata of nodes.
 pub(super) async fn instances(
     call: &Call,
     reach: Reach,
@@ -89,7 +89,7 @@ pub(super) async fn instances(
     })
     .await?;
     look_up.found.value.retain(|instance| {
-        // A gateway stands for a service whose tags it does not have (spec: consul §3.6).
+        // A gateway serves for a service without having its tags (spec: consul §3.6).
         let is_for_others = reach == Reach::Connect && instance.service.kind == ServiceKind::TerminatingGateway;
         (!only_passing || is_passing(instance))
             && (is_for_others || narrow.fits(instance) && (filter.takes_all() || filter.takes(&json(instance))))
@@ -102,7 +102,7 @@ pub(super) fn is_passing(instance: &CheckServiceNode) -> bool {
     instance.worst() == CheckStatus::Passing
 }
 
-/// `?tag` and `?node-meta`, each as often as there are, all of which must fit.
+/// `?tag` and `?node-meta`, both repeatable; an instance must match all of them.
 #[derive(Debug)]
 pub(super) struct Narrow {
     tags: Vec<String>,
@@ -122,7 +122,7 @@ impl Narrow {
         }
     }
 
-    /// Whether nodes are told apart.
+    /// Whether a filter on nodes is set.
     pub(super) fn has_meta(&self) -> bool {
         !self.meta.is_empty()
     }

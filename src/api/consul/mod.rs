@@ -1,9 +1,9 @@
 //! Consul's HTTP API, below `/v1/` (spec: consul §8): the service catalog, health, this node as an
 //! agent.
 //!
-//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. The meaning of
-//! a registration is decided below (`fsm::catalog`), as is when something has changed. One file a
-//! group of endpoints; [`routes`] lists them all.
+//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. The rules of
+//! registrations, and of the indexes of changes, are `fsm::catalog`'s. One file a group of
+//! endpoints; [`routes`] lists them all.
 //!
 //! ```text
 //! PUT /v1/catalog/register        {"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 80}}    200 true
@@ -52,7 +52,7 @@ use headwater_node::Node;
 use headwater_types::limits::CONSUL_WAITING_MAX;
 use routes::Endpoint;
 
-/// Answers of so many bytes are worth compressing.
+/// Smallest answer that is compressed, bytes.
 const COMPRESSED_BYTES_MIN: u16 = 1400;
 
 /// Serves Consul's paths.
@@ -66,7 +66,7 @@ pub(super) struct Consul {
 struct Shared {
     node: Node,
     options: ApiOptions,
-    /// Places for requests that wait for a change.
+    /// Permits for requests that wait for a change.
     waiting: Semaphore,
 }
 
@@ -85,7 +85,7 @@ impl Consul {
         Ok(Self { shared: Arc::new(shared), requests })
     }
 
-    /// Whether a path belongs here, known or not.
+    /// Whether a path is below `/v1/` and not the watcher's, known or not.
     pub(super) fn owns(path: &str) -> bool {
         // `/v1/watch` is the watcher's.
         let below =
@@ -93,7 +93,7 @@ impl Consul {
         below("/v1") && !below("/v1/watch")
     }
 
-    /// Answers a request; compressed, if the client takes that and it is worth it.
+    /// Answers a request; compressed if the client accepts it and the answer is large enough.
     pub(super) fn call(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
         if !request.headers().contains_key(header::ACCEPT_ENCODING) {
             return self.answer(request);
@@ -132,7 +132,7 @@ impl Consul {
     }
 }
 
-/// Consul's clients look for 404, whether a path is Consul's or nobody's.
+/// Consul's clients look for 404, for unserved paths of Consul and unknown paths alike.
 fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }

@@ -1,7 +1,7 @@
 //! Registrations of clients, read from JSON: nodes, instances and checks in the forms of the
 //! catalog and of the agent.
 //!
-//! Owns the names of members. Required and default members are the catalog's rule
+//! Owns the names of members. The catalog has the rules for required members and defaults
 //! ([`Registration::complete`](headwater_types::catalog::Registration::complete)).
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 
-/// Settings of a proxy that no rule looks at; kept with their values.
+/// Settings of a proxy that no rule reads; kept as they are.
 const PROXY_MORE: [&str; 7] =
     ["Config", "Upstreams", "MeshGateway", "Expose", "TransparentProxy", "EnvoyExtensions", "AccessLogs"];
-/// The same of a service in the mesh.
+/// Settings of a service in the mesh that no rule reads.
 const CONNECT_MORE: [&str; 2] = ["SidecarService", "PeerMeta"];
 
 /// Refuses another namespace, partition or peer than the default one.
@@ -34,7 +34,7 @@ pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where something is.
+/// A locality.
 pub(super) fn locality(object: &Object<'_>) -> Result<Option<Locality>, Refusal> {
     let Some(locality) = object.object("Locality")? else { return Ok(None) };
     Ok(Some(Locality { region: locality.text("Region")?, zone: locality.text("Zone")? }))
@@ -94,8 +94,8 @@ fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
     Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, mesh::CONNECT) })
 }
 
-/// Members of a message as one JSON object, its keys sorted (serde_json's maps are); empty if there
-/// are none. Empty members are left out, so that it does not matter whether a client writes them.
+/// Members of a message as one JSON object with sorted keys (serde_json's maps are); empty if there
+/// are none. Empty members are left out, so that writing one or not makes no difference.
 fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
@@ -141,7 +141,7 @@ pub(super) fn health_check(object: &Object<'_>) -> Result<Check, Refusal> {
     })
 }
 
-/// How a check is run. In the agent's form these are members of the check itself.
+/// The definition of a check. In the agent's form its fields are members of the check itself.
 pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, Refusal> {
     let ns = |name: &str| {
         let duration = object.duration(name)?;
@@ -190,8 +190,7 @@ pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, R
     })
 }
 
-/// A check in the agent's form. `None` if the object is empty, as some clients send it for no
-/// check.
+/// A check in the agent's form. `None` for an empty object, which some clients send for no check.
 pub(super) fn agent_check(object: &Object<'_>) -> Result<Option<Check>, Refusal> {
     check_tenancy(object)?;
     let definition = check_definition(object)?;
@@ -226,7 +225,7 @@ mod tests {
     use super::super::shapes;
     use super::*;
 
-    /// Everything that can be said of an instance.
+    /// Every member of an instance.
     fn whole() -> Value {
         json!({
             "Kind": "connect-proxy", "ID": "p-1", "Service": "p", "Tags": ["b", "a"], "Address": "10.0.0.2",
@@ -244,7 +243,7 @@ mod tests {
         })
     }
 
-    /// With the names of all members in lower case; those that people have given are so already.
+    /// The names of all members in lower case; names given by people are so already.
     fn lowered(value: Value) -> Value {
         match value {
             Value::Object(members) => {
@@ -277,7 +276,7 @@ mod tests {
         }));
         assert_eq!((spelled.socket_path.as_str(), spelled.proxy.local_service_port), ("/run/p", 8080));
         assert_eq!(spelled.proxy.more_json, json!({"MeshGateway": {"Mode": "local"}}).to_string());
-        // Names that people have given are theirs.
+        // Names given by people stay as they are.
         let sidecar = json!({"Connect": {"sidecar_service": {
             "meta": {"some_key": "v"}, "tagged_addresses": {"lan_ipv4": {"address": "10.0.0.3"}},
             "check": {"header": {"x_name": ["v"]}, "deregister_critical_service_after": "1h"},

@@ -1,7 +1,7 @@
 //! Paths, their methods, and their handlers.
 //!
-//! A path that ends in `/` stands for everything below it; of several that fit, the longest counts.
-//! To add an endpoint, add a row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
+//! A path that ends in `/` matches everything below it; of several matches the longest wins. To add
+//! an endpoint, add a row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
 
 use futures::future::BoxFuture;
 use http::Method;
@@ -93,7 +93,7 @@ pub(super) fn find(path: &str) -> Option<(&'static Endpoint, &str)> {
     let below = |endpoint: &'static Endpoint| {
         let head = endpoint.path.strip_suffix('/')?;
         let rest = path.strip_prefix(head)?;
-        // `/v1/kv` is `/v1/kv/` of nothing.
+        // `/v1/kv` is `/v1/kv/` with an empty rest.
         let rest = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
         Some((endpoint, rest))
     };

@@ -22,7 +22,7 @@ use headwater_types::limits::{
 const MISSING_SESSION: &str = "Missing session";
 /// The subject of queries that wait for a change of sessions.
 const SESSIONS: CatalogSubject = CatalogSubject::Table(CatalogTable::Sessions);
-/// Numbers below this are seconds in a lock delay, others nanoseconds: clients use both units.
+/// Numbers below this are seconds in a lock delay, others nanoseconds: clients of both kinds exist.
 const SECONDS_BELOW: f64 = 1000.0;
 
 /// A session as JSON.
@@ -123,7 +123,7 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
     for check in body.objects("ServiceChecks")? {
         service_checks.push(check.text("ID")?);
     }
-    // `Checks` is how older clients name them.
+    // Older clients name them `Checks`.
     let mut node_checks = body.texts("NodeChecks")?;
     node_checks.extend(body.texts("Checks")?);
     for checks in [&mut node_checks, &mut service_checks] {
@@ -134,8 +134,8 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
     if node_checks.len() + service_checks.len() > SESSION_CHECKS_MAX {
         return Err(Refusal::bad(format!("a session has at most {SESSION_CHECKS_MAX} checks")));
     }
-    // An empty list says that it stands on no check of the node. Checks of services come on top of
-    // that of the node.
+    // With an empty list the session depends on no check of the node. Checks of services are added
+    // to those of the node.
     let is_said = ["Checks", "NodeChecks"].into_iter().any(|name| body.get(name).is_some());
     Ok(SessionCreate {
         default_check: !is_said,
@@ -168,14 +168,14 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Ends a session.
+/// Destroys a session.
 pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     let done = call.node().session_destroy(&call.context()?, id).await?;
     Ok(call.answer(&true).at(done.index))
 }
 
-/// Starts the time of a session anew.
+/// Renews a session: its TTL starts again.
 pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     let renewed = call.node().session_renew(&call.context()?, id.clone()).await?;

@@ -1,6 +1,6 @@
 //! Nodes, instances and checks as Consul's JSON shows them (spec: consul §8.3).
 //!
-//! Invariant: lists and maps are never null, for clients in several languages do not expect it.
+//! Invariant: lists and maps are never null: clients in several languages do not expect it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,7 +54,7 @@ struct WeightsJson {
     warning: i32,
 }
 
-/// A service instance, as it stands in answers about health and of the agent.
+/// A service instance in answers about health and of the agent.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ServiceJson<'a> {
@@ -78,10 +78,10 @@ pub(super) struct ServiceJson<'a> {
     connect: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     locality: Option<LocalityJson<'a>>,
-    /// Only the agent says it.
+    /// Only in answers of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     datacenter: Option<&'a str>,
-    /// The agent does not say it: its registrations are not yet in the log there.
+    /// Not in answers of the agent: Consul's agent does not know the index of its registrations.
     #[serde(skip_serializing_if = "Option::is_none")]
     create_index: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,11 +175,11 @@ fn more(json: &str) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();
     }
-    // Whoever wrote it made it of a JSON object.
+    // Every stored text was written from a JSON object.
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// A proxy's settings; those that every instance has where there are none.
+/// A proxy's settings, or the defaults that every instance has.
 fn proxy(proxy: &Proxy) -> Value {
     let mut members = more(&proxy.more_json);
     let texts = [
@@ -300,8 +300,8 @@ pub(super) fn service(service: &Service) -> ServiceJson<'_> {
     }
 }
 
-/// As the agent shows its own: the registration, without indexes; settings of a proxy only of a
-/// sidecar or a gateway, and of the mesh only set members.
+/// An instance in the agent's answers: as registered, without indexes; settings of a proxy only for
+/// a sidecar or a gateway, and of the mesh only those that were given.
 pub(super) fn agent_service<'a>(of: &'a Service, datacenter: &'a str) -> ServiceJson<'a> {
     let has_connect = of.connect.native || !of.connect.more_json.is_empty();
     ServiceJson {

@@ -18,7 +18,7 @@ pub(super) async fn peers(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&peers))
 }
 
-/// `host:port` of where a member's clients connect; empty until it first started.
+/// `host:port` of a member's client address; empty until its first start.
 pub(super) fn address(member: &Member) -> String {
     let url = member.client_urls.first().map_or("", String::as_str);
     url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/').to_owned()

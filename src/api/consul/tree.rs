@@ -1,10 +1,9 @@
-//! Trees of settings that are kept as JSON: their members get the names of the messages that they
-//! are sent as.
+//! Trees of settings that are kept as JSON: renames their members to the fields of their messages.
 //!
-//! Case and underscores of members do not count (see `decode`), at no depth. Stored members have
-//! one spelling, so that the same registration in another one changes nothing, answers show
-//! Consul's names, and streams find them. Invariant: keys of maps, opaque settings and members of
-//! no message stay as they are.
+//! Case and underscores of members do not count (see `decode`), at any depth. Stored trees have one
+//! spelling, so that the same registration in another spelling changes nothing, answers show
+//! Consul's names, and streams find the fields. Invariant: keys of maps, opaque settings and
+//! members of no message stay as they are.
 
 use prost_reflect::{FieldDescriptor, MessageDescriptor};
 use serde_json::{Map, Value};
@@ -20,7 +19,7 @@ pub(super) fn named(members: Map<String, Value>, message: &MessageDescriptor) ->
             named.insert(name, value);
             continue;
         };
-        // Of two spellings that which is the field's own counts.
+        // Of two spellings, the field's own wins.
         if name == field.name() || !named.contains_key(field.name()) {
             named.insert(field.name().to_owned(), of_field(value, &field));
         }

@@ -1,8 +1,7 @@
 //! Look-ups of names in the catalog.
 //!
-//! Owns which instances are told of: those without a critical check, of the node or of the
-//! instance. Knows nothing of records. Invariant: one question is one view of this node's own
-//! state.
+//! Owns the choice of instances: those without a critical check, of the node or of the instance.
+//! Must not know records. Invariant: one question reads one view of this node's own state.
 
 use std::net::IpAddr;
 
@@ -47,8 +46,7 @@ pub(super) async fn find(
         }
         Subject::Apex => map(node.members(ctx, local).await?, |members| Found::Apex(servers(&members))),
         Subject::Servers => map(node.members(ctx, local).await?, |members| Found::Servers(servers(&members))),
-        // Nothing is read for these, but a node that does not serve has nothing to say of them,
-        // either.
+        // Nothing is read for these, but a node that is not serving must not answer.
         Subject::Between => map(node.members(ctx, local).await?, |_| Found::Between),
         Subject::Nothing => map(node.members(ctx, local).await?, |_| Found::Nothing),
         Subject::Address(address) => map(node.members(ctx, local).await?, |_| Found::Address(address)),

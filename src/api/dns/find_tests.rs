@@ -1,4 +1,4 @@
-//! Which instances are told of, and how.
+//! The instances in answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! DNS over the catalog: a packet in, a packet out.
 //!
-//! `zone` reads names, `find` asks the node, `records` makes the answer, `packet` is the way in and
-//! out. Knows nothing of sockets; `server` has them. Invariant: an answer comes from one state of
-//! this node, which never goes backwards: DNS is answered by every member without asking another
-//! one, also while there is no leader.
+//! `zone` reads names, `find` asks the node, `records` makes the answer, `packet` reads and writes
+//! packets. Must not know sockets; `server` has them. Invariant: an answer is computed from one
+//! state of this node, which never goes backwards; every member answers without asking another one,
+//! also while there is no leader.
 
 mod find;
 mod metrics;
@@ -24,15 +24,15 @@ use self::records::Writer;
 use self::zone::Zone;
 use headwater_node::{Node, NodeError, RequestContext};
 
-/// How long an answer may take: resolvers ask again, or somebody else, after a second or more.
+/// Deadline of an answer: resolvers ask again, or ask another server, after a second or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Options of DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsOptions {
-    /// The domain below which names are answered.
+    /// The domain of the names that are answered.
     pub domain: String,
-    /// How long resolvers may remember an answer, seconds.
+    /// Time to live of answers, seconds.
     pub ttl_seconds: u32,
     /// Most answers over UDP to a client that takes no more than 512 bytes, count.
     pub udp_answers_max: usize,
@@ -49,9 +49,9 @@ impl Default for DnsOptions {
 /// Transport of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsTransport {
-    /// A packet of its own; the answer is cut to the client's limit.
+    /// UDP; the answer is cut to the size that its reader takes.
     Udp,
-    /// A connection; the answer may be as long as packets get.
+    /// TCP; the answer may be as long as packets get.
     Tcp,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for DnsService {
     }
 }
 
-/// Why there is no such domain, as the end of a sentence about it; nothing if there is one.
+/// The reason why a domain is invalid, as the end of a sentence about it; `None` if it is valid.
 pub fn domain_problem(domain: &str) -> Option<String> {
     Zone::new(domain, "").err()
 }
@@ -84,7 +84,7 @@ impl DnsService {
     ///
     /// # Errors
     ///
-    /// If the domain is none, or `registry` already holds metrics of these names.
+    /// If the domain is invalid, or `registry` already holds metrics of these names.
     pub fn new(node: Node, options: DnsOptions, registry: &Registry) -> anyhow::Result<Self> {
         let zone = Zone::new(&options.domain, node.datacenter())
             .map_err(|problem| anyhow::anyhow!("the domain {:?} {problem}", options.domain))?;
@@ -92,7 +92,7 @@ impl DnsService {
         Ok(Self { inner: Arc::new(Inner { node, zone, options, metrics }) })
     }
 
-    /// The packet that answers `packet`; none if nothing is to be said.
+    /// The answer to `packet`; `None` for a packet to ignore.
     pub async fn answer(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         let began = Instant::now();
         let metrics = &self.inner.metrics;
@@ -112,13 +112,12 @@ impl DnsService {
         Some(packet)
     }
 
-    /// The packet that refuses `packet` because too much is under way; none if nothing is to be
-    /// said.
+    /// The refusal of `packet` under overload; `None` for a packet to ignore.
     pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
 
-    /// The packet that refuses `packet` because it is longer than a question can be.
+    /// The refusal of `packet` because it is longer than a question can be.
     pub fn too_long(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.refuse(packet, transport, ResponseCode::FormErr)
     }

@@ -1,9 +1,9 @@
 //! Packets: recognising questions that can be answered, and how an answer is cut to the size that
 //! its reader takes.
 //!
-//! Owns the codes for questions that are none. Knows nothing of names. Invariant: for any input,
-//! nothing panics and nothing large is allocated; nothing that is itself an answer is ever
-//! answered, so that two servers cannot talk for ever.
+//! Owns the codes for packets that are no valid question. Must not know names. Invariant: for any
+//! input, nothing panics and nothing large is allocated; an answer is never answered, so that two
+//! servers cannot talk for ever.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode, emit_message_parts};
@@ -23,7 +23,7 @@ const UDP_BYTES_DEFAULT: u16 = 512;
 const QUESTION_RECORDS_MAX: u16 = 8;
 /// The shortest record, bytes: a pointer to its name, type, class, time to live, and length.
 const RECORD_BYTES_MIN: usize = 12;
-/// The version of EDNS that is spoken.
+/// The supported version of EDNS.
 const EDNS_VERSION: u8 = 0;
 
 /// A question, with its transport.
@@ -46,11 +46,11 @@ pub(super) struct Reply {
 /// Kind of a received packet.
 #[derive(Debug)]
 pub(super) enum Received {
-    /// Something to answer.
+    /// A question to answer.
     Question(Question),
-    /// Something to refuse, with that code.
+    /// A packet to refuse with that code.
     Wrong(Reply, ResponseCode),
-    /// Something to say nothing about.
+    /// A packet to ignore.
     Noise,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
     if op_code != OpCode::Query {
         return Received::Wrong(reply, ResponseCode::NotImp);
     }
-    // Looked at before anything is allocated by these counts.
+    // Checked before anything is allocated by these counts.
     let (queries, answers, authorities, additionals) = (word(2), word(3), word(4), word(5));
     if queries != 1 || answers != 0 || authorities > QUESTION_RECORDS_MAX || additionals > QUESTION_RECORDS_MAX {
         return Received::Wrong(reply, ResponseCode::FormErr);
@@ -85,7 +85,7 @@ pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
     if let Some(asked) = &message.edns {
         let mut edns = Edns::new();
         edns.set_version(EDNS_VERSION).set_max_payload(DNS_UDP_BYTES_MAX);
-        // Told back as it came (RFC 3225 §3); there are no signatures.
+        // Copied from the question (RFC 3225 §3); there are no signatures.
         edns.set_dnssec_ok(asked.flags().dnssec_ok);
         if transport == DnsTransport::Udp {
             reply.bytes_max = asked.max_payload().clamp(UDP_BYTES_DEFAULT, DNS_UDP_BYTES_MAX);
@@ -126,7 +126,7 @@ impl Reply {
         self.metadata.response_code = code;
         match self.encode(&EMPTY, 0, 0) {
             Ok(Some(packet)) => packet,
-            // What came in cannot be repeated; the head alone always can.
+            // The question cannot be repeated; the head alone always can.
             Ok(None) | Err(_) => self.head_alone(),
         }
     }
@@ -136,8 +136,8 @@ impl Reply {
         usize::from(self.bytes_max) / RECORD_BYTES_MIN
     }
 
-    /// As much of the answer as fits, and whether that is all of it said in the packet's head.
-    /// Additional records go first and is not missed (RFC 2181 §9).
+    /// As much of the answer as fits, and in the head whether that is all of it. Additional records
+    /// are dropped first, and are not counted as missing (RFC 2181 §9).
     fn positive(mut self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
         self.metadata.authoritative = true;
         self.metadata.response_code = answer.code;
@@ -200,7 +200,7 @@ impl Reply {
             &mut encoder,
         );
         match header {
-            // The encoder sets the bit where it left something out.
+            // The encoder sets the bit if it left a record out.
             Ok(header) if header.metadata.truncation == self.metadata.truncation => {
                 let wanted = answers + answer.authorities.len() + additionals + usize::from(self.edns.is_some());
                 let counts = header.counts;

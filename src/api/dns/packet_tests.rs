@@ -261,7 +261,7 @@ proptest! {
         is_handled(&packet, transport);
     }
 
-    /// Names of any bytes, which are told back as they came.
+    /// Names of any bytes, which answers repeat as they came.
     #[test]
     fn any_name(labels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..64), 0..6), transport in transport()) {
         if let Ok(owner) = Name::from_labels(labels.iter().map(Vec::as_slice)) {

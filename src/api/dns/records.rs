@@ -1,9 +1,8 @@
 //! Records: the answer to one question.
 //!
-//! Owns which records answer which question, and when a name does not exist (NXDOMAIN) or has
-//! nothing of the wanted type (no error and no answer). Knows nothing of packets and of where
-//! things are found. Invariant: a negative answer carries the domain's SOA record, so that
-//! resolvers know how long to remember it: not at all.
+//! Owns the choice of records, and the difference between a missing name (NXDOMAIN) and a name
+//! without the wanted type (no error and no answer). Must not know packets and look-ups. Invariant:
+//! a negative answer carries the domain's SOA record, which makes resolvers not cache it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,18 +22,18 @@ pub(super) enum Found {
     Servers(Vec<IpAddr>),
     /// A name that only has names below it.
     Between,
-    /// Healthy instances, in the order in which they are told.
+    /// Healthy instances, in the order of the answer.
     Instances(Vec<Instance>),
     /// A node.
     Node {
-        /// Where it is.
+        /// Its address.
         address: Address,
         /// Metadata of the node.
         meta: BTreeMap<String, String>,
     },
     /// An address.
     Address(IpAddr),
-    /// There is no such name.
+    /// The name does not exist.
     Nothing,
 }
 
@@ -43,30 +42,30 @@ pub(super) enum Found {
 pub(super) struct Instance {
     /// The name of its node.
     pub(super) node: String,
-    /// Where it is.
+    /// Its address.
     pub(super) address: Address,
-    /// Whether it is where its node is, and so goes by the node's name.
+    /// Whether its address is its node's, so that it has the node's name.
     pub(super) is_at_node: bool,
-    /// Where it listens.
+    /// Its port.
     pub(super) port: u16,
-    /// How much of the load it wants, beside others.
+    /// Its weight beside other instances.
     pub(super) weight: u16,
 }
 
-/// Where something is.
+/// The address of a node or an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
-    /// At an address, and perhaps at one of the other family, too.
+    /// An address, and possibly one of the other family.
     At(IpAddr, Option<IpAddr>),
-    /// Where a name leads that others look up.
+    /// A host name of another domain.
     Alias(Name),
-    /// Nowhere that DNS could tell.
+    /// No address that DNS could give.
     Unknown,
 }
 
 impl Address {
-    /// The place that `address` spells; `tagged` are the addresses of the local network by family,
-    /// of which the one of the other family counts.
+    /// Reads `address`; of `tagged`, the addresses of the local network by family, the one of the
+    /// other family counts.
     pub(super) fn new<'a>(address: &str, tagged: impl Iterator<Item = &'a str>) -> Self {
         match address.parse::<IpAddr>() {
             Ok(address) => {
@@ -77,7 +76,7 @@ impl Address {
         }
     }
 
-    /// The addresses that a question for `wanted` is after.
+    /// The addresses for a question of type `wanted`.
     fn addresses(&self, wanted: RecordType) -> impl Iterator<Item = IpAddr> {
         let (first, other) = match self {
             Self::At(address, other) => (Some(*address), *other),
@@ -92,7 +91,7 @@ impl Address {
     }
 }
 
-/// The three parts of an answer, and how it went.
+/// The three parts of an answer, and its code.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
     /// `NoError` or `NXDomain`.
@@ -108,9 +107,9 @@ pub(super) struct Answer {
 /// Settings of answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer<'a> {
-    /// The names that answers carry.
+    /// The names in answers.
     pub(super) zone: &'a Zone,
-    /// How long an answer may be remembered, seconds.
+    /// Time to live of an answer, seconds.
     pub(super) ttl_seconds: u32,
     /// The version of the zone, as far as 32 bits hold it.
     pub(super) serial: u32,
@@ -173,8 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The addresses of places, each once; if none has any, the name under which the first of them
-    /// goes.
+    /// The addresses, each once; if there are none, the first host name as an alias.
     fn addresses(
         &self,
         name: &Name,
@@ -197,7 +195,7 @@ impl Writer<'_> {
                 Address::Unknown => {}
             }
         }
-        // A name that is an alias is nothing else beside (RFC 1034 §3.6.2).
+        // An alias has no other records (RFC 1034 §3.6.2).
         if let (Some(other), false) = (alias, has_address)
             && matches!(wanted, RecordType::A | RecordType::AAAA | RecordType::CNAME | RecordType::ANY)
         {
@@ -205,7 +203,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One record for each target and port, and the addresses of the targets that are ours.
+    /// One record for each target and port, and the addresses of the targets in this domain.
     fn services(&self, name: &Name, instances: &[Instance], answer: &mut Answer) {
         let mut seen = BTreeSet::new();
         let mut resolved = BTreeSet::new();
@@ -226,14 +224,13 @@ impl Writer<'_> {
                     answer.additionals.push(self.record(&target, RData::from(address)));
                 }
             }
-            // The priority says nothing: all instances are equal but for their weights.
+            // The same priority for all: instances differ only by their weights.
             let srv = SRV::new(1, instance.weight, instance.port, target);
             answer.answers.push(self.record(name, RData::SRV(srv)));
         }
     }
 
-    /// The name under which an instance is reached: its node's, one that spells its address, or the
-    /// one it goes by.
+    /// The target name of an instance: its node's, one that spells its address, or its host name.
     fn target(&self, instance: &Instance) -> Option<Name> {
         let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
         of_node.or_else(|| match &instance.address {
@@ -268,8 +265,8 @@ fn text(key: &str, value: &str) -> TXT {
     TXT::from_bytes(pieces)
 }
 
-/// The key with a grave accent before characters that would end it, before another one, and before
-/// blanks at its ends.
+/// The key with a grave accent before characters that would end it, before another grave accent,
+/// and before blanks at its ends.
 fn quoted(key: &str) -> String {
     let inner = key.trim_matches([' ', '\t']);
     let begin = key.find(inner).unwrap_or(0);

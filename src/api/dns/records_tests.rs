@@ -85,7 +85,7 @@ fn services() {
         (RecordType::SOA, vec![at_node("n1", "10.0.0.1", 80)], vec!["NoError"]),
         (RecordType::A, vec![at_node("n1", "", 80)], vec!["NoError"]),
         (RecordType::SRV, vec![at_own_address("n1", "no host", 80)], vec!["NoError"]),
-        // Nobody is healthy.
+        // No instance is healthy.
         (RecordType::A, vec![], vec!["NXDomain"]),
         (RecordType::SRV, vec![], vec!["NXDomain"]),
         // The target is the node, or spells the address, or is the name that was registered.
@@ -138,7 +138,7 @@ fn services() {
             vec![at_node("n1", "db.example.com", 80)],
             vec!["NoError", "q.consul. 7 1 1 80 n1.node.dc1.consul."],
         ),
-        // A node whose name no resolver takes goes by its address.
+        // A node with a name that no resolver takes is answered by its address.
         (
             RecordType::SRV,
             vec![at_node("my node", "10.0.0.1", 80)],

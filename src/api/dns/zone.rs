@@ -1,7 +1,7 @@
 //! The grammar of names below the domain, and the names in answers.
 //!
-//! Owns the grammar of names (docs/dns.md). Knows nothing of registrations. Invariant: every name
-//! that this module makes is one that it reads back as the same thing.
+//! Owns the grammar (docs/dns.md). Must not know what is registered. Invariant: every name that
+//! this module makes reads back as the same subject.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use hickory_proto::rr::Name;
 
 use headwater_types::limits::DNS_DOMAIN_BYTES_MAX;
 
-/// The names that this server speaks for.
+/// The names of this server's domain.
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
     domain: Name,
@@ -21,10 +21,10 @@ pub(super) struct Zone {
 pub(super) enum Subject {
     /// The domain itself.
     Apex,
-    /// The name under which the domain's servers are known.
+    /// The name of the domain's servers.
     Servers,
-    /// Nothing but names below it (`service.consul`), so that a resolver that walks down label by
-    /// label goes on.
+    /// A name with only names below it (`service.consul`), so that a resolver that descends label
+    /// by label continues.
     Between,
     /// The healthy instances of a service, with that tag if there is one.
     Service {
@@ -33,10 +33,10 @@ pub(super) enum Subject {
         /// A tag that an instance must have.
         tag: Option<String>,
     },
-    /// The healthy instances through which a service's mesh is reached: sidecars, gateways,
-    /// instances that speak it themselves.
+    /// The healthy instances that give access to a service in the mesh: sidecars, gateways, native
+    /// instances.
     Connect {
-        /// The service that is reached.
+        /// The service behind them.
         name: String,
     },
     /// A node.
@@ -44,15 +44,15 @@ pub(super) enum Subject {
         /// Its name.
         name: String,
     },
-    /// An address that is spelled in the name itself.
+    /// An address spelled in the name itself.
     Address(IpAddr),
-    /// Nothing can have that name.
+    /// A name that nothing can have.
     Nothing,
 }
 
 /// Labels that give the kind of the labels before them.
 const KINDS: [&str; 4] = ["service", "connect", "node", "addr"];
-/// The label under which the servers are known.
+/// The label of the servers' name.
 const SERVERS: &str = "ns";
 /// The label that may follow a datacenter's name.
 const DATACENTER: &str = "dc";
@@ -63,7 +63,7 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// Why there can be no such domain or datacenter, as the end of a sentence about it.
+    /// The reason why the domain or datacenter is invalid, as the end of a sentence about it.
     pub(super) fn new(domain: &str, datacenter: &str) -> Result<Self, String> {
         let relative = domain.strip_suffix('.').unwrap_or(domain);
         if relative.len() > DNS_DOMAIN_BYTES_MAX {
@@ -94,8 +94,8 @@ impl Zone {
 
     /// The name of a node; none if its name cannot be spelled in DNS.
     pub(super) fn node(&self, name: &str) -> Option<Name> {
-        // Names of the catalog may hold anything. A name is made only of what resolvers and
-        // `getaddrinfo` take.
+        // Names of the catalog may hold any text. A DNS name is made only of characters that
+        // resolvers and `getaddrinfo` take.
         let labels = name.split('.').chain(["node", &self.datacenter]);
         if !labels.clone().all(is_label) {
             return None;
@@ -130,7 +130,7 @@ impl Zone {
         let count = name.iter().len() - self.domain.iter().len();
         let labels: Option<Vec<String>> =
             name.iter().take(count).map(|label| Some(std::str::from_utf8(label).ok()?.to_ascii_lowercase())).collect();
-        // What is no text is no name in the catalog.
+        // A name that is not text is no name in the catalog.
         Some(labels.map_or(Subject::Nothing, |labels| self.read(&labels)))
     }
 
@@ -144,7 +144,7 @@ impl Zone {
                 (true, before) => named(labels[at], before),
             };
         }
-        // RFC 2782's form may leave out `service`.
+        // In RFC 2782's form `service` is optional.
         if let Some(at) = labels.iter().rposition(|label| label.starts_with('_')) {
             return if self.is_here(&labels[at + 1..]) { service(&labels[..=at]) } else { Subject::Nothing };
         }
@@ -193,7 +193,7 @@ fn service(labels: &[&str]) -> Subject {
     }
 }
 
-/// The address that `digits` spell: 8 hexadecimal ones or 32.
+/// The address of `digits`: 8 hexadecimal ones or 32.
 fn address(digits: &str) -> Option<IpAddr> {
     if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -9,8 +9,8 @@ use headwater_types::{
     ReadAt, Revision, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// Up to 0 a revision means the current state, also inside a transaction: there the modern API
-/// takes a negative one at its word.
+/// A revision up to 0 is the current state, also inside a transaction, where the modern API takes a
+/// negative revision literally.
 pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     validate::key(&request.key)?;
     let at = match request.revision {

@@ -1,4 +1,4 @@
-//! Which errors go into the header and which become a status (spec: etcd §7.4, choice C).
+//! The choice between an error in the header and a status (spec: etcd §7.4, choice C).
 //!
 //! A refusal of the store is an answer: OK, with the reason in `header.error` and a valid revision.
 //! An error before the store was asked (a malformed request, no leader, a deadline) is a gRPC
@@ -18,11 +18,11 @@ use headwater_types::Refusal;
 const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a transaction may write a key once; leave out \
                              its other writes, or use several transactions";
 
-/// How the transport begins to say that a message could not be decoded.
+/// The beginning of the transport's text about a message that could not be decoded.
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
-/// The status of a message that could not be decoded, of which the transport says that it is
-/// internal. Others pass.
+/// Turns the transport's `INTERNAL` for an undecodable message into `INVALID_ARGUMENT`; other
+/// statuses stay.
 pub(crate) fn undecodable(status: Status) -> Status {
     match status.code() == Code::Internal && status.message().starts_with(UNDECODABLE) {
         true => Status::invalid_argument(status.message()),
@@ -38,8 +38,7 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
         // No other error is an answer of the store.
         Failure::Node(_) => None,
         Failure::Invalid(invalid) => match invalid {
-            // Rules of the store about what one transaction may do, not about the shape of the
-            // message.
+            // Rules of the store about one transaction, not about the shape of the message.
             Invalid::TooManyOperations => Some(invalid.wire().1),
             Invalid::DuplicateKey => Some(DUPLICATE_KEY),
             Invalid::EmptyKey
@@ -64,9 +63,9 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
     }
 }
 
-/// A response that can say no in its header.
+/// A response with an error field in its header.
 pub(super) trait Headed {
-    /// The response that holds nothing but `header`.
+    /// The response with only `header`.
     fn refused(header: pb::ResponseHeader) -> Self;
 }
 

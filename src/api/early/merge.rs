@@ -1,19 +1,20 @@
-//! The watchers of one stream, merged into one order.
+//! Merges the watchers of one stream into one order of commits.
 //!
-//! Owns the watchers and the next commit of each. Knows nothing of clients. Invariants: commits
-//! come in the order of their indexes, but for watchers that are still catching up; the end of a
-//! watcher comes after everything that it had.
+//! Owns the watchers and the next commit of each. Must not know clients. Invariants: commits come
+//! in the order of their indexes, except from watchers that are catching up; the end of a watcher
+//! comes after its last commit.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use headwater_node::{CloseReason, Item, KeyWatch, Kv};
 use headwater_types::LogIndex;
 
-/// Where commits come from.
+/// A source of commits.
 pub(super) trait Source {
     type Item;
 
-    /// The next commit with its index, if there is one now; or why none will follow.
+    /// The next commit with its index, `None` if there is none now, or the reason why none will
+    /// follow.
     fn try_next(&mut self) -> Result<Option<(LogIndex, Self::Item)>, CloseReason>;
 }
 
@@ -28,7 +29,7 @@ impl Source for KeyWatch {
 /// The next step of the merge.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Merged<T> {
-    /// A commit, as far as one of the watchers wants it.
+    /// A commit, restricted to the changes that one watcher wants.
     Changed(T),
     /// One of the watchers has ended.
     Ended(CloseReason),
@@ -44,7 +45,7 @@ pub(super) struct Merge<W: Source> {
     /// The watcher of the last delivered head. Its next item is read afterwards, because it may be
     /// the end.
     last: Option<u64>,
-    /// Of watchers that have ended, and not yet told.
+    /// Reasons of watchers that have ended, not yet returned.
     ended: VecDeque<CloseReason>,
     /// Up to here, the next items of all live watchers are in `heads`.
     complete_through: LogIndex,
@@ -87,7 +88,8 @@ impl<W: Source> Merge<W> {
         if let Some(token) = self.last.take() {
             self.pull(token);
         }
-        // A second look is enough: what was in a list at the first one was published by then.
+        // A second pass is enough: a commit that was in a list at the first pass was published by
+        // then.
         for _ in 0..2 {
             let next = self.heads.keys().next().map(|(index, _)| *index);
             if !self.is_raised && next.is_some_and(|next| next <= self.complete_through) {
@@ -103,7 +105,7 @@ impl<W: Source> Merge<W> {
         Some(Merged::Changed(item))
     }
 
-    /// Brings the next of every watcher into `heads`, where the feed has come to `point`.
+    /// Reads the next commit of every watcher into `heads`; the feed has reached `point`.
     fn gather(&mut self, point: LogIndex) {
         self.is_raised = false;
         let has_head: HashSet<u64> = self.heads.keys().map(|(_, token)| *token).collect();
@@ -113,7 +115,7 @@ impl<W: Source> Merge<W> {
         self.complete_through = point;
     }
 
-    /// Brings the next of one watcher, which has none there, into `heads`.
+    /// Reads the next commit of one watcher, which has none in `heads`.
     fn pull(&mut self, token: u64) {
         let Some(watch) = &mut self.watchers[token as usize] else { return };
         match watch.try_next() {

@@ -1,9 +1,9 @@
 //! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every
 //! response is one event.
 //!
-//! There are no ids, no acknowledgements and no cancel; a client that closes its side still gets
-//! the events that it has asked for. Events of all watchers of a stream come merged ([`Merge`]).
-//! Invariant: the header's revision is the event's.
+//! There are no ids, no acknowledgements and no cancel; after the client closes its side, its
+//! watches continue. Events of all watchers of a stream come merged ([`Merge`]). Invariant: the
+//! header's revision is the event's.
 
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl StreamService for EarlyStream {
 }
 
 impl EarlyStream {
-    /// Why a watcher has ended; the others go on, unless the node does not.
+    /// Reports the end of a watcher. The others continue, unless the node stops.
     fn say_ended(&self, reason: CloseReason, out: &mut Outbox) -> Result<(), StreamEnd> {
         match reason {
             CloseReason::Compacted { .. } => self.say(compacted(), out),
@@ -148,7 +148,7 @@ impl EarlyStream {
         Ok(())
     }
 
-    /// A response that is an error and no event.
+    /// Pushes a response with an error and without an event.
     fn say(&self, words: &str, out: &mut Outbox) {
         let header = self.header(self.node.watch_point().revision);
         let header = pb::ResponseHeader { error: words.to_owned(), ..header };

@@ -7,7 +7,7 @@ use headwater_node::{Consistency, Node, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
 
-/// Tells, raises or takes back alarms. The answer has those that it is about.
+/// Lists, raises or clears alarms. The answer has the alarms concerned.
 pub(super) async fn serve(
     node: &Node,
     ctx: &RequestContext,
@@ -21,8 +21,8 @@ pub(super) async fn serve(
         }
         Asked::Set(set) => {
             let done = node.set_alarm(ctx, set).await?;
-            // What was raised is told even if it was there before; what was not there was not taken
-            // back.
+            // A raised alarm is in the answer even if it existed before; a cleared one only if it
+            // existed.
             let is_told = set.active || done.value;
             (done.index, done.revision, if is_told { vec![set.alarm] } else { vec![] })
         }
@@ -37,7 +37,7 @@ pub(super) async fn serve(
 
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// All, or those of one kind; of all members whichever is named, as in etcd.
+    /// All alarms, or those of one kind; of all members even if the request names one, as in etcd.
     List(Option<AlarmKind>),
     Set(SetAlarm),
     /// A disarm of an alarm that does not exist.
@@ -71,8 +71,8 @@ fn encode(alarm: &Alarm) -> pb::AlarmMember {
     pb::AlarmMember { member_id: alarm.member.get(), alarm: kind.into() }
 }
 
-/// As protobuf's text format has it, with its blank at the end: `Status` tells alarms so, and tools
-/// look for it.
+/// The alarm in protobuf's text format, with its trailing space: tools search the errors of
+/// `Status` for it.
 pub(super) fn text(alarm: &Alarm) -> String {
     format!("memberID:{} alarm:{} ", alarm.member, alarm_name(alarm.kind))
 }

@@ -1,5 +1,5 @@
-//! `etcdserverpb.Auth`, as a cluster answers that never enabled it (spec: etcd §4.3). Clients that
-//! were given a user ask here first, and go on without a token when they hear that none is needed.
+//! `etcdserverpb.Auth` of a cluster that never enabled it (spec: etcd §4.3). Clients with a
+//! configured user ask here first, and continue without a token when none is needed.
 
 use tonic::{Request, Response, Status};
 

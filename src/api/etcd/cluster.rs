@@ -22,8 +22,8 @@ impl ClusterService {
         Self { node, options }
     }
 
-    /// Makes a change that a request asks for. Returns whom it was about, and what every answer
-    /// holds.
+    /// Makes a membership change. Returns the member concerned, and the fields that every answer
+    /// has.
     async fn change<T>(
         &self,
         request: Request<T>,

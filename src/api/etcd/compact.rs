@@ -8,12 +8,11 @@ use headwater_node::{Node, NodeError, RequestContext, Unanswered};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 
-/// How long a physical compaction is waited for if the client gives no deadline, and at most. The
-/// history below the compaction point may be anything in size, so the deadline of ordinary requests
-/// does not fit.
+/// Longest wait for a physical compaction, and the default without a client's deadline. The history
+/// below the compaction point has no bound, so the deadline of ordinary requests is too short.
 pub(super) const RECLAIM_WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// `reclaim` is the context of the wait that a physical compaction asks for.
+/// `reclaim` is the context for the wait of a physical compaction.
 pub(super) async fn run(
     node: &Node,
     ctx: &RequestContext,
@@ -24,7 +23,7 @@ pub(super) async fn run(
     let applied = node.propose(ctx, command).await?;
     let Outcome::Compacted = applied.outcome else { return Err(Failure::Mismatch) };
     if request.physical {
-        // The compaction itself has taken effect: what failed is the wait.
+        // The compaction has taken effect; only the wait failed.
         node.wait_reclaimed(reclaim, applied.index).await.map_err(|_| NodeError::Indeterminate(Unanswered::Timeout))?;
     }
     Ok((applied.index, pb::CompactionResponse { header: Some(header::full(node, applied.revision)) }))

@@ -25,7 +25,7 @@ impl ElectionService {
     }
 }
 
-/// Why somebody does not lead, in the words of etcd's election.
+/// The failure of a campaign, in the words of etcd's election.
 fn failed(error: ContestError) -> Failure {
     match error {
         ContestError::PlaceLost | ContestError::NotOwner => Contest::NotLeader.into(),

@@ -1,7 +1,7 @@
 //! The one table from errors to gRPC codes and texts (spec: etcd §6).
 //!
-//! Clients match the texts literally, so they are API. No wildcard arms: a new way to fail has to
-//! find its line here.
+//! Clients match the texts literally, so they are API. No wildcard arms: a new failure needs a line
+//! here.
 
 use std::borrow::Cow;
 
@@ -12,33 +12,33 @@ use crate::shared::etcd_texts::{self, DUPLICATE_KEY};
 use crate::shared::stream::StreamEnd;
 use headwater_node::{InvalidTxn, NodeError};
 
-/// Why a request got no answer.
+/// The failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It is malformed: the store was never asked.
+    /// The request is malformed: the store was never asked.
     Invalid(Invalid),
-    /// Its metadata cannot be read.
+    /// The metadata is unreadable.
     Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Node(NodeError),
-    /// A lock or an election says no.
+    /// A lock or an election refuses.
     Contest(Contest),
     /// The node's answer does not fit the request: a bug.
     Mismatch,
 }
 
-/// Why a lock or a leadership was not had (spec: etcd §4.4, §6.1).
+/// The reason why a lock or a leadership was not acquired (spec: etcd §4.4, §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contest {
     /// The key of a waiting contender is gone, with its lease as a rule.
     SessionExpired,
-    /// The key of a leadership is gone.
+    /// The leader's key is gone.
     NotLeader,
-    /// Nobody leads.
+    /// The election has no leader.
     NoLeader,
     /// The request names no leadership.
     LeaderMissing,
-    /// It was not the caller's turn before the caller's deadline.
+    /// The caller's deadline passed before its turn.
     OutOfTime,
 }
 
@@ -61,7 +61,7 @@ impl Contest {
     }
 }
 
-/// Why a request is malformed.
+/// The defect of a malformed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {
     /// A key is empty.
@@ -80,9 +80,9 @@ pub(crate) enum Invalid {
     SortOption,
     /// Result or target of a compare is none of the known ones.
     CompareOption,
-    /// A streamed range wants another order than by key.
+    /// A streamed range with an order other than by key.
     StreamOrder,
-    /// A streamed range wants bounds on revisions.
+    /// A streamed range with bounds on revisions.
     StreamFilter,
     /// A member is given no URL, or one that is not `http://host:port`.
     MemberUrls,
@@ -98,9 +98,9 @@ pub(crate) enum Invalid {
     DowngradeFormat,
     /// There is no downgrade to cancel.
     NoDowngrade,
-    /// A user wants a token, and nobody needs one.
+    /// A user asks for a token, though authentication is off.
     AuthNotEnabled,
-    /// The id of a lease is one of those that the store keeps for itself.
+    /// The id of a lease is in the range that is reserved for the store.
     LeaseReserved,
 }
 

@@ -15,7 +15,7 @@ pub(super) fn full(node: &Node, revision: Revision) -> ResponseHeader {
     }
 }
 
-/// The header of a membership response: these do not tell a revision (spec: etcd §4.1).
+/// The header of a membership response, which has no revision (spec: etcd §4.1).
 pub(super) fn without_revision(node: &Node) -> ResponseHeader {
     full(node, Revision(0))
 }

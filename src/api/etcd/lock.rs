@@ -25,7 +25,7 @@ impl LockService {
     }
 }
 
-/// Why a lock was not had, in the words of etcd's mutex.
+/// The failure of a lock, in the words of etcd's mutex.
 fn failed(error: ContestError) -> Failure {
     match error {
         ContestError::PlaceLost | ContestError::NotOwner => Contest::SessionExpired.into(),

@@ -12,7 +12,7 @@ use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::maintenance_server::Maintenance;
 use headwater_types::Revision;
 
-/// The compaction point that a store tells that was never compacted (spec: etcd §1.7).
+/// The compaction point in the answer of a store that was never compacted (spec: etcd §1.7).
 const NEVER_COMPACTED: Revision = Revision(-1);
 
 /// Serves `etcdserverpb.Maintenance`.
@@ -37,8 +37,8 @@ impl Maintenance for MaintenanceService {
 
     async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
         let (ctx, pb::StatusRequest {}) = open(request, self.options.request_timeout)?;
-        // A member that is not well must be able to say so: it waits for what the request names,
-        // and for nothing else.
+        // An unhealthy member must be able to report its status: it waits only for the index and
+        // the leader that the request names.
         if ctx.require_leader || ctx.min_index.is_some() {
             self.node.wait_ready(&ctx).await.map_err(Failure::Node)?;
         }
@@ -48,8 +48,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(index, encode_status(header, status)))
     }
 
-    /// Over everything that clients have stored. It changes with that alone: not with restarts,
-    /// elections and the lease clock.
+    /// The hash of everything that clients have stored. Restarts, elections and the lease clock do
+    /// not change it.
     async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
         let (ctx, pb::HashRequest {}) = open(request, self.options.request_timeout)?;
         let read = self.node.content_hash(&ctx).await.map_err(Failure::Node)?;
@@ -72,8 +72,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, response))
     }
 
-    /// Space is given back in the background after a compaction; this makes it happen now. Nothing
-    /// stands still meanwhile.
+    /// Reclaims space now; otherwise that happens in the background after a compaction. Requests
+    /// are served meanwhile.
     async fn defragment(
         &self,
         request: Request<pb::DefragmentRequest>,
@@ -103,7 +103,7 @@ impl Maintenance for MaintenanceService {
         Ok(reply(applied, pb::MoveLeaderResponse { header: None }))
     }
 
-    /// There is no version to go back to, so every target is the wrong one (spec: etcd §4.2).
+    /// No older version exists, so every target is wrong (spec: etcd §4.2).
     async fn downgrade(
         &self,
         request: Request<pb::DowngradeRequest>,
@@ -158,7 +158,7 @@ fn encode_status(header: pb::ResponseHeader, status: headwater_node::Status) -> 
     }
 }
 
-/// The wire has room for half of the hash.
+/// The field on the wire holds half of the hash.
 fn fold(hash: u64) -> u32 {
     (hash ^ (hash >> 32)) as u32
 }

@@ -1,8 +1,8 @@
-//! RangeStream (spec: etcd §1.3): a range in pieces.
+//! RangeStream (spec: etcd §1.3): a range in several responses.
 //!
-//! Owns which ranges may be streamed and how pieces become responses. Invariant: the pairs of all
-//! responses, with the header, `more` and `count` of the last one, are what Range answers. In key
-//! order a range is never whole in memory.
+//! Owns the choice of ranges that may be streamed, and the way from parts of a range to responses.
+//! Invariant: the pairs of all responses, with the header, `more` and `count` of the last one, are
+//! the answer of Range. In key order a range is never whole in memory.
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
@@ -45,7 +45,7 @@ fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
     }
 }
 
-/// The responses to the pieces of one range.
+/// The responses for the parts of one range.
 fn encode_all(
     header: pb::ResponseHeader,
     pieces: impl Stream<Item = Result<RangePiece, NodeError>> + Send + 'static,
@@ -54,8 +54,8 @@ fn encode_all(
     pieces.flat_map(move |piece| stream::iter(encoder.encode(piece))).boxed()
 }
 
-/// Makes responses of pieces. Only the last response has a header, `more` and the count; it has the
-/// last pairs, too, because clients stop reading at their limit of pairs.
+/// Turns parts into responses. Only the last response has a header, `more` and the count; it also
+/// has the last pairs, because clients stop reading at their limit of pairs.
 struct Encoder {
     header: pb::ResponseHeader,
     /// Pairs that are not sent yet, because they may be the last ones.
@@ -77,14 +77,14 @@ impl Encoder {
                 let last = pairs(std::mem::take(&mut self.held));
                 vec![wrap(pb::RangeResponse { header: Some(self.header), more, count: convert::count(count), ..last })]
             }
-            // What is held would look like the end of the range to whoever counts pairs.
+            // A client that counts pairs would take held pairs for the end of the range.
             Err(error) => vec![Err(Status::from(Failure::from(error)))],
         }
     }
 }
 
 /// Cuts pairs into runs of about `bytes_max` of keys and values, at least one pair each, so that a
-/// response stays near the size of a request however the pieces come.
+/// response stays near the size of a request for any size of the parts.
 fn split(kvs: Vec<KeyValue>, bytes_max: usize) -> Vec<Vec<KeyValue>> {
     let size = |kv: &KeyValue| kv.key.len() + kv.value.len();
     if kvs.iter().map(size).sum::<usize>() <= bytes_max {

@@ -29,8 +29,8 @@ pub(super) async fn run(
     Ok((index, encode(header::full(node, revision), done)))
 }
 
-/// Of a transaction that only reads: linearizable unless every range gives it up. One without
-/// ranges does not.
+/// The consistency of a read-only transaction: linearizable unless every range opts out, also
+/// without ranges.
 fn consistency(request: &pb::TxnRequest) -> Consistency {
     let mut ops = request.success.iter().chain(&request.failure).peekable();
     let gives_up = |op: &pb::RequestOp| match &op.request {
@@ -67,8 +67,7 @@ fn operations(ops: Vec<pb::RequestOp>, budget: usize) -> Result<Vec<TxnOp>, Inva
         .collect()
 }
 
-/// Inside a transaction a negative revision is not the current state: it is one that has been
-/// compacted.
+/// Inside a transaction a negative revision is not the current state: it counts as compacted.
 fn inner_revision(revision: i64) -> ReadAt {
     if revision == 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }
@@ -82,7 +81,7 @@ fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
         CompareResult::Less => CompareOp::Less,
         CompareResult::NotEqual => CompareOp::NotEqual,
     };
-    // A value of another kind than the target counts as not given, and what is not given is zero or
+    // A value of another kind than the target counts as missing, and a missing value is zero or
     // empty.
     let target = match Target::try_from(compare.target).map_err(|_| Invalid::CompareOption)? {
         Target::Version => CompareTarget::Version(match compare.target_union {

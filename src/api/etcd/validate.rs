@@ -7,13 +7,13 @@ use bytes::Bytes;
 
 use super::errors::Invalid;
 
-/// A key must be there.
+/// A key must not be empty.
 pub(crate) fn key(key: &Bytes) -> Result<(), Invalid> {
     if key.is_empty() { Err(Invalid::EmptyKey) } else { Ok(()) }
 }
 
-/// The longest list of a transaction must fit `budget`; the rest is the budget of transactions
-/// inside it.
+/// The longest list of a transaction must fit `budget`; the remainder is the budget of the
+/// transactions inside it.
 pub(crate) fn operations(compares: usize, success: usize, failure: usize, budget: usize) -> Result<usize, Invalid> {
     budget.checked_sub(compares.max(success).max(failure)).ok_or(Invalid::TooManyOperations)
 }

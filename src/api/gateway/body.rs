@@ -1,7 +1,7 @@
-//! The body of a request as encoded messages, with a bound on what one of them may take.
+//! The body of a request as encoded messages, with a limit for each.
 //!
-//! Pulled by whoever reads the messages: a service that does not read on holds the client back, and
-//! a client that goes away ends the stream.
+//! Pulled by the reader of the messages: a service that stops reading holds the client back, and a
+//! client that disconnects ends the stream.
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};

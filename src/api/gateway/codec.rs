@@ -10,8 +10,8 @@ use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
-/// Why a request ended before its end. tonic has words of its own for what an encoder cannot
-/// encode; those of the encoder go past it here.
+/// The reason for a request's early end. tonic has words of its own for an encoder's failure; this
+/// carries ours past it.
 #[derive(Clone, Default)]
 pub(super) struct Fault(Arc<Mutex<Option<Status>>>);
 
@@ -23,8 +23,8 @@ impl Fault {
     }
 }
 
-/// tonic takes a cancelled request for one that has come to its end, after which a watch goes on;
-/// but its client is gone.
+/// tonic takes a cancelled request for one that has ended, after which a watch continues; but its
+/// client is gone.
 fn told_to_a_service(status: Status) -> Status {
     match status.code() {
         Code::Cancelled => Status::aborted(status.message()),

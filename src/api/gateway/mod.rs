@@ -2,9 +2,9 @@
 //! its gRPC service in this process.
 //!
 //! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] translates
-//! between the two forms of a message. So a service that is added gets its paths from the
-//! annotations in its proto, and nothing here knows any method. What gRPC checks (limits,
-//! deadlines, metadata, counting) is checked by the same code, because it is called.
+//! between the two forms of a message. So a new service gets its paths from the annotations in its
+//! proto, and nothing here knows any method or imports any face. The checks of gRPC (limits,
+//! deadlines, metadata, counting) apply, because the gRPC service is called.
 //!
 //! ```text
 //! POST /v3/kv/put   {"key": "Zm9v", "value": "YmFy"}        bytes are base64, 64-bit integers are strings
@@ -52,7 +52,7 @@ pub(super) struct Gateway {
 const UNKNOWN: &str = "unknown";
 
 impl Gateway {
-    /// The routes of all methods that `serves` knows, by gRPC path.
+    /// The routes of all methods for which `serves` is true, by gRPC path.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Gateway {
     }
 }
 
-/// Calls the method of a route. An error comes before the beginning of the answer.
+/// Calls the method of a route. An error keeps the answer from beginning.
 async fn answer<S>(
     route: &Arc<Route>,
     service: S,
@@ -139,7 +139,7 @@ where
     let body = match (route.streams_out, first) {
         (true, first) => stream::lines(first, answers, deadline),
         (false, Some(first)) => {
-            // Whether that was all: an error may still follow.
+            // An error may still follow.
             deadline.within(answers.message()).await?;
             Body::new(Full::new(Bytes::from(json::write(&first)?)))
         }

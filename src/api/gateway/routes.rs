@@ -16,13 +16,13 @@ pub(super) struct Route {
     pub(super) method: PathAndQuery,
     pub(super) input: MessageDescriptor,
     pub(super) output: MessageDescriptor,
-    /// Whether a request may be many messages.
+    /// The client streams.
     pub(super) streams_in: bool,
-    /// Whether an answer may be many messages.
+    /// The server streams.
     pub(super) streams_out: bool,
 }
 
-/// The routes of all annotated methods that `serves` knows by their gRPC path.
+/// The routes of all annotated methods that are served, as `serves` says by their gRPC path.
 pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route>> {
     let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in");
     let mut routes = HashMap::new();
@@ -60,8 +60,8 @@ fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
     std::iter::once(rule).chain(further.iter().filter_map(Value::as_message)).filter_map(post).collect()
 }
 
-/// The path of one rule; none if it is one of GET, which its face serves by itself. The gateway
-/// knows one kind of rule, and a proto with another one must not start.
+/// The path of one rule; `None` for GET, which its face serves by itself. The gateway supports one
+/// kind of rule, and a proto with another one must not start.
 fn post(rule: &DynamicMessage) -> Option<String> {
     let text = |name| {
         let field = rule.get_field_by_name(name);

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     buffer: BytesMut,
-    /// How far `buffer` was looked at.
+    /// Length of `buffer` that was scanned.
     seen: usize,
     /// Open brackets at `seen`.
     depth: usize,
@@ -28,7 +28,7 @@ impl Splitter {
         self.buffer.len()
     }
 
-    /// Whether nothing was begun.
+    /// Whether no message has begun.
     pub(super) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -38,8 +38,7 @@ impl Splitter {
         &self.buffer
     }
 
-    /// The next whole message. Something else than an object is cut off at once, for whoever reads
-    /// it to refuse.
+    /// The next whole message. Input that is no object is cut off at once; the reader refuses it.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if self.seen == 0 {
             let space = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();

@@ -1,5 +1,4 @@
-//! The answers of a streaming method: one line for each, as soon as it is there; then an error, if
-//! there was one.
+//! The answers of a streaming method: one line for each at once, then an error, if there was one.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,7 +18,7 @@ use crate::shared::context::grpc_timeout;
 use crate::shared::errors::InvalidMetadata;
 use crate::shared::http_errors;
 
-/// When the client of a call wants to be told, answer or not. In gRPC clients keep it themselves.
+/// The deadline of a call. In gRPC clients enforce it themselves.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
@@ -32,14 +31,14 @@ impl Deadline {
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, Status> {
         let Some(value) = headers.get("grpc-timeout") else { return Ok(Self(None)) };
         let timeout = grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?;
-        // A time that no clock reaches is none.
+        // A time beyond the clock's range is no deadline.
         Ok(Self(Instant::now().checked_add(timeout)))
     }
 
     /// Result of `doing`, if it ends in time.
     pub(super) async fn within<T>(self, doing: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         match self.0 {
-            // What is ready would be taken even then.
+            // `timeout_at` would return a ready result even after the deadline.
             Some(at) if at <= Instant::now() => Err(exceeded()),
             Some(at) => tokio::time::timeout_at(at, doing).await.unwrap_or_else(|_| Err(exceeded())),
             None => doing.await,
@@ -51,7 +50,7 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 
-/// The lines of a stream whose first answer is there. Ends with the answers; dropping it ends the
+/// The lines of a stream that begins with `first`. Ends with the answers; dropping it ends the
 /// call.
 pub(super) fn lines(first: Option<DynamicMessage>, answers: Streaming<DynamicMessage>, deadline: Deadline) -> Body {
     let lines = stream::unfold((first, Some(answers)), move |(first, answers)| async move {

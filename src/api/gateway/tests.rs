@@ -5,7 +5,7 @@ use prost_types::FileDescriptorSet;
 
 use super::*;
 
-/// A service that nobody reaches.
+/// A service that no test reaches.
 #[derive(Clone)]
 struct Never;
 

@@ -1,5 +1,4 @@
-//! Whether pages of other origins may call: all of them, as etcd has it by default (its
-//! `--cors=*`).
+//! CORS: pages of all origins may call, as etcd allows by default (its `--cors=*`).
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tonic::body::Body;

@@ -1,5 +1,5 @@
-//! `/metrics`: everything in the registry, and how the node stands when it is asked (spec: etcd
-//! §4.7).
+//! `/metrics`: everything in the registry, and the state of the node at the time of the request
+//! (spec: etcd §4.7).
 
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ struct NodeCollector {
     gauges: Gauges,
     totals: Totals,
     known_peers: IntGaugeVec,
-    // Two collections at once must not both add what the node counted since the last one.
+    // Two collections at once must not both add the increase since the last one.
     collecting: Mutex<()>,
 }
 

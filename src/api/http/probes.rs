@@ -1,4 +1,4 @@
-//! `/livez` and `/readyz`: named checks, one line each when they are asked for or when one fails.
+//! `/livez` and `/readyz`: named checks, one line each in verbose answers and in failures.
 //!
 //! Alive means that the process answers from its own state and should not be restarted. Ready means
 //! that it can be sent requests. A member without a quorum is alive and not ready.
@@ -18,7 +18,7 @@ use headwater_types::AlarmKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
-    /// The stored state can be read, and nobody has said that members differ.
+    /// The stored state is readable, and no alarm says that members differ.
     DataCorruption,
     SerializableRead,
     LinearizableRead,
@@ -27,8 +27,8 @@ enum Check {
     Progress,
 }
 
-/// How long a member may stand still until a restart is worth a try. The node's own remedies have
-/// been tried by then.
+/// Longest stall before a restart is worth a try. Every recovery that needs no restart was tried by
+/// then.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 
 const LIVE: &[Check] = &[Check::SerializableRead, Check::Progress];
@@ -157,7 +157,7 @@ async fn probe(
     render(&results, verbose)
 }
 
-/// Lines are told if they were asked for, and always if a check failed.
+/// Lines are written in verbose answers, and always if a check failed.
 fn render(results: &[(&'static str, Result<(), String>)], verbose: bool) -> Response {
     let mut lines = String::new();
     for (name, result) in results {

@@ -1,6 +1,6 @@
 //! The one table from errors about resources to gRPC codes and texts (spec: consul §5.3 to §5.14).
 //!
-//! No wildcard arms: a new way to fail has to find its line here.
+//! No wildcard arms: a new failure needs a line here.
 
 use http::HeaderValue;
 use tonic::{Code, Status};
@@ -13,13 +13,13 @@ use headwater_node::{NodeError, ResourceError, Unanswered};
 use headwater_types::Refusal;
 use headwater_types::resource::ResourceRefusal;
 
-/// Most of a text that is sent, bytes.
+/// Longest text that is sent, bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Why a request got no answer.
+/// The failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It says something that it must not: the node was never asked.
+    /// The request is invalid: the node was never asked.
     Invalid(Invalid),
     /// Its metadata cannot be read.
     Metadata(InvalidMetadata),
@@ -80,7 +80,7 @@ fn status(error: &ResourceError) -> Status {
     Status::new(code, cut(error.to_string()))
 }
 
-/// A text goes into a header, and some repeat a client's input.
+/// Cuts a text to the size for a header; some texts repeat a client's input.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));

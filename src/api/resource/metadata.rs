@@ -1,7 +1,7 @@
 //! Metadata of this face.
 //!
-//! Consul's: how fresh an answer must be. Headwater's: pages of a list, and where a watch goes on.
-//! Metadata that is there but unreadable refuses the request.
+//! Consul's: the consistency of a read. Headwater's: pages of a list, and the start of a watch.
+//! Unreadable metadata refuses the request.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,14 +16,14 @@ use headwater_types::{LogIndex, StoreEpoch};
 /// On Read and List, with the value `consistent`: the answer must have every write that was
 /// acknowledged before.
 pub(super) const CONSISTENCY_MODE: &str = "x-consul-consistency-mode";
-/// On List: how many resources a page may have.
+/// On List: most resources in a page.
 pub(super) const PAGE_SIZE: &str = "headwater-page-size";
-/// On the answer to List: where the next page begins; on a request: begin there.
+/// On the answer to List: the start of the next page; on a request: the page to begin with.
 pub(super) const PAGE_TOKEN: HeaderName = HeaderName::from_static("headwater-page-token");
 /// On WatchList: begin after this log index, without a list.
 pub(super) const RESUME_INDEX: &str = "headwater-resume-index";
 
-/// How fresh a read must be (spec: consul §5.2): anything but `consistent` means this node's own
+/// The consistency of a read (spec: consul §5.2): anything but `consistent` reads this node's
 /// state.
 pub(super) fn consistency(metadata: &HeaderMap) -> Consistency {
     match metadata.get(CONSISTENCY_MODE) {
@@ -38,7 +38,7 @@ fn number(metadata: &HeaderMap, name: &'static str) -> Result<Option<u64>, Inval
     number.map(Some).ok_or(Invalid::Metadata(name))
 }
 
-/// How many resources a page may have, zero for all of them, and where it begins.
+/// The size of a page, zero for no limit, and its start.
 pub(super) fn page(metadata: &HeaderMap) -> Result<(usize, Option<PageToken>), Invalid> {
     let size = number(metadata, PAGE_SIZE)?.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
     let token = match metadata.get(PAGE_TOKEN) {
@@ -68,7 +68,7 @@ fn read_token(value: &HeaderValue) -> Option<PageToken> {
     })
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 pub(super) fn watch_start(metadata: &HeaderMap) -> Result<WatchStart, Invalid> {
     let Some(index) = number(metadata, RESUME_INDEX)? else { return Ok(WatchStart::STATE) };
     let epoch = context::epoch(metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;

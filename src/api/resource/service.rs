@@ -168,7 +168,7 @@ impl ResourceService {
         self,
         call: Call<pb::MutateAndValidateRequest>,
     ) -> Result<Response<pb::MutateAndValidateResponse>, Failure> {
-        // What is said of stored things is echoed, whatever it is.
+        // The server-set fields are echoed unchecked.
         let version = call.message.resource.as_ref().map(|resource| resource.version.clone()).unwrap_or_default();
         let (resource, _) = validate::resource(call.message.resource)?;
         let judged = self.node.mutate_and_validate(&call.context, resource).await?;

@@ -1,6 +1,6 @@
 //! The shape of requests: refusals that need no type (spec: consul §5.3 to §5.14).
 //!
-//! Owns the order of the checks and their words. Clients see the first thing that is wrong.
+//! Owns the order of the checks and their words. Clients get the first error.
 
 use thiserror::Error;
 
@@ -19,30 +19,29 @@ use headwater_types::resource::{
 /// The mistake in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
-    /// Something that must be there is not.
+    /// A required field is missing.
     #[error("{0} is required")]
     Required(String),
-    /// A name is not as it must be.
+    /// An invalid name.
     #[error("{field} invalid: {problem}, got: {given:?}")]
     Name {
-        /// Which.
+        /// The field.
         field: String,
         /// The mistake.
         problem: NameProblem,
         /// The given name.
         given: String,
     },
-    /// A uid or a part of a type that is longer than any that there can be, a key or a section that
-    /// is longer than it may be.
+    /// A uid, a part of a type, a key or a section over its length limit.
     #[error("{0} is too long")]
     TooLong(String),
-    /// The server sets it.
+    /// A field that only the server sets.
     #[error("{0} is automatically set and cannot be provided")]
     SetByServer(&'static str),
     /// A number that no state of a condition has.
     #[error("status.conditions[{at}].state is not valid: {given}, there are 0 (unknown), 1 (true) and 2 (false)")]
     State {
-        /// Which condition.
+        /// The condition.
         at: usize,
         /// The number.
         given: i32,
@@ -78,7 +77,7 @@ fn name(given: &str, field: String) -> Result<(), Invalid> {
     check_name(given).map_err(|problem| Invalid::Name { field, problem, given: shown(given) })
 }
 
-/// Which names of a tenancy are names.
+/// The names that a tenancy may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Units {
     /// Names, or empty.
@@ -100,7 +99,7 @@ fn tenancy(tenancy: &Tenancy, field: &str, units: Units) -> Result<(), Invalid> 
 /// Checks an id that names one resource. `field` is its name in the request.
 pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = named(id, field)?;
-    // The name of a tombstone is the store's making, and longer than a client's may be.
+    // The store makes the names of tombstones, and they are longer than a client's may be.
     let is_tombstones = id.type_.is_tombstone() && id.name.starts_with("tombstone-");
     if !is_tombstones || id.name.len() > TOMBSTONE_NAME_BYTES_MAX {
         name(&id.name, format!("{field}.name"))?;
@@ -123,7 +122,7 @@ fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     Ok(id)
 }
 
-/// Refuses a type that nobody can have registered: the name of its registration has all its parts.
+/// Refuses a type that cannot be registered: the name of a registration has all its parts.
 fn bounded_type(type_: &Type, field: &str) -> Result<(), Invalid> {
     let Type { group, group_version, kind } = type_;
     for (part, given) in [("group", group), ("group_version", group_version), ("kind", kind)] {
@@ -134,14 +133,13 @@ fn bounded_type(type_: &Type, field: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks a resource that is to be written.
+/// Checks a resource to write.
 pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<LogIndex>), Invalid> {
     let mut given = required(given, "resource")?;
     let checked = id(given.id.take(), "resource.id")?;
     let owner = given.owner.take().map(|owner| {
         let owner = id(Some(owner), "resource.owner")?;
-        // Its type need not be registered, but must be a type: the index of owners is kept by its
-        // names.
+        // Its type may be unregistered, but must be valid: the index of owners is keyed by it.
         let type_ = &owner.type_;
         for (part, given, problem) in [
             ("group", &type_.group, check_group(&type_.group)),
@@ -154,8 +152,8 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
                 given: shown(given),
             })?;
         }
-        // The life that is meant is part of the index, and of the name of its tombstone: one
-        // spelling of it counts.
+        // The owner's uid is part of the index, and of the name of its tombstone: only one spelling
+        // is valid.
         let is_lower = |byte: u8| byte.is_ascii_lowercase();
         let is_life = owner.uid.is_empty() || is_ulid(&owner.uid) && !owner.uid.bytes().any(is_lower);
         if !is_life {
@@ -171,7 +169,7 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
     Ok((Resource { id: checked, owner, ..Resource::from(given) }, expected))
 }
 
-/// The version that a client expects; one that the server never gives matches nothing.
+/// The version that a client expects; a version that the server never assigns matches nothing.
 pub(super) fn expected(version: &str) -> Option<LogIndex> {
     if version.is_empty() {
         return None;
@@ -180,7 +178,7 @@ pub(super) fn expected(version: &str) -> Option<LogIndex> {
     Some(number.map_or(LogIndex::ZERO, LogIndex))
 }
 
-/// Checks the owner of a list of children.
+/// Checks the owner of a list by owner.
 pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
     let owner = id(given, "owner")?;
     if owner.uid.is_empty() {
@@ -215,7 +213,7 @@ pub(super) fn selector(
     Ok(Selector { type_, tenancy: units, name_prefix })
 }
 
-/// A status that is to be written.
+/// A status to write.
 pub(super) struct StatusWrite {
     pub(super) id: ResourceId,
     pub(super) key: String,
@@ -223,7 +221,7 @@ pub(super) struct StatusWrite {
     pub(super) expected: Option<LogIndex>,
 }
 
-/// Checks a status that is to be written, in the order of spec consul §5.7.
+/// Checks a status to write, in the order of spec consul §5.7.
 pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Invalid> {
     let given = required(request.id, "id")?;
     if given.r#type.is_none() {
@@ -270,8 +268,8 @@ pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Inv
         let Some(reference) = &condition.resource else { continue };
         let field = format!("status.conditions[{at}].resource");
         name(&reference.name, format!("{field}.name"))?;
-        // Empty is a unit that the referenced type does not have; Consul's references could not say
-        // so.
+        // An empty unit is one that the referenced type lacks; Consul's references cannot express
+        // it.
         tenancy(&reference.tenancy, &format!("{field}.tenancy"), Units::Names)?;
         bounded_type(&reference.type_, &format!("{field}.type"))?;
         if reference.section.len() > RESOURCE_SECTION_BYTES_MAX {

@@ -16,12 +16,12 @@ use headwater_proto::pb::pbresource;
 use headwater_schema::JsonData;
 use headwater_types::resource::Any;
 
-/// Why a request came to nothing: a status and a text.
+/// The failure of a request: a status and a text.
 #[derive(Debug)]
 pub(super) struct Refusal {
     code: StatusCode,
     text: String,
-    /// Methods that would be allowed.
+    /// The allowed methods.
     allow: Option<&'static str>,
     /// Metadata of the answer.
     metadata: Option<Box<MetadataMap>>,
@@ -109,8 +109,8 @@ struct ListBody<'a> {
     resources: Vec<ResourceBody<'a>>,
 }
 
-/// A resource in proto-JSON, but for the name of the message in `data`: the path says which type it
-/// is.
+/// A resource in proto-JSON, without the name of the message in `data`: the path determines the
+/// type.
 #[derive(Serialize)]
 struct ResourceBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ pub(super) fn list(
     json(&ListBody { resources }, metadata)
 }
 
-/// The answer could not be made.
+/// An answer that could not be encoded.
 pub(super) fn broken() -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the list cannot be written as JSON")
 }

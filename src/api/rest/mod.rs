@@ -1,10 +1,9 @@
 //! Resources as JSON over HTTP, below `/api/` (spec: consul §5.17): every registered type has a
 //! path of its own.
 //!
-//! Owns paths, queries and bodies. What a resource is, who may see it and what is refused is
-//! decided by the resource service, which is called in this process as the gateway calls its
-//! services: one set of rules, counted once. Knows types from the node's registry only, so a type
-//! that is registered has its path at once, on every node.
+//! Owns paths, queries and bodies. The resource service decides everything else and is called in
+//! this process, as the gateway calls its services: one set of rules, counted once. Knows types
+//! from the node's registry only, so a registered type has its path at once, on every node.
 //!
 //! ```text
 //! PUT    /api/demo/v2/artist/korn   {"data": {"name": "Korn"}}     200 the resource, 409 if `?version=` is not the stored one
@@ -42,7 +41,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Serves the types that the node knows.
+    /// Serves the types of the node's registry.
     ///
     /// # Errors
     ///
@@ -54,7 +53,7 @@ impl Rest {
         Ok(Self { node, options, requests })
     }
 
-    /// Whether a path belongs here, known or not.
+    /// Whether a path is below `/api/`, known or not.
     pub(super) fn owns(path: &str) -> bool {
         path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
@@ -129,7 +128,8 @@ where
             answer::resource(written.resource, &target.served, &metadata)
         }
         (&Method::DELETE, Some(name)) => {
-            // The version alone says what is meant; a read before it might not have it yet.
+            // The version alone identifies the resource; a read before the delete might not have it
+            // yet.
             let version = query.get("version").unwrap_or_default().to_owned();
             let id = target.id(name, &query);
             client.delete(extras.around(pbresource::DeleteRequest { id: Some(id), version })).await?;

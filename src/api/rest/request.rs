@@ -39,7 +39,7 @@ impl<'a> Path<'a> {
 /// The resource or list that a path names.
 pub(super) struct Target {
     pub(super) served: Served,
-    /// None: the resources of the type.
+    /// `None` for the resources of the type.
     pub(super) name: Option<String>,
 }
 
@@ -53,8 +53,7 @@ impl Target {
         }
     }
 
-    /// The units that the query names; `default` where the type has some and the query says
-    /// nothing.
+    /// The units in the query; `default` for a unit that the type has and the query leaves out.
     pub(super) fn tenancy(&self, query: &Query) -> pbresource::Tenancy {
         let unit = |is_there: bool, given: Option<&str>| match given.filter(|given| !given.is_empty()) {
             Some(given) => given.to_owned(),
@@ -190,7 +189,7 @@ struct TenancyBody {
     namespace: String,
 }
 
-/// The resource that a body, its path and its query mean.
+/// The resource of a body, its path and its query.
 pub(super) fn resource(
     target: &Target,
     name: &str,
@@ -200,7 +199,7 @@ pub(super) fn resource(
     let bad = |error: serde_json::Error| {
         Refusal::new(StatusCode::BAD_REQUEST, format!("the body is not {{metadata, data, owner}} as JSON: {error}"))
     };
-    // By way of a map: a list would pass for one whose members all have their defaults.
+    // Through a map: a list would pass for an object of defaults.
     let members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).map_err(bad)?;
     let read: PutBody = serde_json::from_value(members.into()).map_err(bad)?;
     let schema = target.served.schema()?;

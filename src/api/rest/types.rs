@@ -1,4 +1,4 @@
-//! The types that are served, as the node knows them.
+//! The served types, from the node's registry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -21,12 +21,12 @@ static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
     compiled.into()
 });
 
-/// A type that is served.
+/// A served type.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) type_: Type,
     pub(super) scope: Scope,
-    /// `None` for a type that is always there.
+    /// `None` for a built-in type.
     known: Option<Arc<KnownType>>,
 }
 
@@ -36,7 +36,7 @@ impl Served {
         Self { type_: known.type_.clone(), scope: known.scope, known: registered }
     }
 
-    /// One that is always there.
+    /// A built-in type.
     #[cfg(test)]
     pub(super) fn builtin(type_: Type, scope: Scope) -> Self {
         Self { type_, scope, known: None }
@@ -58,8 +58,8 @@ impl Served {
     }
 }
 
-/// The type of a path. One that is not known here may have been registered elsewhere a moment ago:
-/// that is waited for.
+/// The type of a path. A type that is unknown here may just have been registered at another member:
+/// the request waits for it.
 pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<Served, Refusal> {
     if let Some(found) = look_up(&*node.resource_types().await.map_err(unavailable)?, path) {
         return Ok(found);

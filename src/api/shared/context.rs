@@ -1,8 +1,8 @@
 //! Metadata of requests and answers: request metadata becomes a [`RequestContext`], an answer gets
 //! its index.
 //!
-//! Invariant: metadata that is there but unreadable refuses the request; a guess would weaken what
-//! the client asked for.
+//! Invariant: unreadable metadata refuses the request; a guess would weaken the guarantee that the
+//! client asked for.
 
 use std::time::{Duration, Instant};
 
@@ -17,18 +17,18 @@ use headwater_types::{LogIndex, Revision, StoreEpoch};
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
 /// On a request: the answer must come from a state at or past this log index.
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
-/// On the answer to a watch, and on a request that goes on after an index: the lineage that the
-/// index is from.
+/// On the answer to a watch, and on a request that resumes after an index: the lineage of that
+/// index.
 pub(crate) const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 /// On the answer about the holder of a lock or an election: the fencing token, which is the create
 /// revision of the owner's key.
 pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwater-fencing-token");
-/// On an error, with value `true`: the write may have taken effect, or may yet. Read before you
-/// retry.
+/// On an error, with value `true`: the write is indeterminate, it may take effect now or later.
+/// Read before a retry.
 pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwater-indeterminate");
 
-/// Takes a request apart into its context and its message. It may take `timeout_max`, or less if
-/// the client says so.
+/// Splits a request into its context and its message. Its timeout is `timeout_max`, or less if the
+/// client asks for less.
 pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), InvalidMetadata> {
     let context = read(request.metadata().as_ref(), timeout_max)?;
     Ok((context, request.into_inner()))
@@ -56,8 +56,8 @@ pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<Reques
     Ok(RequestContext { min_index, require_leader, ..RequestContext::within(timeout) })
 }
 
-/// Until when a client waits that asked for something without an end of its own: for ever, if it
-/// does not say.
+/// The deadline of a request that has no end of its own, such as a watch. `None` if the client
+/// gives none.
 pub(crate) fn client_deadline(metadata: &HeaderMap) -> Result<Option<Instant>, InvalidMetadata> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
     Ok(Instant::now().checked_add(grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?))
@@ -110,7 +110,7 @@ pub(crate) fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> R
     response
 }
 
-/// As [`reply`], with the fencing token of the present owner.
+/// As [`reply`], with the fencing token of the current owner.
 pub(crate) fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) -> Response<T> {
     let mut response = reply(index, message);
     response.metadata_mut().as_mut().insert(HEADWATER_FENCING_TOKEN, HeaderValue::from(token.get()));

@@ -53,8 +53,8 @@ pub(crate) fn code(kind: NodeErrorKind) -> Code {
     }
 }
 
-/// The status at the end of a stream whose feed was closed. `restart` is the code that tells the
-/// client to begin with a new list: its position cannot be resumed.
+/// The status at the end of a stream after its feed was closed. `restart` is the code for positions
+/// that cannot be resumed: the client begins with a new list.
 pub(crate) fn closed(reason: &CloseReason, restart: Code) -> Status {
     let code = match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => restart,

@@ -1,5 +1,4 @@
-//! Messages that are encoded before they reach the codec, so that a message of many streams is
-//! encoded once.
+//! Messages that are encoded before they reach the codec, so that one encoding serves many streams.
 //!
 //! A frame is a head of its own and tails by reference. tonic gathers messages in one buffer for
 //! each stream, so a tail is copied once for each stream that sends it, from the shared bytes into
@@ -27,7 +26,7 @@ pub(crate) type Tails = SmallVec<[Bytes; 1]>;
 /// Buffer of a stream before its first message, bytes; tonic's own figure would be the greater part
 /// of an idle stream.
 const BUFFER_BYTES: usize = 512;
-/// Messages are handed to HTTP/2 once they are so many bytes together.
+/// Size of gathered messages at which they are passed to HTTP/2, bytes.
 const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {

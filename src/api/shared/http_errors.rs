@@ -33,12 +33,12 @@ struct StreamError<'a> {
     http_status: &'a str,
 }
 
-/// The answer to a request that came to nothing.
+/// The answer to a request that failed.
 pub(crate) fn response(status: &Status) -> Response<Body> {
     with_status(http_status(status.code()), status)
 }
 
-/// As [`response`], where HTTP has a word of its own.
+/// As [`response`], with an HTTP status of its own.
 pub(crate) fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
     let message = status.message();
     let body = ErrorBody { error: message, message, code: status.code() as i32 };
@@ -50,7 +50,7 @@ pub(crate) fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
     response
 }
 
-/// The last line of a stream that did not end well.
+/// The last line of a stream that ends with an error.
 pub(crate) fn line(status: &Status) -> Vec<u8> {
     let http = http_status(status.code());
     let error = StreamError {

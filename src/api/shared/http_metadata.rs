@@ -11,7 +11,7 @@ pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
         let name = match name.as_str() {
-            // The gateway keeps the time as well, but the service knows what can be given up.
+            // The gateway enforces the timeout too, but the service can abandon its work.
             name @ ("authorization" | "grpc-timeout") => name,
             name => match name.strip_prefix(PREFIX) {
                 Some(rest) if !is_transport(rest) => rest,

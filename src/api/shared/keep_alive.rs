@@ -13,8 +13,8 @@ use headwater_types::LeaseId;
 /// Requests of one stream that may wait for their answers at once.
 const UNDER_WAY_MAX: usize = 256;
 
-/// Answers `requests` until they end, one fails, or the member is going down. `encode` gets the
-/// result for a lease: its time to live in seconds, or `None` if there is no such lease.
+/// Answers `requests` until they end, one fails, or the member stops. `encode` gets the lease's
+/// time to live in seconds, or `None` if there is no such lease.
 pub(crate) fn answers<Q, A>(
     node: Node,
     options: ApiOptions,

@@ -36,7 +36,7 @@ pub(crate) fn message(name: &str) -> MessageDescriptor {
     message.expect("the descriptors were made of the protos that this is built with")
 }
 
-/// Whether nothing in a message has a meaning here.
+/// Whether a message is a free-form tree.
 pub(crate) fn is_opaque(message: &MessageDescriptor) -> bool {
     message.full_name() == OPAQUE
 }
@@ -57,7 +57,7 @@ pub(crate) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
     config
 }
 
-/// How an instance takes part in the mesh.
+/// The message of an instance's part in the mesh.
 pub(crate) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
@@ -78,7 +78,7 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
             continue;
         };
         let encoded = message.encode_to_vec();
-        // One that is too deep for the encoding is found out here, before any of it is taken.
+        // A tree that is too deep for the encoding fails here, before any of it is merged.
         if M::decode(encoded.as_slice()).is_ok() {
             whole.merge(encoded.as_slice()).expect("what can be decoded can be merged");
         }
@@ -105,7 +105,7 @@ fn write_as_protobuf(value: &mut Value, descriptor: &MessageDescriptor) {
 
 fn write_item(item: &mut Value, message: &MessageDescriptor) {
     match (message.full_name(), &mut *item) {
-        // One that is none is left out, and takes nothing else with it.
+        // An invalid duration is left out, and takes nothing else with it.
         (DURATION, _) => *item = seconds(item).map_or(Value::Null, Value::String),
         (HEADER_VALUE, Value::Null) => *item = json!({}),
         (HEADER_VALUE, Value::Array(_)) => *item = json!({"Value": item.take()}),
@@ -115,7 +115,7 @@ fn write_item(item: &mut Value, message: &MessageDescriptor) {
     }
 }
 
-/// The message that a field holds, or holds several of, if it does: of a map that of its values.
+/// The message type of a field, of its list items or of its map's values. `None` for a scalar.
 pub(crate) fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {

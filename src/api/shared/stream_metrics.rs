@@ -22,7 +22,7 @@ pub(crate) struct StreamMetrics {
 pub(crate) struct WatchMetrics {
     streams: IntGauge,
     events: IntCounter,
-    /// The same with etcd's names, if it is about keys.
+    /// The same counters under etcd's names, for a face of keys.
     etcd: Option<EtcdWatchMetrics>,
 }
 
@@ -57,7 +57,7 @@ impl StreamMetrics {
         Ok(this)
     }
 
-    /// Those of a face that is about keys.
+    /// The counters of a face of keys.
     pub(crate) fn of_keys(&self, api: &str) -> WatchMetrics {
         let etcd = EtcdWatchMetrics {
             streams: self.etcd_streams.clone(),
@@ -67,7 +67,7 @@ impl StreamMetrics {
         WatchMetrics { etcd: Some(etcd), ..self.of(api) }
     }
 
-    /// Those of a face.
+    /// The counters of a face.
     pub(crate) fn of(&self, api: &str) -> WatchMetrics {
         let (streams, events) = (self.streams.with_label_values(&[api]), self.events.with_label_values(&[api]));
         WatchMetrics { streams, events, etcd: None }
@@ -105,12 +105,12 @@ impl StreamGuard {
         self.metrics.events_sent(count);
     }
 
-    /// Notes that so many events were read, and wait until the client takes them.
+    /// Counts events as read and not yet taken by the client.
     pub(super) fn events_pending(&mut self, count: usize) {
         self.set_pending(self.pending + count as i64);
     }
 
-    /// Notes that everything that was read has been taken.
+    /// Notes that the client took everything that was read.
     pub(super) fn nothing_pending(&mut self) {
         self.set_pending(0);
     }
@@ -142,7 +142,7 @@ struct FeedCollector {
     slow_watchers: IntGauge,
     gauges: [IntGaugeVec; 5],
     counters: [IntCounterVec; 3],
-    /// Counters are moved by what is new: by one at a time.
+    /// Collections add the increase since the last one, so only one may run at a time.
     collecting: Mutex<()>,
 }
 

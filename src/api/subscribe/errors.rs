@@ -1,6 +1,6 @@
 //! The one table from errors of a subscription to gRPC codes (spec: consul §1.10, §1.11).
 //!
-//! No wildcard arms: a new way to fail has to find its line here.
+//! No wildcard arms: a new failure needs a line here.
 
 use tonic::{Code, Status};
 
@@ -9,7 +9,7 @@ use crate::shared::errors::{self, InvalidMetadata};
 use crate::shared::stream::StreamEnd;
 use headwater_node::{NodeError, NodeErrorKind};
 
-/// Why a stream did not begin.
+/// A failure that keeps a stream from beginning.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// A wrong request: the node was never asked.

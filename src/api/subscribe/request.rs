@@ -15,7 +15,7 @@ pub(super) enum Invalid {
     /// No such topic.
     #[error("unknown topic: {0}")]
     UnknownTopic(i32),
-    /// A topic of Consul's that nothing here feeds.
+    /// A topic of Consul's that is not served.
     #[error("topic {0} is not served: subscribe to ServiceHealth, ServiceHealthConnect or ServiceList")]
     OtherTopic(&'static str),
     /// Neither a key nor the wildcard.
@@ -30,12 +30,12 @@ pub(super) enum Invalid {
          of all names"
     )]
     NamedList,
-    /// A unit that there is not.
+    /// A unit that does not exist.
     #[error("{what} {name:?} does not exist: there is only \"default\"")]
     Unit {
         /// Kind of unit.
         what: &'static str,
-        /// The one that was asked for.
+        /// The requested name.
         name: String,
     },
     /// Another cluster's.
@@ -46,7 +46,7 @@ pub(super) enum Invalid {
     Datacenter {
         /// The one that was asked for.
         asked: String,
-        /// The one that is here.
+        /// The name of this datacenter.
         here: String,
     },
     /// Metadata that cannot be read.
@@ -54,13 +54,13 @@ pub(super) enum Invalid {
     Metadata(&'static str),
 }
 
-/// The subject that a request means.
+/// The subject of a request.
 pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Invalid> {
     let topic = Topic::try_from(request.topic).map_err(|_| Invalid::UnknownTopic(request.topic))?;
     let named = match &request.subject {
         Some(Subject::WildcardSubject(true)) => None,
         Some(Subject::NamedSubject(named)) => Some((named.clone(), false)),
-        // Clients from before there were subjects: all of them, if they name no key.
+        // Older clients know no subjects: without a key they mean all of them.
         None => Some((deprecated(request), true)),
         Some(Subject::WildcardSubject(false)) => Some((deprecated(request), false)),
     };
@@ -89,7 +89,7 @@ pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Inva
     }
 }
 
-/// Whether a topic is one of those that are fed.
+/// Whether a topic is served.
 fn served(topic: Topic) -> Result<(), Invalid> {
     match topic {
         Topic::ServiceHealth | Topic::ServiceHealthConnect | Topic::ServiceList => Ok(()),

@@ -77,7 +77,7 @@ impl SubscribeService {
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
         let deadline = context::client_deadline(&metadata)?;
         let start = match message.index {
-            // An index of another lineage may never be reached here.
+            // This node may never reach an index of another lineage.
             0 => match epoch.zip(context.min_index) {
                 Some((epoch, index)) => {
                     context.min_index = None;

@@ -103,7 +103,7 @@ impl StreamService for EventStream {
     }
 }
 
-/// Payloads of a snapshot that will be one message, or a few if they are too much for one.
+/// Payloads of a snapshot for one message, or for several if they exceed the size of one.
 #[derive(Default)]
 struct Gathered {
     payloads: Vec<Bytes>,
@@ -127,7 +127,7 @@ impl Gathered {
     }
 }
 
-/// 0 means "no view" to a client, so that no snapshot may have it.
+/// The index of messages of a snapshot. At least 1, because 0 means "no view" to a client.
 fn snapshot_index(listing: &CatalogListing) -> LogIndex {
     listing.index().max(LogIndex(1))
 }

@@ -1,5 +1,5 @@
-//! Changes as they are sent: fields of a `ChangeBatch`, encoded one by one, so that batches are put
-//! together without looking into them.
+//! Changes as fields of a `ChangeBatch`, encoded one by one, so that batches are put together
+//! without decoding.
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,6 +1,6 @@
 //! The one table from errors of watches to gRPC codes and texts (spec: watcher §2).
 //!
-//! No wildcard arms: a new way to fail has to find its line here.
+//! No wildcard arms: a new failure needs a line here.
 
 use tonic::{Code, Status};
 
@@ -9,18 +9,18 @@ use crate::shared::errors::{self, InvalidMetadata};
 use crate::shared::stream::StreamEnd;
 use headwater_node::{EntityError, NodeError, NodeErrorKind};
 
-/// Why a stream did not begin.
+/// A failure that keeps a stream from beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The target is wrong.
     Target(target::Invalid),
-    /// From where.
+    /// The marker is invalid.
     Marker(marker::Invalid),
     /// Its metadata cannot be read.
     Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Entity(EntityError),
-    /// The client gave it no more time.
+    /// The client's deadline passed.
     Expired,
 }
 
@@ -87,8 +87,8 @@ fn expired() -> Status {
     Status::deadline_exceeded("the time that the client gave the stream is over")
 }
 
-/// A node that cannot begin a stream now may be able to soon, and others may be able to at once:
-/// both are `UNAVAILABLE`.
+/// The code of a node error. A node that cannot begin a stream now may be able to soon, and others
+/// at once: both are `UNAVAILABLE`.
 fn node(error: &NodeError) -> Code {
     match error.kind() {
         NodeErrorKind::Timeout => Code::Unavailable,

@@ -1,8 +1,8 @@
 //! `GET /v1/watch`: the method over HTTP, by calling it in this process.
 //!
-//! Owns how a request is read from a URL, and how batches are written: as lines of JSON, or as
-//! server-sent events for a browser's `EventSource`, whose `Last-Event-ID` is the marker to go on
-//! from. Refusals are the method's own.
+//! Owns the reading of requests from URLs, and the writing of batches: lines of JSON, or
+//! server-sent events for a browser's `EventSource`, with the marker as `Last-Event-ID`. The method
+//! itself refuses invalid requests.
 //!
 //! ```text
 //! GET /v1/watch?target=%2Fkv%2Fapp%3Frecursive%3Dtrue&resume_marker=bm93
@@ -38,11 +38,11 @@ use headwater_proto::pb::pbwatcher::{ChangeBatch, Request as WatchRequest};
 
 /// The path.
 const PATH: &str = "/v1/watch";
-/// How often a stream on which nothing happens says that it is there.
+/// Interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long a browser waits before it comes again, milliseconds.
+/// Delay before a browser reconnects, milliseconds.
 const RETRY_MS: u64 = 1000;
-/// Where an `EventSource` goes on.
+/// The header with the last marker of a reconnecting `EventSource`.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// The type of server-sent events.
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -53,7 +53,7 @@ pub(crate) struct WatchPath {
     requests: IntCounterVec,
 }
 
-/// How batches are written.
+/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Lines,
@@ -61,7 +61,7 @@ enum Form {
 }
 
 impl WatchPath {
-    /// Needs the node for the types of resources.
+    /// Uses the node for the types of resources.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl WatchPath {
         Ok(Self { node, requests })
     }
 
-    /// Whether a path belongs here.
+    /// Whether the path is [`PATH`].
     pub(crate) fn owns(path: &str) -> bool {
         path == PATH
     }
@@ -117,7 +117,7 @@ where
     Ok(client.watch(call).await?.into_inner())
 }
 
-/// Reads the request from a query and from the headers of a reconnecting browser.
+/// Reads the request from a query and from the headers of a browser that reconnects.
 fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
     let (mut target, mut marker) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -147,7 +147,7 @@ fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
 /// Both alphabets, with or without padding.
 fn read_base64(text: &str) -> Option<Vec<u8>> {
     let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    // A plus sign in a query is a space, and nobody means one.
+    // A plus sign in a query was decoded as a space, which base64 never has.
     let text = text.replace(' ', "+");
     let alphabet = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
     GeneralPurpose::new(alphabet, config).decode(text).ok()
@@ -181,7 +181,7 @@ impl Form {
         match self {
             Self::Lines => format!("{}\n", json!({ "result": text })).into(),
             Self::Events => {
-                // What follows the last closed group of the batch comes again whole.
+                // Changes after the last closed group of the batch are sent again in full.
                 let last = batch.changes.iter().rev().find(|change| !change.resume_marker.is_empty());
                 let id = last.map(|change| format!("id: {}\n", URL_SAFE_NO_PAD.encode(&change.resume_marker)));
                 format!("{}data: {text}\n\n", id.unwrap_or_default()).into()
@@ -196,11 +196,11 @@ impl Form {
         }
     }
 
-    /// The last words of a stream that did not end well.
+    /// The last event of a stream that ends with an error.
     fn end(self, status: &Status) -> Bytes {
         match self {
             Self::Lines => http_errors::line(status).into(),
-            // Not "error", which is what browsers call the end of a connection.
+            // Not "error": browsers use that name for the end of a connection.
             Self::Events => {
                 let end = json!({"code": status.code() as i32, "message": status.message()});
                 format!("event: end\ndata: {end}\n\n").into()
@@ -254,7 +254,7 @@ fn answer(node: Node, batches: Streaming<ChangeBatch>, form: Form) -> Response<B
 }
 
 impl Writing {
-    /// The next piece, and whether another one may follow.
+    /// The next bytes, and whether more may follow.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         if let Some(prelude) = self.prelude.take() {
             return Some((prelude, true));

@@ -1,5 +1,5 @@
 //! Batches of changes as proto-JSON: names in camel case, bytes as base64, defaults left out; data
-//! by the message that it is, with `@type` in front.
+//! in the form of its message, with `@type` first.
 //!
 //! The data of a resource may be of a type that was registered at run time: the registry reads it.
 //! Data of an unknown type is left as base64, beside its type.
@@ -31,7 +31,7 @@ pub(super) fn needs_types(batch: &ChangeBatch) -> bool {
     batch.changes.iter().filter_map(|change| change.data.as_ref()).any(|data| name(data) == RESOURCE)
 }
 
-/// Writes a batch; nothing for the empty one.
+/// Writes a batch; an empty object for the empty one.
 pub(super) fn write(batch: &ChangeBatch, types: Option<&TypeMap>) -> Value {
     let mut object = Map::new();
     if !batch.changes.is_empty() {

@@ -1,8 +1,8 @@
-//! Markers: where a stream goes on, as bytes that mean nothing to clients.
+//! Markers: positions to resume from, as bytes that are opaque to clients.
 //!
 //! Owns the format, which outlives the program: a version, the lineage, the target, the log index,
-//! and a checksum that tells a marker from anything else. There is no secret in it: a made-up
-//! marker reveals nothing beyond the watch itself.
+//! and a checksum that rejects other bytes. It holds no secret: a forged marker shows nothing that
+//! following would not show.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! The face of followers: `google.watcher.v1.Watcher`, and `GET /v1/watch` (spec: watcher §1, §2;
+//! The watcher: `google.watcher.v1.Watcher`, and `GET /v1/watch` (spec: watcher §1, §2;
 //! docs/watcher.md).
 //!
 //! Owns targets, markers, the encoding of changes, and the texts of refusals. The content of a

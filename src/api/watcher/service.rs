@@ -1,5 +1,5 @@
-//! The method: decode, check, call the node, begin a stream. The generated server would encode
-//! every change for every stream, so it is routed by hand.
+//! The method: decode, check, call the node, begin a stream. Routed by hand, because the generated
+//! server would encode every change for every stream.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl WatcherService {
             self.node.watch_entity(&context, entity, start, encoder.clone(), &session).await.map(Some)
         };
         let watch = begun.await.map_err(|error| match error {
-            // The shorter of the two times is over: the client's, or ours.
+            // The shorter of two timeouts is over: the client's, or ours.
             EntityError::Node(headwater_node::NodeError::Timeout)
                 if deadline.is_some_and(|at| at <= Instant::now()) =>
             {
@@ -85,7 +85,7 @@ impl WatcherService {
             }
             error => Failure::Entity(error),
         })?;
-        // What may be had at once is not given to who has stopped waiting.
+        // A client past its deadline gets no result.
         if deadline.is_some_and(|at| at <= Instant::now()) {
             return Err(Failure::Expired);
         }

@@ -1,4 +1,4 @@
-//! One stream of changes: pulls them from the node and puts them into batches.
+//! One stream of changes: pulls groups from the node and puts them into batches.
 //!
 //! Invariants: untaken batches are not made; a batch is sent as soon as there is something to send,
 //! and holds whatever has come by then; changes are never split, groups may be.

@@ -1,8 +1,8 @@
 //! Targets of watches, read from a URL path with a query.
 //!
 //! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a
-//! URL library; what a decoded part may not be is refused, never repaired. Which key a name belongs
-//! to is [`entity`](headwater_types::entity)'s.
+//! URL library; an invalid decoded part is refused, never repaired. The key of a name is
+//! [`entity`](headwater_types::entity)'s.
 
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
@@ -140,11 +140,11 @@ impl Target {
     }
 }
 
-/// The segment of a service or a node as it is in every name: they may have slashes, which no part
-/// of a key has.
+/// The key segment of a service or a node. Their names may have slashes, which no part of a key
+/// has.
 fn lowered(segment: &str) -> Result<String, NameError> {
     let part = part_of(segment)?;
-    // What is no text names nothing.
+    // A name that is not text does not exist.
     Ok(std::str::from_utf8(&part).map_or_else(|_| segment.to_owned(), |text| segment_of(canonical(text).as_bytes())))
 }
 
@@ -160,7 +160,7 @@ fn part(text: &str) -> Result<String, Invalid> {
     Ok(decoded.into_owned())
 }
 
-/// The library takes a percent sign that begins no escape for itself.
+/// Refuses a percent sign that begins no escape: the library would keep it as it is.
 fn check_escapes(text: &str) -> Result<(), Invalid> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('%') {
@@ -201,7 +201,8 @@ impl Parameters {
                     let Some(value) = value.filter(|_| batch_bytes.is_none()) else { return Err(wrong) };
                     batch_bytes = Some(value);
                 }
-                // What others understand (the document: "only obeyed by some implementations").
+                // Parameters of other implementations (the document: "only obeyed by some
+                // implementations").
                 _ => {}
             }
         }

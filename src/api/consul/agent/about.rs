@@ -14,7 +14,7 @@ use headwater_node::{Consistency, Member};
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
 const HEADWATER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Serf's numbers of how a member stands.
+/// Serf's numbers for the states of a member.
 const ALIVE: u8 = 1;
 const UNKNOWN: u8 = 0;
 
@@ -38,8 +38,8 @@ async fn members(call: &Call) -> Result<Vec<Member>, Refusal> {
     Ok(call.node().members(&call.context()?, Consistency::Serializable).await?.value)
 }
 
-/// The host under which clients reach this member. The others are told soon after it has started
-/// for the first time.
+/// The host under which clients reach this member. The other members learn it soon after its first
+/// start.
 pub(super) async fn own_address(call: &Call) -> Result<String, Refusal> {
     let own = call.node().identity().node_id;
     let members = members(call).await?;

@@ -1,4 +1,4 @@
-//! Checks of this agent: list, register, deregister, and say how a TTL check stands.
+//! Checks of this agent: list, register, deregister, and report the state of a TTL check.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::super::shapes;
 use super::{Local, check, deregister, register, service};
 use headwater_types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Registration};
 
-/// How often an update is tried again if the check was written between reading and writing.
+/// Retries of an update if the check was written between the read and the write.
 const UPDATE_ATTEMPTS: usize = 8;
 
 /// The checks of this agent by id.
@@ -40,8 +40,8 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     register(&call, Registration { checks: vec![check], keep_statuses: true, ..Registration::default() }).await
 }
 
-/// Refuses a check that nobody would run: it would stay critical for ever, and look as if its
-/// service were down.
+/// Refuses a check that nothing would run: it would stay critical for ever, as if its service were
+/// down.
 pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
     match check.type_.as_str() {
         "ttl" => Ok(()),
@@ -80,7 +80,7 @@ async fn noted(call: Call, status: CheckStatus) -> Result<Answer, Refusal> {
     update_ttl(&call, status, output).await
 }
 
-/// A TTL check stands as the body says.
+/// A TTL check takes the state in the body.
 pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -88,7 +88,7 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
     update_ttl(&call, status, output).await
 }
 
-/// Writes how a check stands, provided that it is still the one that was read.
+/// Writes the state of a check, on condition that it is unchanged since the read.
 async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?;
     let mut attempt = 1;
@@ -98,7 +98,7 @@ async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<
             return Err(Refusal::bad(format!("CheckID {id:?} does not have associated TTL")));
         }
         if check.status == status && check.output == output {
-            // A client may report every second for years: that costs no log entry.
+            // A client may report every second for years: an unchanged report costs no log entry.
             if call.node().check_keep_alive(&call.context()?, &check).await? {
                 return Ok(Answer::empty());
             }

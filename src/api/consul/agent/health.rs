@@ -1,5 +1,5 @@
-//! How this agent's services stand, told by the status code: 200 passing, 429 warning, 503
-//! critical, 404 unknown.
+//! The state of this agent's services, as the status code: 200 passing, 429 warning, 503 critical,
+//! 404 unknown.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::super::shapes;
 use super::{Local, maintenance};
 use headwater_types::catalog::{Check, CheckStatus, Service, canonical};
 
-/// How an instance stands on the whole, the worst last.
+/// The state of an instance as a whole, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Passing,
@@ -76,7 +76,7 @@ fn answer(call: &Call, standing: Standing, body: &impl Serialize) -> Answer {
     answer.status(standing.code()).reason(standing.word())
 }
 
-/// Of all instances of a name: the worst of them.
+/// The worst state of all instances of a name.
 pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = Local::read(&call).await?;
     let asked = call.rest("Missing service Name")?.to_owned();
@@ -89,7 +89,7 @@ pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     Ok(answer(&call, worst, &bodies))
 }
 
-/// Of one instance.
+/// The state of one instance.
 pub(in crate::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let local = Local::read(&call).await?;
     let id = call.rest("Missing service id")?;

@@ -1,4 +1,4 @@
-//! Maintenance: a check that is critical for as long as it lasts, so that nobody is sent there.
+//! Maintenance mode: a critical check for its duration, so that clients avoid the instance.
 
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;

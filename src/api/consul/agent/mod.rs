@@ -27,7 +27,8 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Sees everything that was registered before, also by way of other members.
+    /// Reads the services and checks, with everything that was registered before, also through
+    /// other members.
     pub(super) async fn read(call: &Call) -> Result<Self, Refusal> {
         let (ctx, node) = (call.context()?, call.node());
         let read = node.on_node(&ctx, Consistency::Linearizable, node.name().to_owned()).await?;
@@ -35,7 +36,7 @@ impl Local {
         Ok(Self { services, checks })
     }
 
-    /// The checks that decide about an instance: its own and those of the node.
+    /// The checks that determine an instance's state: its own and those of the node.
     pub(super) fn checks_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a Arc<Check>> {
         self.checks.iter().filter(move |check| check.service_id.is_empty() || check.service_id == id)
     }
@@ -61,8 +62,8 @@ async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     })
 }
 
-/// This agent's node entry, and whether one that is there stays as it is. It is made if there is
-/// none, and follows this member to another address.
+/// This agent's node entry, and whether an existing one stays as it is. It is created if missing,
+/// and takes this member's new address.
 async fn own_entry(call: &Call) -> Result<(catalog::Node, bool), Refusal> {
     let (node, address) = (call.node(), about::own_address(call).await?);
     let (name, id) = (node.name().to_owned(), node_id(node));
@@ -90,11 +91,11 @@ async fn deregister(call: &Call, what: Deregistered) -> Result<Answer, Refusal> 
     Ok(Answer::empty().at(done.index))
 }
 
-/// A UUID of this member: the cluster's id and its own, so that it is the same for ever.
+/// A UUID of this member, made of the cluster's id and its own: it never changes.
 fn node_id(node: &Node) -> String {
     let identity = node.identity();
     let (cluster, member) = (identity.cluster_id.get(), identity.node_id.get());
-    // Version 8 is for those who choose the bits themselves (RFC 9562 §5.8).
+    // Version 8 leaves the bits to the implementation (RFC 9562 §5.8).
     format!(
         "{:08x}-{:04x}-8{:03x}-8{:03x}-{:012x}",
         cluster >> 32,

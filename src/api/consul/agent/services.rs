@@ -32,7 +32,7 @@ pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
     let service = service(&call, call.rest("Missing service ID")?).await?;
     let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
         .map_err(|error| Refusal::bad(error.to_string()))?;
-    // FNV-1a: tells versions of one service apart, nothing more.
+    // FNV-1a: enough to distinguish versions of one service.
     let hash = body
         .to_string()
         .bytes()

@@ -1,8 +1,8 @@
 //! `?filter=`: expressions about the elements of an answer, in the language of go-bexpr.
 //!
-//! Owns the language ([`parse`]), the selectors ([`shape`]) and evaluation, which is about an
-//! element's JSON. Invariant: an expression that was read can be evaluated; mistakes were refused
-//! before (400).
+//! Owns the language ([`parse`]), the names that an expression may use ([`shape`]) and evaluation
+//! on an element's JSON. Invariant: an expression that was read can be evaluated; every error in it
+//! was reported before (400).
 
 mod parse;
 pub(super) mod shape;
@@ -43,15 +43,15 @@ enum Test {
 }
 
 impl Filter {
-    /// The filter that a request asks for; one that takes everything if it asks for none. Several
-    /// must all hold.
+    /// The filter of a request; without one, a filter that passes everything. Of several, all must
+    /// hold.
     pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
         read_all(call.query.all("filter"), shape)
             .map(Self)
             .map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))
     }
 
-    /// Whether it lets everything pass, because nothing was asked for.
+    /// Whether the request has no filter.
     pub(super) fn takes_all(&self) -> bool {
         self.0.is_none()
     }
@@ -61,20 +61,20 @@ impl Filter {
         self.0.as_ref().is_none_or(|expression| expression.is_true_of(element))
     }
 
-    /// The same of an element that is not JSON yet.
+    /// The same for an element that is not JSON yet.
     pub(super) fn takes_element(&self, element: &impl Serialize) -> bool {
         self.takes_all() || self.takes(&serde_json::to_value(element).expect("what is answered has texts for keys"))
     }
 
-    /// The elements that the expression is true of.
+    /// The elements for which the expression is true.
     pub(super) fn keep<T: Serialize>(&self, mut elements: Vec<T>) -> Vec<T> {
         elements.retain(|element| self.takes_element(element));
         elements
     }
 }
 
-/// Reads expressions that must all hold. Their bounds are those of one: a request may have as many
-/// as it has room for.
+/// Reads expressions that must all hold. The limits are per expression; the size of the request
+/// bounds their number.
 fn read_all<'a>(texts: impl Iterator<Item = &'a str>, shape: Shape) -> Result<Option<Expression>, String> {
     let (mut all, mut bytes, mut patterns_left) = (None, 0, CONSUL_FILTER_PATTERNS_MAX);
     for text in texts.filter(|text| !text.trim().is_empty()) {
@@ -167,14 +167,14 @@ fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_
         value => value.and_then(|value| value.get(name)),
     };
     match (shape, found) {
-        // What a map does not hold equals nothing, contains nothing and is empty.
+        // A key that is missing from a map equals nothing, contains nothing and is empty.
         (Shape::Map(_) | Shape::Open, None) => matches!(test, Test::Empty) != is_negated,
         _ => holds(rest, &next, found, test, is_negated),
     }
 }
 
 impl Test {
-    /// A value that is left out of the JSON is its type's zero.
+    /// A value missing from the JSON is its type's zero.
     fn holds(&self, shape: &Shape, value: Option<&Value>) -> bool {
         let value = value.filter(|value| !value.is_null());
         match self {

@@ -15,7 +15,7 @@
 
 use headwater_types::limits::CONSUL_FILTER_DEPTH_MAX;
 
-/// An expression as it was written, before its selectors are checked.
+/// An expression as it was written, not yet checked against a shape.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Parsed {
     Or(Box<Parsed>, Box<Parsed>),
@@ -142,7 +142,7 @@ fn number(rest: &str, before: Option<&Token>) -> Result<(Token, usize), String> 
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let sign = usize::from(rest.starts_with('-'));
     let mut length = sign + digits(&rest[sign..]);
-    // After a dot it is a place in a list: the next dot does not belong to it.
+    // After a dot it is an index in a list: the next dot does not belong to it.
     let is_place = before == Some(&Token::Dot);
     if !is_place && rest[length..].starts_with('.') {
         let fraction = digits(&rest[length + 1..]);

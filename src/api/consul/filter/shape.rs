@@ -9,7 +9,7 @@ pub(in crate::consul) enum Shape {
     Flag,
     /// Texts; one is `in` the list or not.
     Texts,
-    /// Values of one shape by names that are anything.
+    /// Values of one shape, by free names.
     Map(&'static Shape),
     /// Named members.
     Struct(&'static [(&'static str, Shape)]),
@@ -158,7 +158,7 @@ impl Shape {
         match self {
             Struct(members) => members.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape),
             Map(shape) => Some(**shape),
-            // A name says it of any element; a number picks one.
+            // A name applies to any element; a number picks one.
             List(shape) if name.bytes().all(|byte| byte.is_ascii_digit()) => Some(**shape),
             List(shape) => shape.step(name),
             Open => Some(Open),

@@ -141,7 +141,7 @@ fn expressions_are_bounded() {
     let patterns = |count| vec!["Node matches a"; count];
     assert!(read(&patterns(CONSUL_FILTER_PATTERNS_MAX).join(" or "), NODE).is_ok());
     assert!(read(&patterns(CONSUL_FILTER_PATTERNS_MAX + 1).join(" or "), NODE).unwrap_err().contains("expressions"));
-    // All that a request has count together.
+    // All expressions of a request count together.
     let several = |texts: Vec<&str>| read_all(texts.into_iter(), NODE).map(|found| found.is_some());
     assert_eq!(several(patterns(CONSUL_FILTER_PATTERNS_MAX)), Ok(true));
     assert!(several(patterns(CONSUL_FILTER_PATTERNS_MAX + 1)).unwrap_err().contains("expressions"));

@@ -1,4 +1,4 @@
-//! `/v1/txn`: operations of which all are done or none (spec: consul §8.3).
+//! `/v1/txn`: operations, all of them or none (spec: consul §8.3).
 
 mod rows;
 
@@ -57,7 +57,7 @@ struct FaultBody {
     what: String,
 }
 
-/// Does operations, all or none; those that only read are not replicated.
+/// Carries out operations, all or none. A list of reads alone is not replicated.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();

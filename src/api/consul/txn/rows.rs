@@ -67,7 +67,7 @@ pub(super) fn service(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, Txn
     let verb = verb(place, "Service", op)?;
     let row = op.object("Service")?.ok_or_else(|| missing(place, "Service.Service"))?;
     let mut service = read_service(&row, "Service")?;
-    // To name an instance its id is enough.
+    // The id alone identifies an instance.
     if !writes(verb) && service.name.is_empty() {
         service.name.clone_from(&service.id);
     }
@@ -89,7 +89,7 @@ pub(super) fn check(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRo
     Ok((verb, TxnRow::Check(Box::new(check))))
 }
 
-/// A registration on a node that is there.
+/// A registration on an existing node.
 fn on(node: String) -> Registration {
     Registration { node: Node { name: node, ..Node::default() }, skip_node_update: true, ..Registration::default() }
 }
@@ -114,7 +114,7 @@ fn missing(place: usize, member: &str) -> Refusal {
     failed(&format!("[{place}].{member} is missing"))
 }
 
-/// The index that is expected.
+/// The expected index.
 fn index(place: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
     match row.get("ModifyIndex") {
         None => Ok(LogIndex::ZERO),

@@ -30,7 +30,7 @@ pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
 fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {
     let kind = match event.kind {
         ChangeKind::Put => EventType::Put,
-        // That a lease ended is not told apart in this API.
+        // This API does not distinguish expiry from deletion.
         ChangeKind::Delete | ChangeKind::Expire => EventType::Delete,
     };
     mvccpb::Event { r#type: kind.into(), kv: Some(key_value(event.kv.clone())), prev_kv: prev.cloned().map(key_value) }

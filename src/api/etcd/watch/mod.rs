@@ -1,7 +1,7 @@
 //! `etcdserverpb.Watch` (spec: etcd §2): any number of watchers on one stream.
 //!
-//! [`stream`] is one client's stream, [`watcher`] one watcher on it. Messages are pulled from the
-//! feed when the client takes it: a client that stops reading costs a place in a list, and one
+//! [`stream`] is one client's stream, [`watcher`] one watcher on it. Events are pulled from the
+//! feed when the client takes them: a client that stops reading costs an entry in a list, and one
 //! response that is ready.
 
 mod encode;

@@ -1,8 +1,8 @@
 //! One client's watch stream: requests in, responses out, everything in one order.
 //!
-//! Owns the ids of the watchers and the order of sending. Invariants: a response is made when the
-//! client takes it; the answer to a progress request comes after every event that it vouches for;
-//! after a cancel nothing follows for the watcher.
+//! Owns the ids of the watchers and the order of their turns. Invariants: the answer to a progress
+//! request comes after every event up to its revision; after a cancel nothing follows for the
+//! watcher.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -37,25 +37,25 @@ pub(crate) struct WatchStream {
     tokens: HashMap<i64, u64>,
     next_token: u64,
     next_id: i64,
-    /// Watchers that may have something to read.
+    /// Watchers that may be readable, in the order of their turns.
     raised: VecDeque<u64>,
     progress: Option<Progress>,
-    /// Requests for progress that came after that, and wait for a point of their own.
+    /// Progress requests that came during `progress`; they wait for a point of their own.
     asked: usize,
-    /// Ticks once a watcher wants to hear of progress.
+    /// Set once a watcher wants to be notified of progress.
     ticker: Option<Interval>,
     /// The ticker has ticked during a wait.
     has_ticked: bool,
 }
 
-/// Requests for progress that are not yet answered. Until they are, nothing beyond its point is
-/// sent, so that the answer never names a revision older than an event before it.
+/// Progress requests that are not yet answered. Until then nothing after the point is sent, so that
+/// the answer never names a revision older than an event before it.
 struct Progress {
     /// The point that every watcher must reach.
     point: StatePoint,
-    /// Watchers that stopped there and have to read on.
+    /// Watchers that stopped at the point and have to read on.
     stopped: BTreeSet<u64>,
-    /// How many requests it answers.
+    /// Number of requests that the answer is for.
     requests: usize,
 }
 
@@ -137,7 +137,7 @@ impl StreamService for WatchStream {
 }
 
 impl WatchStream {
-    /// Whether the ticker has ticked meanwhile.
+    /// Whether a tick of progress is due now.
     fn ticks_now(&mut self) -> bool {
         self.ticker.as_mut().is_some_and(|ticker| ticker.tick().now_or_never().is_some())
     }
@@ -237,7 +237,7 @@ impl WatchStream {
                 self.forget(token, id);
                 out.message(&self.compacted(id, revision));
             }
-            // Clients know only this word for "start over".
+            // Clients know no other reply for "start over".
             Some(reason @ (CloseReason::EpochChanged | CloseReason::Reset)) => {
                 self.forget(token, id);
                 let current = self.node.watch_point().revision;
@@ -255,8 +255,8 @@ impl WatchStream {
         self.tokens.remove(&id);
     }
 
-    /// Makes everybody stop where the node is now, for those who have asked, unless an answer is
-    /// still under way.
+    /// Begins a progress answer for the requests so far: every watcher stops at the node's current
+    /// point. Does nothing while another answer is unfinished.
     fn begin_progress(&mut self) {
         if self.asked > 0 && self.progress.is_none() {
             let requests = std::mem::take(&mut self.asked);
@@ -295,7 +295,7 @@ impl WatchStream {
         goes_on
     }
 
-    /// Tells the idle among those who want to hear it how far they have come.
+    /// Notifies idle watchers of progress, if they want it and have sent everything.
     fn notify_progress(&mut self, out: &mut Outbox) {
         let point = self.node.watch_point();
         let mut idle = Vec::new();
@@ -312,7 +312,7 @@ impl WatchStream {
 
     fn start_ticker(&mut self) {
         self.ticker.get_or_insert_with(|| {
-            // A little apart from each other, so that ten thousand streams do not tick at once.
+            // Jitter, so that ten thousand streams do not tick at once.
             let jitter = rand::random_range(0.0..0.1);
             let period = self.options.watch_progress_interval.mul_f64(1.0 + jitter);
             let mut ticker = interval_at(tokio::time::Instant::now() + period, period);

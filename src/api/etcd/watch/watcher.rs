@@ -1,4 +1,4 @@
-//! One watcher on a stream: its request, and the way of a batch to the client.
+//! One watcher on a stream: its options, and the reads and filters of its events.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ const BATCH_REVISIONS_MAX: usize = 1000;
 /// always fits.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// The words of a rejection (spec: etcd §2.1).
+/// Texts of rejections (spec: etcd §2.1).
 pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
 pub(super) const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
@@ -72,10 +72,10 @@ pub(super) struct Watcher {
     pub(super) id: i64,
     pub(super) options: WatchOptions,
     watch: KeyWatch,
-    /// Read and not yet sent, because earlier events filled a response; at most one response
-    /// without the pairs before.
+    /// Items that are read and not yet sent, because those before them filled a response. At most
+    /// one response without previous pairs.
     held: VecDeque<Item<Kv>>,
-    /// Whether nothing was sent since the last tick of progress.
+    /// Nothing was sent since the last tick of progress.
     pub(super) is_idle: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Watcher {
 pub(super) struct Batch {
     /// Encoded; empty if all were filtered out.
     pub(super) events: Tails,
-    /// For the header: the revision of the last event, or where the store was if it is catching up.
+    /// The revision for the header: the last event's, or the store's while the watcher catches up.
     pub(super) revision: Revision,
     /// There may be more.
     pub(super) more: bool,
@@ -96,7 +96,7 @@ impl Watcher {
         Self { id, options, watch, held: VecDeque::new(), is_idle: true }
     }
 
-    /// Whether everything up to `index`, which was asked for before, was sent.
+    /// Whether every event up to `index` is sent.
     pub(super) fn is_through(&self, index: LogIndex) -> bool {
         match self.held.front() {
             Some(item) => item.index() > index,
@@ -141,7 +141,7 @@ impl Watcher {
         if self.options.prev_kv {
             let fitting = node.resolve_predecessors(&items, BATCH_BYTES_MAX).await?;
             if fitting < items.len() {
-                // It stays ended, and says so again after them.
+                // The watch stays ended, and returns the reason again after the held items.
                 (more, ended) = (true, None);
             }
             for item in items.drain(fitting..).rev() {
