@@ -195,7 +195,7 @@ async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_only_a_member_that_was_not_restarted_answers_serializable_reads() {
     let mut cluster = Cluster::start(Settings { request_timeout: Duration::from_secs(2), ..Settings::default() }).await;
-    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    wait_until("the write is done", async || cluster.kv(0).put(put("k", "v")).await.is_ok()).await;
     cluster.hashes().await;
     cluster.crash(0).await;
     cluster.crash(1).await;
