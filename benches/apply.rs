@@ -38,7 +38,7 @@ fn put(key: Bytes, fill: u64) -> Proposal {
         lease: LeaseChoice::Set(LeaseId::NONE),
         prev_kv: false,
     });
-    Proposal { unix_ms: 1, command }
+    Proposal::new(1, command)
 }
 
 /// The same value as the data of a resource of a registered type.
@@ -63,7 +63,7 @@ fn type_() -> Type {
 fn write_of(resource: Resource, type_version: LogIndex, registers: Option<(Type, Scope)>) -> Proposal {
     let ulid = || "01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned();
     let write = ResourceWrite { resource, expected: None, uid: ulid(), generation: ulid(), type_version, registers };
-    Proposal { unix_ms: 1, command: Command::Resource(ResourceCommand::Write(Box::new(write))) }
+    Proposal::new(1, Command::Resource(ResourceCommand::Write(Box::new(write))))
 }
 
 /// The first command of a store with resources.

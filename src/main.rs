@@ -2,9 +2,18 @@
 
 use std::process::ExitCode;
 
+use headwater::types::Supported;
+
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// Version, commit and profile, as `headwater --version` prints them.
+const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWATER_BUILD"), ")");
+
 fn main() -> ExitCode {
-    headwater::cli::main()
+    #[cfg(not(feature = "next-version"))]
+    let supported = Supported::RELEASE;
+    #[cfg(feature = "next-version")]
+    let supported = Supported::NEXT;
+    headwater::cli::main(PROGRAM, supported)
 }

@@ -27,6 +27,7 @@ mod rest;
 mod service;
 mod shared;
 mod subscribe;
+mod versions;
 mod watcher;
 
 use std::time::Duration;

@@ -42,6 +42,7 @@ use super::http::{self as plain, cors};
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
+use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
 use crate::ApiOptions;
 use crate::shared::stream_metrics::StreamMetrics;
@@ -53,6 +54,7 @@ use headwater_proto::pb::etcdserverpb::cluster_server::ClusterServer;
 use headwater_proto::pb::etcdserverpb::kv_server::KvServer;
 use headwater_proto::pb::etcdserverpb::lease_server::LeaseServer;
 use headwater_proto::pb::etcdserverpb::maintenance_server::MaintenanceServer;
+use headwater_proto::pb::headwater_v1::versions_server::VersionsServer;
 use headwater_proto::pb::v3electionpb::election_server::ElectionServer;
 use headwater_proto::pb::v3lockpb::lock_server::LockServer;
 
@@ -93,6 +95,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
         early: early.max_decoding_message_size(message_bytes_max),
         lock: lock.max_decoding_message_size(message_bytes_max),
         election: election.max_decoding_message_size(message_bytes_max),
+        versions: VersionsServer::new(VersionsService::new(node.clone(), options)),
         health: HealthServer::new(HealthService::new(node.clone())),
         reflection_v1: BoxCloneSyncService::new(
             reflection().build_v1().expect("the descriptors were made by the compiler that this is built with"),
@@ -137,6 +140,7 @@ struct Inner {
     watcher: WatcherService,
     watch_path: WatchPath,
     subscribe: SubscribeService,
+    versions: VersionsServer<VersionsService>,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
     reflection_v1alpha: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -167,13 +171,14 @@ enum Face {
     Resource,
     Watcher,
     Subscribe,
+    Versions,
     Health,
     ReflectionV1,
     ReflectionV1Alpha,
 }
 
 impl Face {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -187,6 +192,7 @@ impl Face {
         Self::Resource,
         Self::Watcher,
         Self::Subscribe,
+        Self::Versions,
         Self::Health,
         Self::ReflectionV1,
         Self::ReflectionV1Alpha,
@@ -208,6 +214,7 @@ impl Face {
             Self::Resource => "hashicorp.consul.resource.ResourceService",
             Self::Watcher => "google.watcher.v1.Watcher",
             Self::Subscribe => "subscribe.StateChangeSubscription",
+            Self::Versions => "headwater.v1.Versions",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
             Self::ReflectionV1Alpha => "grpc.reflection.v1alpha.ServerReflection",
@@ -310,6 +317,7 @@ impl Inner {
             Face::Resource => self.resource.call(request),
             Face::Watcher => self.watcher.call(request),
             Face::Subscribe => self.subscribe.call(request),
+            Face::Versions => self.versions.clone().call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
             Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),

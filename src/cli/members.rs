@@ -103,9 +103,22 @@ pub(super) async fn list(cluster: &Cluster, client: &ClientArgs) -> Result<(), C
             }
             Ok(())
         }
-        WriteOut::Table => print_members(&mut out, &response.members),
+        WriteOut::Table => {
+            // Of a server that is not Headwater, nothing is known.
+            let versions = super::version::fetch(cluster, false).await.unwrap_or_default();
+            let program =
+                |id| versions.members.iter().find(|member| member.id == id).map(|found| found.program.clone());
+            let rows = response.members.iter().map(|member| {
+                let mut cells = row(member);
+                cells.push(program(member.id).unwrap_or_default());
+                cells
+            });
+            output::print_table(&mut out, &[&HEADER[..], &["PROGRAM"]].concat(), rows)
+        }
     }
 }
+
+const HEADER: [&str; 6] = ["ID", "STATUS", "NAME", "PEER ADDRS", "CLIENT ADDRS", "IS LEARNER"];
 
 fn row(member: &Member) -> Vec<String> {
     let status = if member.name.is_empty() { "unstarted" } else { "started" };
@@ -120,8 +133,7 @@ fn row(member: &Member) -> Vec<String> {
 }
 
 fn print_members(out: &mut impl Write, members: &[Member]) -> Result<(), CliError> {
-    let header = ["ID", "STATUS", "NAME", "PEER ADDRS", "CLIENT ADDRS", "IS LEARNER"];
-    output::print_table(out, &header, members.iter().map(row))
+    output::print_table(out, &HEADER, members.iter().map(row))
 }
 
 async fn add(

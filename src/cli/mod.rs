@@ -23,18 +23,23 @@ mod serve;
 mod snapshot;
 mod status;
 mod subscribe;
+mod version;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use connect::Cluster;
 use error::CliError;
 use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
+use headwater_types::{MemberProgram, Supported};
 
-/// Runs the program and says how it went: 0 done, 1 failed, 2 used wrongly.
-pub fn main() -> ExitCode {
-    match dispatch(Cli::parse()) {
+/// Runs the program and says how it went: 0 done, 1 failed, 2 used wrongly. `program` is its
+/// version, commit and profile; a node of it can be a member of clusters of `supported`.
+pub fn main(program: &'static str, supported: Supported) -> ExitCode {
+    let matches = Cli::command().version(program).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match dispatch(cli, MemberProgram { program: program.to_owned(), supported }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(CliError::OutputClosed) => ExitCode::SUCCESS,
         // The command has printed the reason.
@@ -48,7 +53,7 @@ pub fn main() -> ExitCode {
 
 /// A replicated store that you can subscribe to; speaks etcd's v3 API.
 #[derive(Debug, Parser)]
-#[command(name = "headwater", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "headwater", version, max_term_width = 110)]
 struct Cli {
     #[command(flatten)]
     client: ClientArgs,
@@ -94,6 +99,8 @@ enum Command {
     Members,
     /// Hand leadership to another member
     MoveLeader(members::MoveLeaderArgs),
+    Version(version::VersionArgs),
+    Downgrade(version::DowngradeArgs),
     Resource(resource::ResourceArgs),
     Register(catalog::RegisterArgs),
     Deregister(catalog::DeregisterArgs),
@@ -109,10 +116,10 @@ enum Command {
     Bench(headwater_load::BenchArgs),
 }
 
-fn dispatch(cli: Cli) -> Result<(), CliError> {
+fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
     let client = &cli.client;
     match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(args, program),
         Command::Bench(args) => headwater_load::run(args, client),
         Command::Put(args) => on_cluster(client, async |c| kv::put::run(args, c, client).await),
         Command::Get(args) => on_cluster(client, async |c| kv::get::run(args, c, client).await),
@@ -131,6 +138,8 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
         Command::Members => on_cluster(client, async |c| members::list(c, client).await),
         Command::MoveLeader(args) => on_cluster(client, async |c| members::move_leader(args, c, client).await),
+        Command::Version(args) => on_cluster(client, async |c| version::run(args, &program.program, c, client).await),
+        Command::Downgrade(args) => on_cluster(client, async |c| version::downgrade(args, c).await),
         Command::Resource(args) => on_cluster(client, async |c| resource::run(args, c, client).await),
         Command::Register(args) => on_cluster(client, async |c| catalog::register(args, c, client).await),
         Command::Deregister(args) => on_cluster(client, async |c| catalog::deregister(args, c, client).await),

@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use super::error::CliError;
 use headwater_server::config::{Config, SETTINGS, Setting, Sources};
+use headwater_types::MemberProgram;
 
 /// Settings of `serve` from flags.
 #[derive(Clone, Debug, Default)]
@@ -89,11 +90,11 @@ pub(super) fn environment() -> Vec<(String, String)> {
 }
 
 /// Reads the configuration and runs a node until it is told to stop.
-pub(super) fn run(args: ServeArgs) -> Result<(), CliError> {
+pub(super) fn run(args: ServeArgs, program: MemberProgram) -> Result<(), CliError> {
     let sources = Sources { file: args.file, environment: environment(), flags: args.flags };
     let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
     if args.check {
         return Ok(write!(std::io::stdout().lock(), "{}", config.to_toml())?);
     }
-    headwater_server::run(config).map_err(CliError::Other)
+    headwater_server::run(config, program).map_err(CliError::Other)
 }

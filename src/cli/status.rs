@@ -13,6 +13,7 @@ use super::output::{self, WriteOut, human_bytes};
 use headwater_proto::pb::etcdserverpb::{
     HashKvRequest, HashKvResponse, MemberListRequest, MemberListResponse, StatusRequest, StatusResponse,
 };
+use headwater_proto::pb::headwater_v1::GetVersionsRequest;
 
 /// Show how each endpoint stands
 #[derive(Clone, Debug, clap::Args)]
@@ -40,6 +41,8 @@ struct Standing {
     id: String,
     name: String,
     version: String,
+    /// Version, commit and profile; empty of a server that is not Headwater.
+    program: String,
     is_leader: bool,
     is_learner: bool,
     leader: String,
@@ -74,14 +77,16 @@ pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs
         .call_each(async |a| {
             let status = a.maintenance().status(a.request(StatusRequest {})).await?.into_inner();
             let members = a.cluster().member_list(a.request(MemberListRequest { linearizable: false })).await;
-            Ok(Response::new((status, members.map(Response::into_inner).unwrap_or_default())))
+            let versions = a.versions().get_versions(a.request(GetVersionsRequest { linearizable: false })).await;
+            let program = versions.map(|versions| versions.into_inner().program).unwrap_or_default();
+            Ok(Response::new((status, members.map(Response::into_inner).unwrap_or_default(), program)))
         })
         .await;
     let hashes = if args.hash { hashes(cluster, &answers).await } else { Vec::new() };
     let names: HashMap<u64, String> = answers
         .iter()
         .filter_map(|answer| answer.as_ref().ok())
-        .flat_map(|(_, list)| list.members.iter().map(|member| (member.id, member.name.clone())))
+        .flat_map(|(_, list, _)| list.members.iter().map(|member| (member.id, member.name.clone())))
         .collect();
 
     let rows: Vec<Row> = cluster
@@ -92,8 +97,9 @@ pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs
             let hash = hashes.get(i);
             let (standing, error) = match answer {
                 Err(tried) => (None, Some(tried.reason.clone())),
-                Ok((status, _)) => {
-                    let standing = Standing::new(status, &names, hash.and_then(|hash| hash.as_ref().ok()).copied());
+                Ok((status, _, program)) => {
+                    let standing =
+                        Standing::new(status, program, &names, hash.and_then(|hash| hash.as_ref().ok()).copied());
                     (Some(standing), hash.and_then(|hash| hash.as_ref().err()).map(|tried| tried.reason.clone()))
                 }
             };
@@ -117,7 +123,7 @@ pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, C
     Ok(list.members.into_iter().filter_map(|member| member.client_ur_ls.into_iter().next()).collect())
 }
 
-type Answer = Result<(StatusResponse, MemberListResponse), Tried>;
+type Answer = Result<(StatusResponse, MemberListResponse, String), Tried>;
 
 /// Hashes at the newest revision that every endpoint has: a replica that lags a moment is no
 /// replica that differs.
@@ -163,12 +169,13 @@ fn agreement(hashes: &[Result<Hash, Tried>]) -> Result<(), CliError> {
 }
 
 impl Standing {
-    fn new(status: &StatusResponse, names: &HashMap<u64, String>, hash: Option<Hash>) -> Self {
+    fn new(status: &StatusResponse, program: &str, names: &HashMap<u64, String>, hash: Option<Hash>) -> Self {
         let header = status.header.unwrap_or_default();
         Self {
             id: format!("{:x}", header.member_id),
             name: names.get(&header.member_id).cloned().unwrap_or_default(),
             version: status.version.clone(),
+            program: program.to_owned(),
             is_leader: status.leader == header.member_id,
             is_learner: status.is_learner,
             leader: format!("{:x}", status.leader),
@@ -184,8 +191,10 @@ impl Standing {
     }
 }
 
-const HEADER: &[&str] =
-    &["ENDPOINT", "ID", "NAME", "VERSION", "ROLE", "TERM", "INDEX", "APPLIED", "REVISION", "DB SIZE", "HASH", "ERRORS"];
+const HEADER: &[&str] = &[
+    "ENDPOINT", "ID", "NAME", "VERSION", "ROLE", "TERM", "INDEX", "APPLIED", "REVISION", "DB SIZE", "HASH", "ERRORS",
+    "PROGRAM",
+];
 
 fn print(rows: &[Row], with_hash: bool, write_out: WriteOut) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
@@ -210,17 +219,18 @@ fn print(rows: &[Row], with_hash: bool, write_out: WriteOut) -> Result<(), CliEr
                     human_bytes(s.db_size.unsigned_abs()),
                     s.hash.map(|hash| format!("{:08x}@{}", hash.value, hash.revision)).unwrap_or_default(),
                     row.error.iter().chain(&s.errors).cloned().collect::<Vec<_>>().join("; "),
+                    s.program.clone(),
                 ]
             }
             None => {
                 let mut cells = vec![String::new(); HEADER.len()];
                 cells[0] = row.endpoint.clone();
-                cells[HEADER.len() - 1] = row.error.clone().unwrap_or_default();
+                cells[HEADER.len() - 2] = row.error.clone().unwrap_or_default();
                 cells
             }
         };
         if !with_hash {
-            cells.remove(HEADER.len() - 2);
+            cells.remove(HEADER.len() - 3);
         }
         cells
     });

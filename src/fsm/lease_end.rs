@@ -35,7 +35,13 @@ pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: 
 
 fn end(writer: &mut Writer<'_, '_>, id: LeaseId) -> Result<Outcome, Stop> {
     let mut deleted = 0;
-    for key in writer.txn.lease_keys(id)? {
+    #[cfg_attr(not(feature = "next-version"), allow(unused_mut, reason = "the next version changes the order"))]
+    let mut keys = writer.txn.lease_keys(id)?;
+    #[cfg(feature = "next-version")]
+    if headwater_types::Feature::LastKeyFirst.is_in(writer.txn.head().version.version) {
+        keys.reverse();
+    }
+    for key in keys {
         let version = writer.txn.lookup(Table::Kv, &key, NEWEST)?;
         let version = version.expect("invariant: a key that is deleted is detached with it");
         writer.delete(key, ChangeKind::Expire, &version)?;

@@ -31,6 +31,7 @@ mod room;
 mod stop;
 mod txn;
 mod validate;
+mod version;
 mod writer;
 
 pub use consul::read_txn as read_consul_txn;
@@ -44,9 +45,9 @@ use stop::{Stop, settle};
 use writer::Writer;
 
 use headwater_storage::StorageError;
-use headwater_storage::state::WriteTxn;
+use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::catalog::CatalogDone;
-use headwater_types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
+use headwater_types::{Command, LogIndex, Outcome, Proposal, Refusal, Term, Version};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn`
 /// afterwards, and seen by the commands that follow in it. With `want_outcome` false the results
@@ -55,7 +56,8 @@ use headwater_types::{Command, LogIndex, Outcome, Proposal, Refusal, Term};
 ///
 /// # Errors
 ///
-/// If the disk failed. `txn` must be dropped then, and the node must stop.
+/// If the disk failed, or the cluster rises to a version that this program does not support. `txn`
+/// must be dropped then, and the node must stop.
 pub fn apply(
     txn: &mut WriteTxn<'_>,
     term: Term,
@@ -63,7 +65,14 @@ pub fn apply(
     proposal: &Proposal,
     want_outcome: bool,
 ) -> Result<Outcome, StorageError> {
+    if proposal.needs() > txn.head().version.version {
+        return Ok(refuse_newer(txn, index, proposal.needs(), want_outcome));
+    }
     txn.begin_command(index, proposal.unix_ms);
+    #[cfg(feature = "next-version")]
+    if let Some(origin) = proposal.origin {
+        version::count_origin(txn, origin)?;
+    }
     let done = match quota::admit(txn, &proposal.command) {
         Ok(()) => run(txn, (term, index), &proposal.command, want_outcome),
         Err(refusal) => Err(refusal.into()),
@@ -77,6 +86,15 @@ pub fn apply(
     }
     txn.end_command();
     Ok(if want_outcome { outcome } else { Outcome::Nothing })
+}
+
+/// Applies the entry at `index`, whose command needs a newer version than the cluster's, as a
+/// refusal. Programs that cannot read the command do the same.
+pub fn refuse_newer(txn: &mut WriteTxn<'_>, index: LogIndex, needs: Version, want_outcome: bool) -> Outcome {
+    txn.begin_command(index, 0);
+    txn.count(|done| done.refused += 1);
+    txn.end_command();
+    if want_outcome { Outcome::Refused(Refusal::NeedsVersion { needs }) } else { Outcome::Nothing }
 }
 
 fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bool) -> Result<Outcome, Stop> {
@@ -148,6 +166,10 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
             writer.finish();
             Ok(Outcome::Catalog(CatalogDone { changed: finished.changed }))
         }
+        Command::SetVersion(change) => version::change(txn, term, *change),
+        Command::AnnounceProgram(member, program) => Ok(version::announce(txn, *member, program)),
+        #[cfg(feature = "next-version")]
+        Command::Note(text) => version::note(txn, text),
     }
 }
 

@@ -56,7 +56,11 @@ fn cost_bytes(command: &Command) -> u64 {
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)
         | Command::SetAlarm(_)
-        | Command::SetQuota(_) => 0,
+        | Command::SetQuota(_)
+        | Command::SetVersion(_)
+        | Command::AnnounceProgram(..) => 0,
+        #[cfg(feature = "next-version")]
+        Command::Note(_) => 0,
     }
 }
 
@@ -189,6 +193,10 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)
         | Command::SetAlarm(_)
-        | Command::SetQuota(_) => false,
+        | Command::SetQuota(_)
+        | Command::SetVersion(_)
+        | Command::AnnounceProgram(..) => false,
+        #[cfg(feature = "next-version")]
+        Command::Note(_) => true,
     }
 }

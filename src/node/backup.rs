@@ -65,8 +65,9 @@ impl Node {
         let permit = backups.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
         let dir = backups.dir.join(backups.next.fetch_add(1, Ordering::Relaxed).to_string());
         let (store, identity) = (self.inner.store.clone(), self.identity());
+        let needs = self.versions().cluster().version;
         let made = tokio::task::spawn_blocking(move || {
-            let files = SnapshotFiles::adopt(dir);
+            let files = SnapshotFiles::adopt(dir, needs);
             make(&store, &files, identity).map(|source| (files, source))
         });
         let (files, source) = made.await.map_err(|_| NodeError::Stopped)??;
@@ -103,6 +104,7 @@ fn make(store: &StateStore, files: &SnapshotFiles, identity: super::Identity) ->
         leases: contents.leases,
         taken_unix_ms: unix_ms(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        needs: head.version.version,
         files: Vec::new(),
     };
     Ok(BackupSource::new(files.path(), info)?)

@@ -392,7 +392,7 @@ mod tests {
             let index = LogIndex(self.applied);
             let db = self.store.current();
             let mut txn = self.store.begin(&db).unwrap();
-            headwater_fsm::apply(&mut txn, Term(1), index, &Proposal { unix_ms: 0, command }, false).unwrap();
+            headwater_fsm::apply(&mut txn, Term(1), index, &Proposal::new(0, command), false).unwrap();
             txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
             let committed = txn.commit().unwrap();
             self.events.publish(committed.events);

@@ -28,6 +28,7 @@ mod restore;
 mod retention;
 mod start;
 mod tasks;
+mod versions;
 mod watcher;
 
 use std::collections::BTreeMap;
@@ -57,6 +58,7 @@ pub use reads::KvHash;
 pub use resource::{KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap};
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use start::{NodeOptions, NodeStartError};
+pub use versions::{ClusterVersions, Versions};
 pub use watcher::{
     ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntitySpace, EntityWatch,
     Told as ToldChanges,
@@ -75,7 +77,8 @@ use headwater_storage::data_dir::DataDir;
 use headwater_storage::log::WeakLog;
 use headwater_stream::{EventPublisher, StateMemory};
 use headwater_types::{
-    Alarm, Applied, ClusterId, Command, LogIndex, NodeId, Outcome, Proposal, Revision, StoreEpoch, Term,
+    Alarm, Applied, ClusterId, ClusterVersion, Command, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal,
+    Revision, StoreEpoch, Term,
 };
 
 /// A handle to the node; cheap to clone.
@@ -119,8 +122,10 @@ struct Inner {
     stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
     max_request_bytes: usize,
-    // Holds the lock on the directory for as long as anything of the node is alive.
-    _data_dir: DataDir,
+    /// This member's program.
+    program: MemberProgram,
+    // Also holds the lock on the directory for as long as anything of the node is alive.
+    data_dir: DataDir,
 }
 
 /// A node's counters, since it started.
@@ -197,6 +202,8 @@ pub struct Status {
     pub live_keys: u64,
     /// How much live keys and values may take, bytes; `None` is no bound.
     pub quota_bytes: Option<u64>,
+    /// The version that the cluster has agreed on.
+    pub version: ClusterVersion,
     /// The active alarms, in order.
     pub alarms: Vec<Alarm>,
     /// Whether this node does not vote.
@@ -297,6 +304,7 @@ impl Node {
             live_bytes: head.live_bytes,
             live_keys: head.live_keys,
             quota_bytes: self.quota_bytes(),
+            version: head.version,
             alarms: if head.alarms.is_empty() { Vec::new() } else { self.inner.store.read(|view| view.alarms())? },
             is_learner,
             serving: *self.inner.serving.borrow(),
@@ -330,9 +338,36 @@ impl Node {
     /// have taken effect; after every other error it has not and will not.
     pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
         self.admit(ctx).await?;
-        let proposal = Proposal { unix_ms: unix_ms(), command };
+        let proposal = self.proposal(command);
+        match self.propose_as(ctx, &proposal).await {
+            // The version was lowered meanwhile: what the proposal has of a newer one can go.
+            Err(NodeError::Refused(Refusal::NeedsVersion { .. })) if proposal.needs() > proposal.command.needs() => {
+                self.propose_as(ctx, &Proposal::new(proposal.unix_ms, proposal.command)).await
+            }
+            result => result,
+        }
+    }
+
+    /// A proposal with everything that the cluster's version has.
+    #[cfg(not(feature = "next-version"))]
+    fn proposal(&self, command: Command) -> Proposal {
+        Proposal::new(unix_ms(), command)
+    }
+
+    /// A proposal with everything that the cluster's version has.
+    #[cfg(feature = "next-version")]
+    fn proposal(&self, command: Command) -> Proposal {
+        let is_known = headwater_types::Feature::Origins.is_in(self.versions().cluster().version);
+        Proposal { origin: is_known.then_some(self.inner.identity.node_id), ..Proposal::new(unix_ms(), command) }
+    }
+
+    async fn propose_as(&self, ctx: &RequestContext, proposal: &Proposal) -> Result<Applied, NodeError> {
+        let needs = proposal.needs();
+        if needs > self.versions().cluster().version {
+            return Err(Refusal::NeedsVersion { needs }.into());
+        }
         // A command that cannot be encoded (nested too deep) cannot be replicated at any size.
-        let encoded = codec::encode_proposal(&proposal).map_err(|_| NodeError::RequestTooLarge)?;
+        let encoded = codec::encode_proposal(proposal).map_err(|_| NodeError::RequestTooLarge)?;
         if encoded.len() > self.inner.max_request_bytes {
             return Err(NodeError::RequestTooLarge);
         }

@@ -164,7 +164,7 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     let origin = backup.origin(options.bump_index, options.bump_revision, options.mark_compacted);
     layout.write_origin(origin)?;
     let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
-    DataDir::stamp_restored(dir, owner, store_id)?;
+    DataDir::stamp_restored(dir, owner, store_id, head.version.version)?;
     let compact_revision = head.compaction.map(|point| point.revision);
     Ok(Restored { index, revision: head.revision, compact_revision, backup })
 }

@@ -22,6 +22,7 @@ use super::proposer::Proposer;
 use super::resource;
 use super::retention;
 use super::tasks;
+use super::versions;
 use super::watcher;
 use super::{Identity, Inner, Node};
 use headwater_raft::{Consensus, ConsensusOptions, MemberInfo, Timing};
@@ -32,7 +33,7 @@ use headwater_stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
 use headwater_types::limits::{
     CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX, RANGE_STREAMS_MAX, STATES_BYTES_MAX,
 };
-use headwater_types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, MemberProgram, NodeId};
 
 /// The options of a node's start.
 #[derive(Clone, Debug)]
@@ -81,6 +82,8 @@ pub struct NodeOptions {
     pub max_request_bytes: usize,
     /// Whether a voter is announced, while this member leads, only if all voters run.
     pub strict_reconfig_check: bool,
+    /// The program, and the versions of clusters that it supports.
+    pub program: MemberProgram,
 }
 
 /// The reason for which a node did not start. The text says what to do.
@@ -144,11 +147,13 @@ impl Node {
             let options = options.clone();
             move || {
                 let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
-                let mut data_dir = DataDir::open(&options.data_dir, owner)?;
+                let supported = options.program.supported;
+                let data_dir = DataDir::open(&options.data_dir, owner, supported)?;
                 let log_options =
                     LogOptions { store_id: data_dir.store_id(), create: !data_dir.is_in_use(), ..options.log };
                 let log = LogDb::open(&data_dir.log_dir(), log_options)?;
-                let store = StateStore::open(&data_dir.state_dir(), &options.state)?;
+                let state = StateOptions { supported, version_mark: Some(data_dir.version_mark()), ..options.state };
+                let store = StateStore::open(&data_dir.state_dir(), &state)?;
                 // From now on a missing database is a loss: this member must not begin again under
                 // the same id.
                 data_dir.mark_in_use()?;
@@ -197,7 +202,13 @@ impl Node {
         let proposer = Proposer::start(consensus.clone());
         let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
-        let members = Members::start(&consensus, options.hand_over_timeout, options.strict_reconfig_check, own);
+        let members = Members::start(
+            &consensus,
+            options.hand_over_timeout,
+            options.strict_reconfig_check,
+            own,
+            Arc::downgrade(&store),
+        );
         let log = weak_log;
         let parts =
             Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir };
@@ -250,7 +261,8 @@ impl Node {
                 stopping: watch::Sender::new(false),
                 hand_over_timeout: options.hand_over_timeout,
                 max_request_bytes: options.max_request_bytes,
-                _data_dir: data_dir,
+                program: options.program.clone(),
+                data_dir,
             }),
         };
         tokio::spawn(events.kv().wake_readers());
@@ -269,6 +281,7 @@ impl Node {
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));
+        tokio::spawn(versions::keep(Arc::downgrade(&node.inner)));
         tokio::spawn(retention::keep_history(Arc::downgrade(&node.inner)));
         tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx, metrics));
         node

@@ -5,21 +5,27 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let root = Path::new("../../proto");
     println!("cargo::rerun-if-changed=../../proto");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let root = &match env::var_os("CARGO_FEATURE_NEXT_VERSION") {
+        Some(_) => next_version(Path::new("../../proto"), &out)?,
+        None => PathBuf::from("../../proto"),
+    };
     let mut files = Vec::new();
     collect(root, &mut files)?;
     files.sort();
 
     // Internal records are not part of any public API, so reflection does not show them.
-    let public = compile(files.iter().filter(|file| !file.starts_with(root.join("internal"))))?;
-    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let public = compile(root, files.iter().filter(|file| !file.starts_with(root.join("internal"))))?;
     // Encoded by the compiler: with prost's own types the HTTP annotations would be lost.
     fs::write(out.join("public_descriptors.bin"), public.encode_file_descriptor_set())?;
 
     // Ordered maps: stored messages must have the same bytes on every member.
     let (peer, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.ends_with("internal/peer.proto"));
-    tonic_prost_build::configure().bytes(".").btree_map(".").compile_fds(compile(others)?.file_descriptor_set())?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .btree_map(".")
+        .compile_fds(compile(root, others)?.file_descriptor_set())?;
     // Messages between members have checksums; the names of the messages are part of them.
     let mut named = tonic_prost_build::Config::new();
     named.enable_type_names();
@@ -27,12 +33,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .bytes(".")
         .btree_map(".")
         .codec_path("crate::pb::checked::Checked")
-        .compile_fds_with_config(compile(peer)?.file_descriptor_set(), named)?;
+        .compile_fds_with_config(compile(root, peer)?.file_descriptor_set(), named)?;
     Ok(())
 }
 
-fn compile<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<protox::Compiler, protox::Error> {
-    let mut compiler = protox::Compiler::new(["../../proto"])?;
+/// Copies the protos and brings the lines to life that are marked as the next version's.
+fn next_version(root: &Path, out: &Path) -> io::Result<PathBuf> {
+    let target = out.join("proto");
+    let mut files = Vec::new();
+    collect(root, &mut files)?;
+    for file in files {
+        let copy = target.join(file.strip_prefix(root).expect("invariant: collected below it"));
+        fs::create_dir_all(copy.parent().expect("invariant: below the target"))?;
+        fs::write(copy, fs::read_to_string(file)?.replace("// next: ", ""))?;
+    }
+    Ok(target)
+}
+
+fn compile<'a>(root: &Path, files: impl IntoIterator<Item = &'a PathBuf>) -> Result<protox::Compiler, protox::Error> {
+    let mut compiler = protox::Compiler::new([root])?;
     compiler.include_source_info(true).include_imports(true).open_files(files)?;
     Ok(compiler)
 }

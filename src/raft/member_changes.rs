@@ -12,7 +12,9 @@ use tonic::Status;
 use super::network::{Lineage, PeerClient, Route};
 use super::roster::Members;
 use headwater_proto::pb::peer as pb;
-use headwater_types::{ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
+use headwater_types::{
+    ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId, Supported, Version,
+};
 
 /// The sender of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +134,17 @@ fn change_to_pb(change: MemberChange) -> pb::change_members_request::Change {
     use pb::change_members_request::Change as C;
     match change {
         MemberChange::Add { peer_url, learner } => C::Add(pb::AddMember { peer_url, learner }),
-        MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner }) => {
-            C::Join(pb::JoiningNode { incarnation, name, peer_url, client_url, learner })
+        MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner, supported }) => {
+            let (lowest_version, highest_version) = (supported.lowest.byte().into(), supported.highest.byte().into());
+            C::Join(pb::JoiningNode {
+                incarnation,
+                name,
+                peer_url,
+                client_url,
+                learner,
+                lowest_version,
+                highest_version,
+            })
         }
         MemberChange::Promote(id) => C::Promote(id.get()),
         MemberChange::Remove(id) => C::Remove(id.get()),
@@ -149,8 +160,12 @@ pub(super) fn change_from_pb(change: Option<pb::change_members_request::Change>)
     use pb::change_members_request::Change as C;
     Some(match change? {
         C::Add(pb::AddMember { peer_url, learner }) => MemberChange::Add { peer_url, learner },
-        C::Join(pb::JoiningNode { incarnation, name, peer_url, client_url, learner }) => {
-            MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner })
+        C::Join(joining) => {
+            let version = |number: u32| Version::from_byte(u8::try_from(number).unwrap_or(u8::MAX));
+            let supported =
+                Supported { lowest: version(joining.lowest_version), highest: version(joining.highest_version) };
+            let pb::JoiningNode { incarnation, name, peer_url, client_url, learner, .. } = joining;
+            MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner, supported })
         }
         C::Promote(id) => MemberChange::Promote(NodeId(id)),
         C::Remove(id) => MemberChange::Remove(NodeId(id)),
@@ -184,6 +199,7 @@ fn refusal_to_pb(refusal: MemberRefusal) -> pb::MemberRefusal {
         MemberRefusal::TooManyLearners => pb::MemberRefusal::TooManyLearners,
         MemberRefusal::TooManyVoters => pb::MemberRefusal::TooManyVoters,
         MemberRefusal::StillRuns => pb::MemberRefusal::StillRuns,
+        MemberRefusal::Version => pb::MemberRefusal::Version,
     }
 }
 
@@ -197,8 +213,14 @@ mod tests {
 
     #[test]
     fn every_change_survives_the_wire() {
-        let joining =
-            Joining { incarnation: 9, name: "n".into(), peer_url: "p".into(), client_url: "c".into(), learner: true };
+        let joining = Joining {
+            incarnation: 9,
+            name: "n".into(),
+            peer_url: "p".into(),
+            client_url: "c".into(),
+            learner: true,
+            supported: Supported::RELEASE,
+        };
         for change in [
             MemberChange::Add { peer_url: "p".into(), learner: true },
             MemberChange::Join(joining),

@@ -75,6 +75,26 @@ impl<'a> Progress<'a> {
         *self.state().stalled_since.lock() = since;
     }
 
+    /// Removes the log through `through`, which must be applied and on disk, once a snapshot holds
+    /// it: members that lack those entries are sent the snapshot. `false` if that takes longer than
+    /// `limit`.
+    pub async fn forget_log(self, through: LogIndex, limit: Duration) -> bool {
+        let raft = self.consensus.raft();
+        let forget = async {
+            if raft.trigger().snapshot().await.is_err() {
+                return false;
+            }
+            let wait = raft.wait(None);
+            let reached = |id: &Option<LogId>| id.as_ref().is_some_and(|id| id.index >= through.get());
+            let held = wait.metrics(|now| reached(&now.snapshot), "a snapshot holds the log").await;
+            if held.is_err() || raft.trigger().purge_log(through.get()).await.is_err() {
+                return false;
+            }
+            raft.wait(None).metrics(|now| reached(&now.purged), "the log is removed").await.is_ok()
+        };
+        tokio::time::timeout(limit, forget).await.unwrap_or(false)
+    }
+
     /// Waits until this member has applied again all that it had acknowledged before its restart.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use headwater_proto::pb::peer::SnapshotFile;
 use headwater_storage::{PreparedState, StateStore, StorageError};
+use headwater_types::Version;
 
 /// A snapshot on disk: a checkpoint that this node made, or a complete and verified copy that it
 /// received.
@@ -24,6 +25,8 @@ struct OwnedDir {
     /// then.
     ready: Mutex<Option<PreparedState>>,
     is_state: bool,
+    /// The lowest version that understands it.
+    needs: Version,
     /// Its files with checksums, computed on the first use by reading all of them.
     files: OnceLock<Vec<SnapshotFile>>,
 }
@@ -31,16 +34,22 @@ struct OwnedDir {
 impl SnapshotFiles {
     /// Takes over `path`: the directory is removed with the last handle, if it is still there by
     /// then (an installed snapshot has been moved away).
-    pub fn adopt(path: PathBuf) -> Self {
-        Self { dir: Arc::new(OwnedDir { path, ready: Mutex::new(None), is_state: false, files: OnceLock::new() }) }
+    pub fn adopt(path: PathBuf, needs: Version) -> Self {
+        let ready = Mutex::new(None);
+        Self { dir: Arc::new(OwnedDir { path, ready, is_state: false, needs, files: OnceLock::new() }) }
     }
 
     /// Takes over a state that lies ready, so that installing it is one rename. It is removed with
     /// the last handle, unless it was installed.
     pub fn ready(state: PreparedState) -> Self {
-        let path = state.path();
+        let (path, needs) = (state.path(), state.head().version.version);
         let ready = Mutex::new(Some(state));
-        Self { dir: Arc::new(OwnedDir { path, ready, is_state: true, files: OnceLock::new() }) }
+        Self { dir: Arc::new(OwnedDir { path, ready, is_state: true, needs, files: OnceLock::new() }) }
+    }
+
+    /// The lowest version that understands it.
+    pub fn needs(&self) -> Version {
+        self.dir.needs
     }
 
     /// The folder of the files.

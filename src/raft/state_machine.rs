@@ -127,8 +127,14 @@ impl StateMachine {
             EntryPayload::Blank => Outcome::Nothing,
             // An empty command is a blank entry that a follower asked for.
             EntryPayload::Normal(command) if command.0.is_empty() => Outcome::Nothing,
+            EntryPayload::Normal(command)
+                if let Some(needs) = codec::proposal_needs(&command.0)
+                    && needs > txn.head().version.version =>
+            {
+                headwater_fsm::refuse_newer(txn, index, needs, responder.is_some())
+            }
             EntryPayload::Normal(command) => {
-                let proposal = codec::decode_proposal(command.0)
+                let proposal = codec::decode_proposal(command.0, txn.supported())
                     .map_err(|error| io::Error::other(format!("log entry {index}: {error}")))?;
                 match proposal {
                     Some(proposal) => {
@@ -157,6 +163,8 @@ impl StateMachine {
                 txn.begin_command(index, 0);
                 events.into_iter().for_each(|event| txn.add_cluster_event(event));
                 txn.end_command();
+                let members = stored.membership().nodes().map(|(id, _)| NodeId(*id)).collect();
+                txn.retain_programs(&members).map_err(io_error)?;
                 let highest = self.told.members.raise(membership::highest_id(stored.membership()));
                 changed_membership = Some((membership::encode_applied(&stored, highest), (stored, highest)));
                 Outcome::Nothing
@@ -332,11 +340,11 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let metrics = self.dirs.metrics.clone();
         let built = off_thread(move || {
             let began = Instant::now();
-            let applied = store.current().checkpoint(&dir).map_err(io_error)?;
+            let copy = store.current().checkpoint(&dir).map_err(io_error)?;
             metrics.checkpointed(began.elapsed());
-            let (last_log_id, last_membership) = decode_applied(applied)?;
+            let (last_log_id, last_membership) = decode_applied(copy.applied)?;
             let meta = SnapshotMeta { last_log_id, last_membership };
-            Ok::<_, io::Error>(Snapshot { meta, snapshot: SnapshotFiles::adopt(dir) })
+            Ok::<_, io::Error>(Snapshot { meta, snapshot: SnapshotFiles::adopt(dir, copy.needs) })
         });
         let snapshot = built.await.map_err(io::Error::other)??;
         headwater_fail_points::fail_point!(SnapshotBuilt);

@@ -83,7 +83,7 @@ async fn a_run_of_commands_that_write_more_than_they_say_is_cut() {
     let mut entries = |commands: Vec<headwater_types::Command>| {
         let entry = |command| {
             index += 1;
-            let command = codec::encode_proposal(&Proposal { unix_ms: 0, command }).unwrap();
+            let command = codec::encode_proposal(&Proposal::new(0, command)).unwrap();
             let payload = EntryPayload::Normal(Command(command));
             Ok::<_, std::io::Error>((Entry::new(log_id(1, index), payload), None))
         };

@@ -16,7 +16,7 @@ use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater_raft::{ChangeError, MemberInfo, ask_to_join};
 use headwater_storage::StorageError;
 use headwater_storage::data_dir::{DataDir, Owner};
-use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId};
+use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId, Supported};
 
 /// Longest wait for one endpoint's list of members.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,6 +36,8 @@ pub struct JoinOptions {
     pub own: MemberInfo,
     /// Whether it is never to vote unless it is promoted.
     pub learner: bool,
+    /// The versions of clusters that the program supports.
+    pub supported: Supported,
 }
 
 /// Why a node cannot join, however often it asks.
@@ -56,12 +58,13 @@ pub enum JoinError {
 ///
 /// [`JoinError`] for refusals that a repetition does not change.
 pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
-    if let Some(owner) = DataDir::owner(&options.data_dir)? {
+    if let Some(owner) = DataDir::owner(&options.data_dir, options.supported)? {
         return Ok(owner);
     }
     let MemberInfo { name, peer_url, client_url, .. } = options.own;
     let incarnation = DataDir::incarnation(&options.data_dir)?;
-    let joining = Joining { incarnation, name, peer_url, client_url, learner: options.learner };
+    let JoinOptions { learner, supported, .. } = options;
+    let joining = Joining { incarnation, name, peer_url, client_url, learner, supported };
     let mut last_problem = String::new();
     loop {
         for endpoint in &options.endpoints {
@@ -111,7 +114,7 @@ async fn attempt(endpoint: &str, joining: &Joining) -> Result<Owner, Problem> {
 /// Members come back, and one that is replaced is missed after a while; limits stay.
 fn is_final(refusal: MemberRefusal) -> bool {
     match refusal {
-        MemberRefusal::TooManyLearners | MemberRefusal::TooManyVoters => true,
+        MemberRefusal::TooManyLearners | MemberRefusal::TooManyVoters | MemberRefusal::Version => true,
         MemberRefusal::NotFound
         | MemberRefusal::PeerUrlExists
         | MemberRefusal::NotLearner

@@ -38,7 +38,7 @@ use headwater_stream::{FeedOptions, ScanLimits};
 use headwater_types::limits::{
     BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES,
 };
-use headwater_types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, MemberProgram, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,12 +50,12 @@ const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 const BLOCKING_THREADS_MAX: usize = 96;
 const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);
 
-/// Runs a node until it is told to stop.
+/// Runs a node of `program` until it is told to stop.
 ///
 /// # Errors
 ///
 /// The reason why the node cannot start or continue; the text has the remedy.
-pub fn run(config: Config) -> anyhow::Result<()> {
+pub fn run(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
     tracing::debug!(limit = descriptors::raise_limit(), "open files");
     // One thread is a runtime of its own kind: it runs tasks strictly in turn, so that the answers
@@ -72,13 +72,14 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         builder.max_blocking_threads(BLOCKING_THREADS_MAX).enable_all().build().context("starting the runtime")?;
     // As a task: where there are workers it runs on one, and a wake-up across threads costs more
     // than most requests.
-    let result = runtime.block_on(async { tokio::spawn(serve(config)).await.context("the node's main task")? });
+    let result =
+        runtime.block_on(async { tokio::spawn(serve(config, program)).await.context("the node's main task")? });
     // Threads that still read for a client that is gone must not hold the process back.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     let client_listener = bind(config.listen_client, "listen-client").await?;
     let client_socket = match &config.listen_client_unix {
         Some(path) => Some(UnixSocket::bind(path).context("listen-client-unix")?),
@@ -103,6 +104,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
                 data_dir: config.data_dir.clone(),
                 own: own_info(&config),
                 learner: joining.learner,
+                supported: program.supported,
             };
             tokio::select! {
                 owner = join(options) => owner.context("joining the cluster")?,
@@ -111,9 +113,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
             }
         }
     };
-    let node = node_options(&config, owner);
+    let node = node_options(&config, owner, program);
     tracing::info!(
-        node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
+        program = node.program.program, node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
     );
     if let Some(path) = &config.listen_client_unix {
@@ -185,7 +187,7 @@ fn own_info(config: &Config) -> MemberInfo {
     }
 }
 
-fn node_options(config: &Config, owner: Owner) -> NodeOptions {
+fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOptions {
     NodeOptions {
         node_id: owner.node_id,
         cluster_id: owner.cluster_id,
@@ -226,6 +228,7 @@ fn node_options(config: &Config, owner: Owner) -> NodeOptions {
         hand_over_timeout: HAND_OVER_TIMEOUT,
         max_request_bytes: config.limits.max_request_bytes as usize,
         strict_reconfig_check: config.strict_reconfig_check,
+        program,
     }
 }
 
@@ -259,6 +262,7 @@ fn cluster_id(config: &Config) -> ClusterId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_types::Supported;
 
     #[test]
     fn defaults_are_those_of_the_options() {
@@ -266,6 +270,10 @@ mod tests {
         assert_eq!(format!("{:?}", api_options(&config)), format!("{:?}", ApiOptions::default()));
         assert_eq!(dns_options(&config), DnsOptions::default());
         let owner = Owner { cluster_id: cluster_id(&config), node_id: config.node.id };
-        assert_eq!(format!("{:?}", node_options(&config, owner).feed), format!("{:?}", FeedOptions::default()));
+        let program = MemberProgram { program: String::new(), supported: Supported::RELEASE };
+        assert_eq!(
+            format!("{:?}", node_options(&config, owner, program).feed),
+            format!("{:?}", FeedOptions::default())
+        );
     }
 }

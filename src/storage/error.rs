@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use headwater_files::FileError;
+use headwater_types::TooNew;
 use thiserror::Error;
 
 /// A failure of storage.
@@ -39,6 +40,10 @@ pub enum StorageError {
         /// The mismatch, and how to proceed.
         detail: String,
     },
+    /// A record, a state or a data directory is newer than this program. Nothing was changed, and
+    /// nothing is damaged.
+    #[error(transparent)]
+    TooNew(#[from] TooNew),
     /// An earlier write failed; the store takes nothing more.
     #[error("storage is poisoned by an earlier failure: {0}")]
     Poisoned(String),

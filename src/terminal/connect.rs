@@ -18,6 +18,7 @@ use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
+use headwater_proto::pb::headwater_v1::versions_client::VersionsClient;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
 use headwater_proto::pb::v3electionpb::election_client::ElectionClient;
@@ -95,6 +96,11 @@ impl Attempt {
     /// Client of the service of watches of any entity.
     pub fn watcher(&self) -> WatcherClient<Channel> {
         WatcherClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Client of the service of versions.
+    pub fn versions(&self) -> VersionsClient<Channel> {
+        VersionsClient::new(self.channel.clone())
     }
 
     /// Client of the service of members.

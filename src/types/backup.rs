@@ -1,6 +1,6 @@
 //! The header of a backup.
 
-use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 
 /// Content and origin of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct BackupInfo {
     pub taken_unix_ms: u64,
     /// The version of the program that wrote it.
     pub version: String,
+    /// The lowest version that understands the state.
+    pub needs: Version,
     /// Its files, in order.
     pub files: Vec<BackupFile>,
 }

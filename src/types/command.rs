@@ -9,8 +9,8 @@ use super::catalog::CatalogCommand;
 use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
 use super::{
-    KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Quota,
-    RangeQuery, Revision, SetAlarm, StoreEpoch,
+    Feature, KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, LogIndex,
+    MemberProgram, NodeId, Quota, RangeQuery, Revision, SetAlarm, StoreEpoch, Version, VersionChange,
 };
 
 /// A command with the time that its proposer stamped on it.
@@ -21,6 +21,30 @@ pub struct Proposal {
     pub unix_ms: u64,
     /// The operation.
     pub command: Command,
+    /// The member that proposed it; counted in the state.
+    #[cfg(feature = "next-version")]
+    pub origin: Option<NodeId>,
+}
+
+impl Proposal {
+    /// A command with its time.
+    pub fn new(unix_ms: u64, command: Command) -> Self {
+        Self {
+            unix_ms,
+            command,
+            #[cfg(feature = "next-version")]
+            origin: None,
+        }
+    }
+
+    /// The lowest version that understands all of the proposal.
+    pub fn needs(&self) -> Version {
+        #[cfg(feature = "next-version")]
+        if self.origin.is_some() {
+            return Feature::Origins.since().max(self.command.needs());
+        }
+        self.command.needs()
+    }
 }
 
 /// Every change that the state machine knows.
@@ -60,11 +84,18 @@ pub enum Command {
     Consul(ConsulCommand),
     /// Changes the service catalog.
     Catalog(CatalogCommand),
+    /// Changes the cluster's version.
+    SetVersion(VersionChange),
+    /// Says which program a member runs.
+    AnnounceProgram(NodeId, MemberProgram),
+    /// Keeps a text in the state.
+    #[cfg(feature = "next-version")]
+    Note(Bytes),
 }
 
 impl Command {
     /// The names of the kinds of commands, by [`kind`](Self::kind): etcd's where etcd has the kind.
-    pub const KINDS: [&'static str; 17] = [
+    pub const KINDS: &'static [&'static str] = &[
         "Bootstrap",
         "Put",
         "DeleteRange",
@@ -82,6 +113,10 @@ impl Command {
         "Resource",
         "Consul",
         "Catalog",
+        "Version",
+        "Program",
+        #[cfg(feature = "next-version")]
+        "Note",
     ];
 
     /// Which kind of command it is, as a place in [`KINDS`](Self::KINDS).
@@ -104,6 +139,37 @@ impl Command {
             Self::Resource(_) => 14,
             Self::Consul(_) => 15,
             Self::Catalog(_) => 16,
+            Self::SetVersion(_) => 17,
+            Self::AnnounceProgram(..) => 18,
+            #[cfg(feature = "next-version")]
+            Self::Note(_) => 19,
+        }
+    }
+
+    /// The lowest version that understands the command. A field that is added later raises it for
+    /// the commands that use the field.
+    pub fn needs(&self) -> Version {
+        match self {
+            Self::Bootstrap(_)
+            | Self::Put(_)
+            | Self::DeleteRange(_)
+            | Self::Txn(_)
+            | Self::Compact(_)
+            | Self::TrimHistory(_)
+            | Self::LeaseGrant(_)
+            | Self::LeaseRevoke(_)
+            | Self::LeaseExpire(_)
+            | Self::LeaseCheckpoint(_)
+            | Self::LeaseAttach(_)
+            | Self::LeaseTxn(_)
+            | Self::SetAlarm(_)
+            | Self::SetQuota(_)
+            | Self::Resource(_)
+            | Self::Consul(_)
+            | Self::Catalog(_) => Version::V0_1,
+            Self::SetVersion(_) | Self::AnnounceProgram(..) => Feature::Versions.since(),
+            #[cfg(feature = "next-version")]
+            Self::Note(_) => Feature::Notes.since(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{LogIndex, NodeId};
+use super::{LogIndex, NodeId, Supported};
 
 /// A change of the membership that a client or a node asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Joining {
     pub client_url: String,
     /// Whether it is never to vote unless it is promoted.
     pub learner: bool,
+    /// The versions of clusters that its program supports.
+    pub supported: Supported,
 }
 
 /// A change that was made.
@@ -107,11 +109,14 @@ pub enum MemberRefusal {
     /// The member that a node without data would replace still answers.
     #[error("the member with that peer URL still runs")]
     StillRuns,
+    /// The program of the joining node does not support the cluster's version.
+    #[error("the node's program does not support the cluster's version")]
+    Version,
 }
 
 impl MemberRefusal {
     /// Every refusal.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NotFound,
         Self::PeerUrlExists,
         Self::NotLearner,
@@ -121,5 +126,6 @@ impl MemberRefusal {
         Self::TooManyLearners,
         Self::TooManyVoters,
         Self::StillRuns,
+        Self::Version,
     ];
 }

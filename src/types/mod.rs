@@ -23,6 +23,7 @@ pub mod limits;
 pub mod member;
 pub mod outcome;
 pub mod resource;
+pub mod version;
 
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
 pub use backup::{BackupFile, BackupInfo};
@@ -40,3 +41,4 @@ pub use lease::{
 pub use member::{ClusterMember, Joining, MemberChange, MemberChanged, MemberRefusal};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};
 pub use resource::{Resource, ResourceId, ResourceType};
+pub use version::{ClusterVersion, Feature, MemberProgram, Supported, TooNew, Version, VersionChange, VersionRefusal};

@@ -7,7 +7,7 @@ use super::catalog::{CatalogDone, CatalogRefusal};
 use super::consul::{ConsulOutcome, SessionRefusal};
 use super::limits::{TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use super::resource::{ResourceOutcome, ResourceRefusal};
-use super::{KeyValue, LogIndex, RangeResult, Revision};
+use super::{KeyValue, LogIndex, RangeResult, Revision, Version, VersionRefusal};
 
 /// An outcome with the coordinates at which it was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,13 @@ pub enum Outcome {
     Consul(ConsulOutcome),
     /// Of [`Command::Catalog`](super::Command::Catalog).
     Catalog(CatalogDone),
+    /// Of [`Command::SetVersion`](super::Command::SetVersion).
+    VersionSet,
+    /// Of [`Command::AnnounceProgram`](super::Command::AnnounceProgram).
+    ProgramAnnounced,
+    /// Of [`Command::Note`](super::Command::Note).
+    #[cfg(feature = "next-version")]
+    Noted,
     /// The command changed nothing, for this reason.
     Refused(Refusal),
 }
@@ -176,4 +183,13 @@ pub enum Refusal {
     /// A rule of the catalog forbids it.
     #[error(transparent)]
     Catalog(#[from] CatalogRefusal),
+    /// The command, or a part of it, is newer than the cluster's version.
+    #[error("this needs cluster version {needs}: upgrade all members first")]
+    NeedsVersion {
+        /// The version that has it.
+        needs: Version,
+    },
+    /// The cluster's version cannot be changed so.
+    #[error(transparent)]
+    Version(#[from] VersionRefusal),
 }

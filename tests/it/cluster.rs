@@ -19,7 +19,7 @@ use headwater::storage::data_dir::Owner;
 use headwater::storage::log::LogOptions;
 use headwater::stream::FeedOptions;
 use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX};
-use headwater::types::{ClusterId, NodeId};
+use headwater::types::{ClusterId, MemberProgram, NodeId, Supported};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
 use tonic::transport::Channel;
@@ -145,6 +145,9 @@ pub struct Cluster {
     /// Client addresses of other clusters, by datacenter: known to members that are started from
     /// now on.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
+    /// The versions that members support which are started from now on, by number; others are of
+    /// this version.
+    pub supported: BTreeMap<usize, Supported>,
     instances: Vec<Option<Instance>>,
 }
 
@@ -267,7 +270,7 @@ impl Cluster {
             kept.push(sockets);
         }
         let cluster_id = ClusterId(7);
-        let (via, joined, remote_datacenters) = Default::default();
+        let (via, joined, remote_datacenters, supported) = Default::default();
         let cluster = Self {
             settings,
             lease_clock,
@@ -276,6 +279,7 @@ impl Cluster {
             kept,
             via,
             joined,
+            supported,
             remote_datacenters,
             instances: Vec::new(),
         };
@@ -336,10 +340,17 @@ impl Cluster {
         self.instance_of(index, owner, client_listener, peer_listener).await
     }
 
+    /// The program of a member.
+    fn program(&self, index: usize) -> MemberProgram {
+        let supported = self.supported.get(&index).copied().unwrap_or(Supported::RELEASE);
+        MemberProgram { program: format!("{}.0 (test)", supported.highest), supported }
+    }
+
     /// Options of a node that joins the first running member.
     pub fn join_options(&self, index: usize, learner: bool) -> JoinOptions {
         let endpoints = self.running().filter(|other| *other != index).map(|other| self.client_url(other)).collect();
-        JoinOptions { endpoints, data_dir: self.data_dir(index), own: self.info(index), learner }
+        let supported = self.program(index).supported;
+        JoinOptions { endpoints, data_dir: self.data_dir(index), own: self.info(index), learner, supported }
     }
 
     fn info(&self, index: usize) -> MemberInfo {
@@ -387,6 +398,7 @@ impl Cluster {
             hand_over_timeout: Duration::from_secs(2),
             max_request_bytes: self.settings.max_request_bytes,
             strict_reconfig_check: self.settings.strict_reconfig_check,
+            program: self.program(index),
         };
         let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;
         let sockets = DnsSockets::bind("127.0.0.1:0".parse().unwrap()).await?;

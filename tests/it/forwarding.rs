@@ -95,7 +95,7 @@ async fn a_proposal_that_cannot_be_decoded_is_refused_before_the_log() {
     let header = cluster.kv(0).put(put("k", "v")).await.unwrap().into_inner().header.unwrap();
     let leader = cluster.leader().await;
     let delete = DeleteRange { range: KeyRange::from_etcd("k".into(), "".into()), prev_kv: false };
-    let readable = encode_proposal(&Proposal { unix_ms: 1, command: Command::DeleteRange(delete) }).unwrap();
+    let readable = encode_proposal(&Proposal::new(1, Command::DeleteRange(delete))).unwrap();
     let commands: Vec<bytes::Bytes> = vec![
         put_without_a_lease("k").into(),
         readable,

@@ -31,5 +31,6 @@ mod resources;
 mod snapshots;
 mod subscribe;
 mod url_authority;
+mod versions;
 mod watch;
 mod watcher;

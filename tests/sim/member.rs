@@ -97,7 +97,13 @@ pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
 
 /// A state that takes little memory.
 pub(super) fn small_state() -> StateOptions {
-    StateOptions { block_cache_bytes: 1 << 20, memtable_bytes: 1 << 20, key_cache_bytes: 1 << 14, open_files_max: 64 }
+    StateOptions {
+        block_cache_bytes: 1 << 20,
+        memtable_bytes: 1 << 20,
+        key_cache_bytes: 1 << 14,
+        open_files_max: 64,
+        ..StateOptions::default()
+    }
 }
 
 impl Machine {

@@ -193,7 +193,8 @@ impl RaftNetworkV2<TypeConfig> for Line {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let copy = self.net.incoming_copy();
         copy_files(snapshot.snapshot.path(), &copy).map_err(|error| NetworkError::new(&error))?;
-        let received = Snapshot { meta: snapshot.meta, snapshot: SnapshotFiles::adopt(copy) };
+        let needs = snapshot.snapshot.needs();
+        let received = Snapshot { meta: snapshot.meta, snapshot: SnapshotFiles::adopt(copy, needs) };
         let install =
             async |raft: Raft| raft.install_full_snapshot(vote, received).await.map_err(RaftError::<TypeConfig>::Fatal);
         Ok(self.ask(ms(1000), install).await?)

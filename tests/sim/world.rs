@@ -174,7 +174,7 @@ impl World {
     pub(super) fn encode(&self, command: Command) -> Encoded {
         let mut proposals = self.proposals.lock();
         *proposals += 1;
-        Encoded(codec::encode_proposal(&Proposal { command, unix_ms: *proposals }).unwrap())
+        Encoded(codec::encode_proposal(&Proposal::new(*proposals, command)).unwrap())
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) const LAYERS: &[Layer] = &[
 
 /// Folders of `src/api` that serve one API each. A face imports `shared` and its own files.
 pub(crate) const FACES: &[&str] =
-    &["consul", "dns", "early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "watcher"];
+    &["consul", "dns", "early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "versions", "watcher"];
 
 /// (face, face that it may import): the early draft has the validation and the texts of the later
 /// API.

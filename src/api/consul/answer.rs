@@ -259,7 +259,8 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseStale
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
         // As Consul's servers do; its agents pass it on as a failure of their own.
-        Refused::Catalog(_) | Refused::Session(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        Refused::NeedsVersion { .. } => StatusCode::CONFLICT,
+        Refused::Catalog(_) | Refused::Session(_) | Refused::Version(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

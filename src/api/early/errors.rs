@@ -55,7 +55,6 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::UnknownAction
             | Invalid::DowngradeTarget
             | Invalid::DowngradeFormat
-            | Invalid::NoDowngrade
             | Invalid::AuthNotEnabled
             | Invalid::LeaseReserved => None,
         },
@@ -148,7 +147,6 @@ mod tests {
             Invalid::UnknownAction,
             Invalid::DowngradeTarget,
             Invalid::DowngradeFormat,
-            Invalid::NoDowngrade,
             Invalid::AuthNotEnabled,
         ] {
             assert_eq!(in_header(&invalid.into()), None, "{invalid:?}");

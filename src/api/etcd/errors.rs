@@ -96,8 +96,6 @@ pub(crate) enum Invalid {
     DowngradeTarget,
     /// The target of a downgrade is no version.
     DowngradeFormat,
-    /// There is no downgrade to cancel.
-    NoDowngrade,
     /// A user asks for a token, though authentication is off.
     AuthNotEnabled,
     /// The id of a lease is in the range that is reserved for the store.
@@ -180,7 +178,6 @@ impl Invalid {
             Self::UnknownAction => (Code::InvalidArgument, "headwater: the action is none of the known ones"),
             Self::DowngradeTarget => (Code::InvalidArgument, "etcdserver: invalid downgrade target version"),
             Self::DowngradeFormat => (Code::InvalidArgument, "etcdserver: wrong downgrade target version format"),
-            Self::NoDowngrade => (Code::FailedPrecondition, "etcdserver: no inflight downgrade job"),
             Self::AuthNotEnabled => (Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
             Self::LeaseReserved => (
                 Code::InvalidArgument,
@@ -251,7 +248,6 @@ mod tests {
             (invalid(Invalid::UnknownAction), 3, "headwater: the action is none of the known ones"),
             (invalid(Invalid::DowngradeTarget), 3, "etcdserver: invalid downgrade target version"),
             (invalid(Invalid::DowngradeFormat), 3, "etcdserver: wrong downgrade target version format"),
-            (invalid(Invalid::NoDowngrade), 9, "etcdserver: no inflight downgrade job"),
             (invalid(Invalid::AuthNotEnabled), 9, "etcdserver: authentication is not enabled"),
             (
                 refused(Refusal::Compacted { compact_revision: Revision(4) }),

@@ -10,7 +10,7 @@ use crate::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::maintenance_server::Maintenance;
-use headwater_types::Revision;
+use headwater_types::{Revision, Version};
 
 /// The compaction point in the answer of a store that was never compacted (spec: etcd §1.7).
 const NEVER_COMPACTED: Revision = Revision(-1);
@@ -103,25 +103,45 @@ impl Maintenance for MaintenanceService {
         Ok(reply(applied, pb::MoveLeaderResponse { header: None }))
     }
 
-    /// No older version exists, so every target is wrong (spec: etcd §4.2).
+    /// The versions are those of Headwater (spec: etcd §4.2): the target is one minor version below
+    /// that of the cluster. The answer has the version of the cluster, and no header.
     async fn downgrade(
         &self,
         request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
-        let (_, request) = open(request, self.options.request_timeout)?;
-        Err(refuse_downgrade(&request).into())
+        let (ctx, request) = open(request, self.options.request_timeout)?;
+        let versions = self.node.versions();
+        match downgrade_of(&request)? {
+            Downgrade::Validate(to) => versions.validate_downgrade(&ctx, to).await,
+            Downgrade::Enable(to) => versions.enable_downgrade(&ctx, to).await,
+            Downgrade::Cancel => versions.cancel_downgrade(&ctx).await,
+        }
+        .map_err(Failure::Node)?;
+        let version = format!("{}.0", versions.cluster().version);
+        Ok(reply(*self.node.applied().borrow(), pb::DowngradeResponse { header: None, version }))
     }
 }
 
-fn refuse_downgrade(request: &pb::DowngradeRequest) -> Failure {
+/// A request about a downgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Downgrade {
+    Validate(Version),
+    Enable(Version),
+    Cancel,
+}
+
+fn downgrade_of(request: &pb::DowngradeRequest) -> Result<Downgrade, Failure> {
     use pb::downgrade_request::DowngradeAction;
+    let target = || match is_version(&request.version) {
+        // A version that Headwater cannot have.
+        true => request.version.parse().map_err(|_| Failure::from(Invalid::DowngradeTarget)),
+        false => Err(Invalid::DowngradeFormat.into()),
+    };
     match DowngradeAction::try_from(request.action) {
-        Ok(DowngradeAction::Validate | DowngradeAction::Enable) if is_version(&request.version) => {
-            Invalid::DowngradeTarget.into()
-        }
-        Ok(DowngradeAction::Validate | DowngradeAction::Enable) => Invalid::DowngradeFormat.into(),
-        Ok(DowngradeAction::Cancel) => Invalid::NoDowngrade.into(),
-        Err(_) => Invalid::UnknownAction.into(),
+        Ok(DowngradeAction::Validate) => Ok(Downgrade::Validate(target()?)),
+        Ok(DowngradeAction::Enable) => Ok(Downgrade::Enable(target()?)),
+        Ok(DowngradeAction::Cancel) => Ok(Downgrade::Cancel),
+        Err(_) => Err(Invalid::UnknownAction.into()),
     }
 }
 
@@ -154,7 +174,13 @@ fn encode_status(header: pb::ResponseHeader, status: headwater_node::Status) -> 
         is_learner: status.is_learner,
         storage_version: ETCD_CLUSTER_VERSION.to_owned(),
         db_size_quota: status.quota_bytes.map_or(0, convert::count),
-        downgrade_info: Some(pb::DowngradeInfo::default()),
+        downgrade_info: Some(pb::DowngradeInfo {
+            enabled: status.version.is_downgrading,
+            target_version: match status.version.is_downgrading {
+                true => format!("{}.0", status.version.version),
+                false => String::new(),
+            },
+        }),
     }
 }
 
@@ -167,7 +193,7 @@ fn fold(hash: u64) -> u32 {
 mod tests {
     use super::*;
     use headwater_node::Leadership;
-    use headwater_types::{Alarm, AlarmKind};
+    use headwater_types::{Alarm, AlarmKind, ClusterVersion};
 
     fn standing(leader: Option<u64>) -> headwater_node::Status {
         headwater_node::Status {
@@ -184,6 +210,7 @@ mod tests {
             live_bytes: 400,
             live_keys: 7,
             quota_bytes: Some(5000),
+            version: ClusterVersion::FIRST,
             alarms: vec![],
             is_learner: true,
             serving: true,
@@ -218,21 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_downgrade_to() {
+    fn targets_of_downgrades_are_versions() {
+        let parse = |action, version: &str| downgrade_of(&pb::DowngradeRequest { action, version: version.into() });
+        let v = |minor| Version::new(0, minor);
+        assert!(matches!(parse(0, "0.3"), Ok(Downgrade::Validate(to)) if to == v(3)));
+        assert!(matches!(parse(1, "0.3.0"), Ok(Downgrade::Enable(to)) if to == v(3)));
+        assert!(matches!(parse(2, ""), Ok(Downgrade::Cancel)));
         for (action, version, code, text) in [
-            (0, "3.5.0", 3, "etcdserver: invalid downgrade target version"),
-            (0, "3.5", 3, "etcdserver: invalid downgrade target version"),
-            (1, "3.5.0", 3, "etcdserver: invalid downgrade target version"),
+            (0, "9.5.0", 3, "etcdserver: invalid downgrade target version"),
+            (1, "3.500", 3, "etcdserver: invalid downgrade target version"),
             (1, "three", 3, "etcdserver: wrong downgrade target version format"),
             (0, "", 3, "etcdserver: wrong downgrade target version format"),
             (0, "3", 3, "etcdserver: wrong downgrade target version format"),
             (0, "3.-5.0", 3, "etcdserver: wrong downgrade target version format"),
             (0, "3.5.0.1", 3, "etcdserver: wrong downgrade target version format"),
-            (2, "", 9, "etcdserver: no inflight downgrade job"),
-            (3, "3.5.0", 3, "headwater: the action is none of the known ones"),
         ] {
-            let request = pb::DowngradeRequest { action, version: version.into() };
-            let status = Status::from(refuse_downgrade(&request));
+            let status = Status::from(parse(action, version).unwrap_err());
             assert_eq!((status.code() as i32, status.message()), (code, text), "{action} {version:?}");
         }
     }

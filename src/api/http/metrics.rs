@@ -313,6 +313,7 @@ mod tests {
             live_bytes: 400,
             live_keys: 7,
             quota_bytes: Some(5000),
+            version: headwater_types::ClusterVersion::FIRST,
             alarms: vec![Alarm { member: 1.into(), kind: AlarmKind::NoSpace }],
             is_learner: false,
             serving: true,

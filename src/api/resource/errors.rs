@@ -140,7 +140,9 @@ fn node(error: &NodeError) -> Status {
             | Refusal::LeaseStale
             | Refusal::Session(_)
             | Refusal::Resource(_)
+            | Refusal::Version(_)
             | Refusal::Catalog(_) => Code::Internal,
+            Refusal::NeedsVersion { .. } => Code::FailedPrecondition,
         },
         NodeError::Indeterminate(Unanswered::Timeout) => Code::DeadlineExceeded,
         error => errors::code(error.kind()),

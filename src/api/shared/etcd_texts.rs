@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
 use headwater_node::{NodeError, Unanswered};
-use headwater_types::{AlarmKind, MemberRefusal, Refusal};
+use headwater_types::{AlarmKind, MemberRefusal, Refusal, VersionRefusal};
 
 const LEADER_CHANGED: &str = "etcdserver: leader changed";
 pub(crate) const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
@@ -40,6 +40,20 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         // No request of this face is about resources.
         Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
         Refusal::Session(_) => (Code::Internal, "etcdserver: refused by a rule of sessions"),
+        Refusal::NeedsVersion { .. } => (
+            Code::FailedPrecondition,
+            "headwater: the cluster's version is too low for this: upgrade all members first",
+        ),
+        Refusal::Version(VersionRefusal::Target) => {
+            (Code::InvalidArgument, "etcdserver: invalid downgrade target version")
+        }
+        Refusal::Version(VersionRefusal::Downgrading) => {
+            (Code::FailedPrecondition, "etcdserver: cluster has a downgrade job in progress")
+        }
+        Refusal::Version(VersionRefusal::NotDowngrading) => {
+            (Code::FailedPrecondition, "etcdserver: no inflight downgrade job")
+        }
+        Refusal::Version(VersionRefusal::Stale) => (Code::Unavailable, LEADER_CHANGED),
         Refusal::Catalog(_) => (Code::Internal, "etcdserver: refused by a rule of the catalog"),
     }
 }
@@ -61,6 +75,10 @@ fn membership(refusal: MemberRefusal) -> (Code, &'static str) {
         MemberRefusal::TooManyVoters => {
             (Code::FailedPrecondition, "headwater: too many voting members in cluster; add a learner instead")
         }
+        MemberRefusal::Version => (
+            Code::FailedPrecondition,
+            "headwater: the node's program does not support the cluster's version (headwater version shows it)",
+        ),
         MemberRefusal::StillRuns => (
             Code::FailedPrecondition,
             "headwater: the member with that peer URL still runs; stop it first, or use another URL",

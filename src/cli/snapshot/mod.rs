@@ -102,7 +102,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+    use headwater_types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 
     #[test]
     fn a_summary_has_etcds_names_first() {
@@ -119,6 +119,7 @@ mod tests {
             leases: 8,
             taken_unix_ms: 1_000_000_000_000,
             version: "1.2.3".into(),
+            needs: Version::V0_3,
             files: vec![],
         };
         let summary = Summary::from(&Verified { info: info.clone(), digest: [0xab; 32], total_bytes: 2048 });

@@ -31,7 +31,13 @@ pub(super) fn scratch_dir() -> TempDir {
 }
 
 pub(super) fn options() -> StateOptions {
-    StateOptions { block_cache_bytes: 1 << 20, memtable_bytes: 1 << 20, key_cache_bytes: 1 << 16, open_files_max: 64 }
+    StateOptions {
+        block_cache_bytes: 1 << 20,
+        memtable_bytes: 1 << 20,
+        key_cache_bytes: 1 << 16,
+        open_files_max: 64,
+        ..StateOptions::default()
+    }
 }
 
 impl Bed {
@@ -43,9 +49,14 @@ impl Bed {
 
     /// Closed and opened again: its state is then read from disk.
     pub(super) fn reopened(self) -> Self {
+        self.reopened_with(options())
+    }
+
+    /// Closed and opened again with other options.
+    pub(super) fn reopened_with(self, options: StateOptions) -> Self {
         let Self { dir, store, next } = self;
         drop(store);
-        let store = StateStore::open(dir.path(), &options()).unwrap();
+        let store = StateStore::open(dir.path(), &options).unwrap();
         Self { dir, store, next }
     }
 
@@ -86,7 +97,7 @@ impl Bed {
         let mut outcomes = Vec::new();
         for command in commands {
             let index = LogIndex(self.next);
-            let proposal = Proposal { unix_ms: 1_000_000 + self.next, command };
+            let proposal = Proposal::new(1_000_000 + self.next, command);
             outcomes.push(crate::apply(&mut txn, term, index, &proposal, want).unwrap());
             txn.set_applied(&AppliedState { term, index, membership: None });
             self.next += 1;

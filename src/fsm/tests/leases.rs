@@ -44,7 +44,7 @@ fn a_transaction_sees_its_own_attachments() {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
     let apply = |txn: &mut _, index, command| {
-        let proposal = headwater_types::Proposal { unix_ms: 0, command };
+        let proposal = headwater_types::Proposal::new(0, command);
         crate::apply(txn, Term(1), headwater_types::LogIndex(index), &proposal, true).unwrap()
     };
     apply(&mut txn, 10, Command::Put(attach("new", 1)));

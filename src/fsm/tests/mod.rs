@@ -21,3 +21,4 @@ mod replay;
 mod resource;
 mod txn;
 mod validate;
+mod version;

@@ -11,10 +11,11 @@ use proptest::prelude::*;
 use super::bed::*;
 use super::catalog;
 use headwater_types::{
-    Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease, LeaseAttach,
-    LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Put,
-    PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget, Term,
-    Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
+    ClusterVersion, Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease,
+    LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex,
+    MemberProgram, NodeId, Outcome, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision,
+    RevisionFilter, SortOrder, SortTarget, Term, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice, Version, VersionChange,
+    VersionRefusal,
 };
 
 type State = BTreeMap<Bytes, KeyValue>;
@@ -36,6 +37,8 @@ pub struct Model {
     made_at: BTreeMap<i64, u64>,
     /// Where history begins.
     pub(super) floor: u64,
+    version: ClusterVersion,
+    programs: BTreeMap<NodeId, MemberProgram>,
 }
 
 impl Model {
@@ -52,6 +55,8 @@ impl Model {
             past: BTreeMap::from([(1, State::new())]),
             made_at: BTreeMap::from([(1, 0)]),
             floor: 0,
+            version: ClusterVersion::FIRST,
+            programs: BTreeMap::new(),
         }
     }
 
@@ -65,6 +70,7 @@ impl Model {
         let mut next = self.now.clone();
         self.index += 1;
         let outcome = match command {
+            _ if command.needs() > self.version.version => Err(Refusal::NeedsVersion { needs: command.needs() }),
             Command::Bootstrap(_) => Ok(Outcome::Bootstrapped),
             Command::Compact(compact) => self.compact(compact.revision.get()),
             Command::TrimHistory(trim) => Ok(self.trim(trim.from)),
@@ -85,6 +91,13 @@ impl Model {
             Command::Resource(_) | Command::Consul(_) => {
                 unreachable!("never made here: they have models of their own")
             }
+            Command::SetVersion(change) => self.change_version(*change).map_err(Refusal::from),
+            Command::AnnounceProgram(member, program) => {
+                self.programs.insert(*member, program.clone());
+                Ok(Outcome::ProgramAnnounced)
+            }
+            #[cfg(feature = "next-version")]
+            Command::Note(_) => Ok(Outcome::Noted),
         };
         if outcome.is_ok() && next != self.now {
             self.revision += 1;
@@ -93,6 +106,29 @@ impl Model {
             self.made_at.insert(self.revision, self.index);
         }
         outcome.unwrap_or_else(Outcome::Refused)
+    }
+
+    fn change_version(&mut self, change: VersionChange) -> Result<Outcome, VersionRefusal> {
+        let ClusterVersion { version, is_downgrading } = self.version;
+        let is_supported = |to| self.programs.values().all(|program| program.supported.has(to));
+        self.version = match change {
+            VersionChange::Raise { term, .. } if term != self.term => return Err(VersionRefusal::Stale),
+            VersionChange::Raise { to, .. } if is_downgrading || to <= version || !is_supported(to) => {
+                return Err(VersionRefusal::Stale);
+            }
+            VersionChange::Raise { to, .. } => ClusterVersion { version: to, is_downgrading: false },
+            VersionChange::Downgrade { .. } if is_downgrading => return Err(VersionRefusal::Downgrading),
+            VersionChange::Downgrade { to } => {
+                let is_one_below = to.major() == version.major() && to.minor() + 1 == version.minor();
+                if !is_one_below || to < Version::V0_3 || !is_supported(to) {
+                    return Err(VersionRefusal::Target);
+                }
+                ClusterVersion { version: to, is_downgrading: true }
+            }
+            VersionChange::EndDowngrade if is_downgrading => ClusterVersion { version, is_downgrading: false },
+            VersionChange::EndDowngrade => return Err(VersionRefusal::NotDowngrading),
+        };
+        Ok(Outcome::VersionSet)
     }
 
     fn compact(&mut self, revision: i64) -> Result<Outcome, Refusal> {

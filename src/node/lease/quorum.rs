@@ -84,7 +84,7 @@ impl Quorum for ClusterQuorum {
     }
 
     async fn propose(&self, command: Command) -> Result<(), NodeError> {
-        let encoded = codec::encode_proposal(&Proposal { unix_ms: unix_ms(), command });
+        let encoded = codec::encode_proposal(&Proposal::new(unix_ms(), command));
         let encoded = encoded.map_err(|_| NodeError::RequestTooLarge)?;
         propose_encoded(&self.proposer, encoded, Instant::now() + PROPOSE_TIMEOUT).await.map(drop)
     }

@@ -72,9 +72,7 @@ impl World {
         let (index, term) = (LogIndex(*last), self.leading.lock().term);
         let db = self.store.current();
         let mut txn = self.store.begin(&db).unwrap();
-        let outcome =
-            headwater_fsm::apply(&mut txn, term, index, &Proposal { unix_ms: 0, command: command.clone() }, true)
-                .unwrap();
+        let outcome = headwater_fsm::apply(&mut txn, term, index, &Proposal::new(0, command.clone()), true).unwrap();
         txn.set_applied(&AppliedState { term, index, membership: None });
         let committed = txn.commit().unwrap();
         if let (Command::LeaseExpire(expire), Outcome::LeaseEnded { .. }) = (&command, &outcome) {

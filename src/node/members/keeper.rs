@@ -5,17 +5,18 @@
 //! the quorum. Invariant: an id is never given twice (spec: reliability §3.2, 7).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, FutureExt};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::rules::{Situation, is_unstarted};
 use headwater_raft::{
     ChangeError, ChangeFrom, Consensus, MemberInfo, MemberProgress, MemberRecord, MembershipService, MembershipStep,
     ReadIndexError, Roster, StepError,
 };
+use headwater_storage::StateStore;
 use headwater_types::limits::LEARNER_LAG_MS_MAX;
 use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
@@ -40,6 +41,8 @@ pub(super) struct MemberKeeper {
     hand_over_timeout: Duration,
     /// Whether a voter is announced only if all voters run.
     strict: bool,
+    /// Has the cluster's version. Weak: consensus has this keeper for as long as it lives.
+    store: Weak<StateStore>,
 }
 
 /// How far the leader's log was lately.
@@ -97,8 +100,18 @@ impl HalfDone {
 type Changed = Result<MemberChanged, ChangeError>;
 
 impl MemberKeeper {
-    pub(super) fn new(consensus: Consensus, hand_over_timeout: Duration, strict: bool) -> Self {
-        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict }
+    pub(super) fn new(
+        consensus: Consensus,
+        hand_over_timeout: Duration,
+        strict: bool,
+        store: Weak<StateStore>,
+    ) -> Self {
+        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict, store }
+    }
+
+    /// Keeps the members as they are until the guard is dropped.
+    pub(super) async fn hold_changes(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().lock_owned().await
     }
 
     /// Makes a change on whichever member leads.
@@ -267,11 +280,18 @@ impl MemberKeeper {
     }
 
     async fn join(&self, situation: &Situation<'_>, joining: &Joining) -> Changed {
-        let Joining { incarnation, name, peer_url, client_url, learner } = joining;
+        let Joining { incarnation, name, peer_url, client_url, learner, supported } = joining;
         let roster = situation.roster;
         // It asks again because the first answer was lost.
         if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
             return Ok(MemberChanged { id: member.id, index: roster.index() });
+        }
+        let store = self.store.upgrade().ok_or(ChangeError::NotLeader)?;
+        let version = store.current().head().version.version;
+        drop(store);
+        if !supported.has(version) {
+            tracing::warn!(peer = peer_url, %version, "a node with a program of another version may not join");
+            return Err(MemberRefusal::Version.into());
         }
         let mut info = MemberInfo {
             name: name.clone(),

@@ -8,7 +8,7 @@ mod keeper;
 mod rules;
 mod watcher;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use watcher::OwnMember;
@@ -17,6 +17,7 @@ use super::context::{Consistency, RequestContext};
 use super::error::{NodeError, Unanswered};
 use super::{Node, Read};
 use headwater_raft::{ChangeError, Consensus, MemberRecord};
+use headwater_storage::StateStore;
 use headwater_types::limits::{MEMBER_NAME_BYTES_MAX, MEMBER_URL_BYTES_MAX};
 use headwater_types::{MemberChange, NodeId};
 
@@ -64,12 +65,23 @@ pub(super) struct Members {
 impl Members {
     /// Serves membership requests, and starts the leader's own tasks, which work whenever this
     /// member leads.
-    pub(super) fn start(consensus: &Consensus, hand_over_timeout: Duration, strict: bool, own: OwnMember) -> Self {
-        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, strict);
+    pub(super) fn start(
+        consensus: &Consensus,
+        hand_over_timeout: Duration,
+        strict: bool,
+        own: OwnMember,
+        store: Weak<StateStore>,
+    ) -> Self {
+        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, strict, store);
         consensus.members().serve(Arc::new(keeper.clone()));
         tokio::spawn(keeper.clone().run());
         tokio::spawn(watcher::run(consensus.clone(), keeper.clone(), own));
         Self { keeper }
+    }
+
+    /// Keeps the members as they are until the guard is dropped.
+    pub(super) async fn hold_changes(&self) -> impl Sized + use<> {
+        self.keeper.hold_changes().await
     }
 }
 

@@ -3,15 +3,13 @@
 use bytes::Bytes;
 
 use super::CodecError;
-use super::command::{decode_message, encode_message};
+use super::command::{NEWEST, decode_message, encode_message};
 use crate::pb::internal as pb;
-use headwater_types::{BackupFile, BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+use headwater_types::{BackupFile, BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 
-/// The only format so far.
-const FORMAT: u8 = 1;
 const WHAT: &str = "backup";
 
-/// The bytes of the description of a backup.
+/// The bytes of the description of a backup. Its version is that of the state.
 pub fn encode_backup(info: &BackupInfo) -> Bytes {
     let file = |file: &BackupFile| pb::BackupFile { name: file.name.clone(), size: file.size };
     let message = pb::Backup {
@@ -29,7 +27,7 @@ pub fn encode_backup(info: &BackupInfo) -> Bytes {
         version: info.version.clone(),
         files: info.files.iter().map(file).collect(),
     };
-    encode_message(FORMAT, &message)
+    encode_message(info.needs.byte(), &message)
 }
 
 /// Reads [`encode_backup`].
@@ -38,7 +36,9 @@ pub fn encode_backup(info: &BackupInfo) -> Bytes {
 ///
 /// Anything that this version does not understand.
 pub fn decode_backup(bytes: Bytes) -> Result<BackupInfo, CodecError> {
-    let message: pb::Backup = decode_message(WHAT, FORMAT, bytes)?;
+    let needs = Version::from_byte(*bytes.first().ok_or(CodecError::Empty { what: WHAT })?);
+    NEWEST.check("the backup", needs)?;
+    let message: pb::Backup = decode_message(WHAT, needs.byte(), bytes)?;
     let file = |file: pb::BackupFile| BackupFile { name: file.name, size: file.size };
     Ok(BackupInfo {
         cluster_id: ClusterId(message.cluster_id),
@@ -53,6 +53,7 @@ pub fn decode_backup(bytes: Bytes) -> Result<BackupInfo, CodecError> {
         leases: message.leases,
         taken_unix_ms: message.taken_unix_ms,
         version: message.version,
+        needs,
         files: message.files.into_iter().map(file).collect(),
     })
 }
@@ -76,14 +77,17 @@ mod tests {
             leases: 10,
             taken_unix_ms: 300,
             version: "v".into(),
+            needs: Version::V0_3,
             files: vec![BackupFile { name: "a".into(), size: 11 }],
         };
         let bytes = encode_backup(&info);
         assert_eq!(
             bytes.as_ref(),
-            b"\x01\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x38\x07\x40\x08\x48\x09\x50\x0a\
+            b"\x03\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x38\x07\x40\x08\x48\x09\x50\x0a\
               \x58\xac\x02\x62\x01v\x6a\x05\x0a\x01a\x10\x0b"
         );
-        assert_eq!(decode_backup(bytes), Ok(info));
+        assert_eq!(decode_backup(bytes.clone()), Ok(info));
+        let newer = [&[9], &bytes[1..]].concat();
+        assert!(matches!(decode_backup(newer.into()), Err(CodecError::TooNew(_))));
     }
 }

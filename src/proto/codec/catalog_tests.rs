@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::codec::{decode_applied, decode_proposal, encode_applied, encode_proposal};
 use headwater_types::catalog::CheckServiceNode;
-use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision};
+use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision, Supported};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -232,10 +232,10 @@ fn rows_read_back_and_are_as_old_as_their_record_says() {
 #[test]
 fn golden_bytes_of_commands_and_outcomes() {
     for (command, golden) in commands() {
-        let proposal = Proposal { unix_ms: 5, command: Command::Catalog(command) };
+        let proposal = Proposal::new(5, Command::Catalog(command));
         let bytes = encode_proposal(&proposal).unwrap();
         assert_eq!(hex(&bytes), golden, "{proposal:?}");
-        assert_eq!(decode_proposal(bytes), Ok(Some(proposal)));
+        assert_eq!(decode_proposal(bytes, Supported::RELEASE), Ok(Some(proposal)));
     }
     for (outcome, golden) in outcomes() {
         let applied = Applied { index: LogIndex(8), revision: Revision(4), outcome };

@@ -8,17 +8,24 @@ use prost::Message;
 
 use super::CodecError;
 use super::kv::{read_query, read_range, required, unknown, write_query, write_range};
-use super::{alarm, catalog, consul, lease, resource};
+use super::{alarm, catalog, consul, lease, resource, version};
 use crate::pb::internal as pb;
+#[cfg(feature = "next-version")]
+use headwater_types::NodeId;
 use headwater_types::limits::TXN_DEPTH_MAX;
 use headwater_types::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, LogIndex, Proposal, Put,
-    Revision, StoreEpoch, TrimHistory, Txn, TxnOp, ValueChoice,
+    Revision, StoreEpoch, Supported, TrimHistory, Txn, TxnOp, ValueChoice, Version,
 };
 
-/// The only format so far.
-const FORMAT: u8 = 1;
-const WHAT: &str = "proposal";
+/// The versions that this code was written for. A program may be made to support less, in tests.
+#[cfg(not(feature = "next-version"))]
+pub const NEWEST: Supported = Supported::RELEASE;
+/// The versions that this code was written for: it plays the next one.
+#[cfg(feature = "next-version")]
+pub const NEWEST: Supported = Supported::NEXT;
+
+const WHAT: &str = "the command";
 
 /// The bytes of a proposal.
 ///
@@ -49,10 +56,27 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::Resource(command) => pb::proposal::Command::Resource(resource::write_command(command)),
         Command::Consul(command) => pb::proposal::Command::Consul(consul::write_command(command)),
         Command::Catalog(command) => pb::proposal::Command::Catalog(catalog::write_command(command)),
+        Command::SetVersion(change) => pb::proposal::Command::SetVersion(version::write_change(*change)),
+        Command::AnnounceProgram(member, program) => {
+            pb::proposal::Command::AnnounceProgram(version::write_program(*member, program))
+        }
+        #[cfg(feature = "next-version")]
+        Command::Note(text) => pb::proposal::Command::Note(text.clone()),
     };
-    // Every command so far changes replicated state, so none is skippable.
-    let message = pb::Proposal { unix_ms: proposal.unix_ms, skippable: false, command: Some(command) };
-    Ok(encode_message(FORMAT, &message))
+    let message = pb::Proposal {
+        unix_ms: proposal.unix_ms,
+        // Every command so far changes replicated state, so none is skippable.
+        skippable: false,
+        command: Some(command),
+        #[cfg(feature = "next-version")]
+        origin: proposal.origin.map(NodeId::get),
+    };
+    Ok(encode_message(proposal.needs().byte(), &message))
+}
+
+/// The lowest version that understands an encoded proposal; `None` if there are no bytes.
+pub fn proposal_needs(bytes: &[u8]) -> Option<Version> {
+    bytes.first().copied().map(Version::from_byte)
 }
 
 /// Reads a proposal; `None` for a command that this version does not know and that is marked as
@@ -60,10 +84,22 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
 ///
 /// # Errors
 ///
-/// Anything else that this version does not fully understand. The node must then stop, for the
-/// others may have applied it.
-pub fn decode_proposal(bytes: Bytes) -> Result<Option<Proposal>, CodecError> {
-    let message: pb::Proposal = decode_message(WHAT, FORMAT, bytes)?;
+/// Anything else that a program of these versions does not fully understand. The node must then
+/// stop, for the others may have applied it.
+pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Proposal>, CodecError> {
+    let needs = proposal_needs(&bytes).ok_or(CodecError::Empty { what: WHAT })?;
+    supported.check(WHAT, needs)?;
+    let body = bytes.slice(1..);
+    let length = body.len();
+    let message =
+        pb::Proposal::decode(body).map_err(|error| CodecError::Malformed { what: WHAT, detail: error.to_string() })?;
+    // The decoder drops fields that it does not know.
+    if message.command.is_some() && message.encoded_len() != length {
+        return Err(CodecError::UnknownField { what: WHAT });
+    }
+    let unix_ms = message.unix_ms;
+    #[cfg(feature = "next-version")]
+    let origin = message.origin.map(NodeId);
     let command = match message.command {
         Some(pb::proposal::Command::Bootstrap(bootstrap)) => Command::Bootstrap(StoreEpoch(bootstrap.epoch)),
         Some(pb::proposal::Command::Put(put)) => Command::Put(read_put(put)?),
@@ -88,10 +124,22 @@ pub fn decode_proposal(bytes: Bytes) -> Result<Option<Proposal>, CodecError> {
         Some(pb::proposal::Command::Resource(command)) => Command::Resource(resource::read_command(command)?),
         Some(pb::proposal::Command::Consul(command)) => Command::Consul(consul::read_command(command)?),
         Some(pb::proposal::Command::Catalog(command)) => Command::Catalog(catalog::read_command(command)?),
+        Some(pb::proposal::Command::SetVersion(change)) => Command::SetVersion(version::read_change(&change)?),
+        Some(pb::proposal::Command::AnnounceProgram(program)) => {
+            let (member, program) = version::read_program(program)?;
+            Command::AnnounceProgram(member, program)
+        }
+        #[cfg(feature = "next-version")]
+        Some(pb::proposal::Command::Note(text)) => Command::Note(text),
         None if message.skippable => return Ok(None),
         None => return Err(CodecError::UnknownCommand),
     };
-    Ok(Some(Proposal { unix_ms: message.unix_ms, command }))
+    Ok(Some(Proposal {
+        unix_ms,
+        command,
+        #[cfg(feature = "next-version")]
+        origin,
+    }))
 }
 
 /// A format byte, then the message.
@@ -102,6 +150,15 @@ pub(super) fn encode_message(format: u8, message: &impl Message) -> Bytes {
     out.freeze()
 }
 
+/// The error for a record that begins with `found` and should not.
+pub(super) fn unknown_format(what: &'static str, found: u8) -> CodecError {
+    let found = Version::from_byte(found);
+    match NEWEST.check(what, found) {
+        Err(too_new) => too_new.into(),
+        Ok(()) => CodecError::UnknownFormat { what, found },
+    }
+}
+
 /// The message behind a format byte, its bytes fields slices of `bytes`.
 pub(super) fn decode_message<M: Message + Default>(
     what: &'static str,
@@ -110,7 +167,7 @@ pub(super) fn decode_message<M: Message + Default>(
 ) -> Result<M, CodecError> {
     match bytes.first() {
         None => Err(CodecError::Empty { what }),
-        Some(&found) if found != known => Err(CodecError::UnknownFormat { what, found, known }),
+        Some(&found) if found != known => Err(unknown_format(what, found)),
         Some(_) => {
             M::decode(bytes.slice(1..)).map_err(|error| CodecError::Malformed { what, detail: error.to_string() })
         }

@@ -5,7 +5,7 @@ use super::*;
 use crate::codec::{decode_applied, decode_proposal, encode_applied, encode_proposal};
 use headwater_types::catalog::{CatalogRefusal, Node};
 use headwater_types::consul::CatalogVerb;
-use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision};
+use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision, Supported};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -72,10 +72,10 @@ fn golden_bytes_of_commands() {
         ),
         (ConsulCommand::SessionDestroy("i".to_owned()), "0108059a0303220169"),
     ] {
-        let proposal = Proposal { unix_ms: 5, command: Command::Consul(command) };
+        let proposal = Proposal::new(5, Command::Consul(command));
         let encoded = encode_proposal(&proposal).unwrap();
         assert_eq!(hex(&encoded), bytes, "{proposal:?}");
-        assert_eq!(decode_proposal(encoded), Ok(Some(proposal)));
+        assert_eq!(decode_proposal(encoded, Supported::RELEASE), Ok(Some(proposal)));
     }
 }
 

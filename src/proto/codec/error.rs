@@ -1,5 +1,6 @@
 //! Errors of the codec.
 
+use headwater_types::{TooNew, Version};
 use thiserror::Error;
 
 /// A failed decoding, or encoding. For bytes that come from the log this means that the node must
@@ -12,15 +13,23 @@ pub enum CodecError {
         /// The kind of record.
         what: &'static str,
     },
-    /// The leading byte names a format that this version does not read.
-    #[error("{what}: format {found} is not known to this version, which reads format {known}; run a newer version")]
+    /// The leading byte names a version that this program does not understand.
+    #[error(transparent)]
+    TooNew(#[from] TooNew),
+    /// The leading byte names a version in which there was no such record.
+    #[error("{what}: there is no such record of version {found}")]
     UnknownFormat {
         /// The kind of record.
         what: &'static str,
-        /// The format byte that was found.
-        found: u8,
-        /// The format byte that this version reads.
-        known: u8,
+        /// The version that was found.
+        found: Version,
+    },
+    /// A command has a field that this program does not know, although its version does: bytes are
+    /// damaged, or a field was added without a version.
+    #[error("{what}: a field is not known to this program; run a newer version")]
+    UnknownField {
+        /// The kind of record.
+        what: &'static str,
     },
     /// The bytes are not a record of this kind.
     #[error("{what}: {detail}")]

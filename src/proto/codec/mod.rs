@@ -19,9 +19,10 @@ pub mod raft;
 pub mod resource;
 #[cfg(test)]
 mod tests;
+mod version;
 
 pub use backup::{decode_backup, encode_backup};
-pub use command::{decode_proposal, encode_proposal};
+pub use command::{NEWEST, decode_proposal, encode_proposal, proposal_needs};
 pub use consul::{decode_session, decode_side, encode_session, encode_side};
 pub use error::CodecError;
 pub use lease::{decode_lease_answer, decode_lease_question, encode_lease_answer, encode_lease_question};

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{read_kv, read_result, required, write_kv, write_result};
-use super::{catalog, consul, resource};
+use super::{catalog, consul, resource, version};
 use crate::pb::internal as pb;
 use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, Ranged, Refusal, Revision, TxnDone, TxnOpDone};
 
@@ -33,6 +33,10 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::Resource(outcome) => pb::applied::Outcome::Resource(resource::write_outcome(outcome)),
         Outcome::Consul(outcome) => pb::applied::Outcome::Consul(consul::write_outcome(outcome)),
         Outcome::Catalog(done) => pb::applied::Outcome::Catalog(catalog::write_done(*done)),
+        Outcome::VersionSet => pb::applied::Outcome::VersionSet(pb::Unit {}),
+        Outcome::ProgramAnnounced => pb::applied::Outcome::ProgramAnnounced(pb::Unit {}),
+        #[cfg(feature = "next-version")]
+        Outcome::Noted => pb::applied::Outcome::Noted(pb::Unit {}),
         Outcome::Refused(refusal) => pb::applied::Outcome::Refused(write_refusal(*refusal)),
     };
     let message = pb::Applied { index: applied.index.get(), revision: applied.revision.get(), outcome: Some(outcome) };
@@ -63,6 +67,10 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::Resource(outcome) => Outcome::Resource(resource::read_outcome(outcome)?),
         pb::applied::Outcome::Consul(outcome) => Outcome::Consul(consul::read_outcome(outcome)?),
         pb::applied::Outcome::Catalog(done) => Outcome::Catalog(catalog::read_done(&done)),
+        pb::applied::Outcome::VersionSet(pb::Unit {}) => Outcome::VersionSet,
+        pb::applied::Outcome::ProgramAnnounced(pb::Unit {}) => Outcome::ProgramAnnounced,
+        #[cfg(feature = "next-version")]
+        pb::applied::Outcome::Noted(pb::Unit {}) => Outcome::Noted,
         pb::applied::Outcome::Refused(refusal) => Outcome::Refused(read_refusal(&refusal)?),
     };
     Ok(Applied { index: LogIndex(message.index), revision: Revision(message.revision), outcome })
@@ -142,6 +150,8 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
         Refusal::Resource(refusal) => pb::refusal::Reason::Resource(refusal as i32),
         Refusal::Session(refusal) => pb::refusal::Reason::Session(consul::write_refusal(refusal)),
         Refusal::Catalog(refusal) => pb::refusal::Reason::Catalog(refusal as i32),
+        Refusal::NeedsVersion { needs } => pb::refusal::Reason::NeedsVersion(needs.byte().into()),
+        Refusal::Version(refusal) => pb::refusal::Reason::Version(refusal as i32),
     };
     pb::Refusal { reason: Some(reason) }
 }
@@ -162,5 +172,9 @@ fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
         pb::refusal::Reason::Resource(number) => Refusal::Resource(resource::read_refusal(*number)?),
         pb::refusal::Reason::Session(number) => Refusal::Session(consul::read_refusal(*number)?),
         pb::refusal::Reason::Catalog(number) => Refusal::Catalog(catalog::read_refusal(*number)?),
+        pb::refusal::Reason::NeedsVersion(needs) => {
+            Refusal::NeedsVersion { needs: version::read_version(*needs, "Refusal.needs_version")? }
+        }
+        pb::refusal::Reason::Version(number) => Refusal::Version(version::read_refusal(*number)?),
     })
 }

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::CodecError;
+use super::command::unknown_format;
 use headwater_types::{LogIndex, NodeId, Term};
 
 /// The first format of every record, and the only one of most.
@@ -282,8 +283,8 @@ pub fn encode<T: RaftRecord>(record: &T) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// [`CodecError::UnknownFormat`] for another format byte, [`CodecError::Malformed`] for anything
-/// else that is not exactly one record.
+/// [`CodecError::TooNew`] or [`CodecError::UnknownFormat`] for another format byte,
+/// [`CodecError::Malformed`] for anything else that is not exactly one record.
 pub fn decode<T: RaftRecord>(bytes: &[u8]) -> Result<T, CodecError> {
     let (record, len) = decode_prefix(bytes)?;
     if len != bytes.len() {
@@ -303,11 +304,7 @@ pub fn decode_prefix<T: RaftRecord>(bytes: &[u8]) -> Result<(T, usize), CodecErr
     let read = if format == T::FORMAT {
         bincode::serde::decode_from_slice(body, config())
     } else {
-        T::read_older(format, body).ok_or(CodecError::UnknownFormat {
-            what: T::WHAT,
-            found: format,
-            known: T::FORMAT,
-        })?
+        T::read_older(format, body).ok_or_else(|| unknown_format(T::WHAT, format))?
     };
     let (record, len) = read.map_err(|error| CodecError::Malformed { what: T::WHAT, detail: error.to_string() })?;
     Ok((record, len + 1))
@@ -405,8 +402,10 @@ mod tests {
         let mut bytes = encode(&Vote { term: Term(1), node_id: NodeId(1), committed: false });
         bytes[0] = 2;
         let error = decode::<Vote>(&bytes).unwrap_err();
-        assert_eq!(error, CodecError::UnknownFormat { what: "vote", found: 2, known: 1 });
-        assert!(error.to_string().contains("run a newer version"), "{error}");
+        assert!(matches!(error, CodecError::UnknownFormat { what: "vote", .. }), "{error:?}");
+        bytes[0] = 9;
+        let error = decode::<Vote>(&bytes).unwrap_err();
+        assert!(error.to_string().contains("vote needs version 0.9"), "{error}");
         assert_eq!(decode::<Vote>(&[]), Err(CodecError::Empty { what: "vote" }));
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::{decode_applied, decode_proposal, encode_applied, encode_proposal};
-use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision};
+use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision, Supported};
 
 fn id(uid: &str) -> ResourceId {
     ResourceId {
@@ -119,10 +119,10 @@ fn golden_bytes_of_stored_resources() {
 #[test]
 fn golden_bytes_of_commands() {
     for (command, bytes) in commands() {
-        let proposal = Proposal { unix_ms: 5, command: Command::Resource(command) };
+        let proposal = Proposal::new(5, Command::Resource(command));
         let encoded = encode_proposal(&proposal).unwrap();
         assert_eq!(hex(&encoded), bytes, "{proposal:?}");
-        assert_eq!(decode_proposal(encoded), Ok(Some(proposal)));
+        assert_eq!(decode_proposal(encoded, Supported::RELEASE), Ok(Some(proposal)));
     }
 }
 

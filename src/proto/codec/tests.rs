@@ -11,8 +11,8 @@ use headwater_types::{
     Alarm, AlarmKind, Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange,
     KeyValue, LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke,
     LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeQuery, RangeResult, Ranged, ReadAt,
-    Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Term, TrimHistory, Txn, TxnDone,
-    TxnOp, TxnOpDone, ValueChoice,
+    Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Supported, Term, TrimHistory, Txn,
+    TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
 fn put(value: ValueChoice, lease: LeaseChoice) -> Put {
@@ -20,7 +20,7 @@ fn put(value: ValueChoice, lease: LeaseChoice) -> Put {
 }
 
 fn proposal(command: Command) -> Proposal {
-    Proposal { unix_ms: 5, command }
+    Proposal::new(5, command)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -196,7 +196,7 @@ fn golden_outcomes() -> Vec<(Applied, &'static str)> {
 fn golden_bytes_of_proposals() {
     for (proposal, bytes) in golden_proposals() {
         assert_eq!(hex(&encode_proposal(&proposal).unwrap()), hex(&unhex(bytes)), "{proposal:?}");
-        assert_eq!(decode_proposal(unhex(bytes)), Ok(Some(proposal)));
+        assert_eq!(decode_proposal(unhex(bytes), Supported::RELEASE), Ok(Some(proposal)));
     }
 }
 
@@ -217,7 +217,7 @@ fn a_decoded_proposal_shares_the_bytes_that_it_came_in() {
     for command in [Command::Put(put), Command::Txn(nested)] {
         let bytes = encode_proposal(&proposal(command)).unwrap();
         let owned = bytes.as_ptr_range();
-        let decoded = decode_proposal(bytes.clone()).unwrap().unwrap();
+        let decoded = decode_proposal(bytes.clone(), Supported::RELEASE).unwrap().unwrap();
         let put = match &decoded.command {
             Command::Put(put) => put,
             Command::Txn(txn) => match &txn.success[0] {
@@ -235,10 +235,10 @@ fn a_decoded_proposal_shares_the_bytes_that_it_came_in() {
 #[test]
 fn unknown_commands_stop_unless_skippable() {
     // Field 99 with an empty message: a command from the future.
-    assert_eq!(decode_proposal(unhex("01 0805 9a0600")), Err(CodecError::UnknownCommand));
-    assert_eq!(decode_proposal(unhex("01 0805 1001 9a0600")), Ok(None), "marked as skippable");
+    assert_eq!(decode_proposal(unhex("01 0805 9a0600"), Supported::RELEASE), Err(CodecError::UnknownCommand));
+    assert_eq!(decode_proposal(unhex("01 0805 1001 9a0600"), Supported::RELEASE), Ok(None), "marked as skippable");
     // The mark is about unknown commands only.
-    let known = decode_proposal(unhex("01 0805 1001 72020806")).unwrap();
+    let known = decode_proposal(unhex("01 0805 1001 72020806"), Supported::RELEASE).unwrap();
     assert_eq!(known, Some(proposal(Command::Compact(Compact { revision: Revision(6) }))));
     assert_eq!(decode_applied(unhex("01 0808 1004 9a0600")), Err(CodecError::UnknownOutcome));
     assert_eq!(decode_applied(unhex("01 0808 1004 8201 03 9a0600")), Err(CodecError::UnknownOutcome), "a refusal");
@@ -282,14 +282,23 @@ fn unknown_formats_and_values_are_errors() {
         ),
     ];
     for (command, wanted) in cases {
-        let message = pb::Proposal { unix_ms: 5, skippable: true, command: Some(command) };
+        let message = pb::Proposal { unix_ms: 5, skippable: true, command: Some(command), ..Default::default() };
         let mut bytes = vec![1];
         message.encode(&mut bytes).unwrap();
-        assert_eq!(decode_proposal(bytes.into()), Err(wanted));
+        assert_eq!(decode_proposal(bytes.into(), Supported::RELEASE), Err(wanted));
     }
-    assert_eq!(decode_proposal(Bytes::new()), Err(CodecError::Empty { what: "proposal" }));
-    let error = decode_proposal(unhex("02 0805")).unwrap_err();
-    assert_eq!(error, CodecError::UnknownFormat { what: "proposal", found: 2, known: 1 });
+    assert_eq!(decode_proposal(Bytes::new(), Supported::RELEASE), Err(CodecError::Empty { what: "the command" }));
+    assert_eq!(decode_proposal(unhex("02 0805"), Supported::RELEASE), Err(CodecError::UnknownCommand));
+    let error = decode_proposal(unhex("04 0805"), Supported::RELEASE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the command needs version 0.4, and this program is version 0.3: run version 0.4 or a newer one"
+    );
+    // A field that nobody knows, behind a command that everybody does.
+    let known = encode_proposal(&proposal(Command::Bootstrap(StoreEpoch(7)))).unwrap();
+    let unknown = [&known[..], &unhex("f8 07 01")].concat();
+    let error = decode_proposal(unknown.into(), Supported::RELEASE).unwrap_err();
+    assert_eq!(error, CodecError::UnknownField { what: "the command" });
     assert!(matches!(decode_applied(unhex("01 08")), Err(CodecError::Malformed { .. })));
 }
 
@@ -302,7 +311,7 @@ fn nested(depth: usize) -> Txn {
 #[test]
 fn nesting_is_bounded_such_that_what_is_written_can_be_read() {
     let deepest = proposal(Command::Txn(nested(TXN_DEPTH_MAX)));
-    assert_eq!(decode_proposal(encode_proposal(&deepest).unwrap()), Ok(Some(deepest)));
+    assert_eq!(decode_proposal(encode_proposal(&deepest).unwrap(), Supported::RELEASE), Ok(Some(deepest)));
     let too_deep = proposal(Command::Txn(nested(TXN_DEPTH_MAX + 1)));
     assert_eq!(encode_proposal(&too_deep), Err(CodecError::TooDeep { max: TXN_DEPTH_MAX }));
 
@@ -528,9 +537,9 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 proptest! {
     #[test]
     fn proposals_round_trip(unix_ms: u64, command in command()) {
-        let proposal = Proposal { unix_ms, command };
+        let proposal = Proposal::new(unix_ms, command);
         let bytes = encode_proposal(&proposal).unwrap();
-        prop_assert_eq!(decode_proposal(bytes), Ok(Some(proposal)));
+        prop_assert_eq!(decode_proposal(bytes, Supported::RELEASE), Ok(Some(proposal)));
     }
 
     #[test]
@@ -547,7 +556,7 @@ proptest! {
         }
         let bytes = Bytes::from(bytes);
         // Only the return matters, not the decoded value.
-        drop(decode_proposal(bytes.clone()));
+        drop(decode_proposal(bytes.clone(), Supported::RELEASE));
         drop(decode_applied(bytes));
     }
 
@@ -556,6 +565,6 @@ proptest! {
         let mut bytes = encode_proposal(&proposal(command)).unwrap().to_vec();
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        drop(decode_proposal(bytes.into()));
+        drop(decode_proposal(bytes.into(), Supported::RELEASE));
     }
 }

@@ -277,7 +277,7 @@ async fn propose_readable(
     consensus: &Consensus,
     batch: Vec<Bytes>,
 ) -> Vec<Result<headwater_types::Applied, WriteError>> {
-    let refused: Vec<Option<WriteError>> = batch.iter().map(unreadable).collect();
+    let refused: Vec<Option<WriteError>> = batch.iter().map(|command| unreadable(consensus, command)).collect();
     let readable = batch.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
     let readable: Vec<Bytes> = readable.map(|(command, _)| command).collect();
     if readable.is_empty() {
@@ -289,12 +289,13 @@ async fn propose_readable(
 }
 
 /// Why a command cannot be proposed; `None` if every member of this version can apply it.
-fn unreadable(command: &Bytes) -> Option<WriteError> {
+fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     // A blank entry, proposed by a follower after a stall of its apply (`stalled`).
     if command.is_empty() {
         return None;
     }
-    let error = codec::decode_proposal(command.clone()).err()?;
+    let supported = consensus.store()?.current().supported();
+    let error = codec::decode_proposal(command.clone(), supported).err()?;
     tracing::warn!(%error, "refused a proposal of another member: it cannot be decoded");
     Some(WriteError::Unreadable(error.to_string()))
 }

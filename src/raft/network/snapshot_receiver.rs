@@ -21,7 +21,7 @@ use crate::{convert, membership};
 use headwater_proto::pb::peer as pb;
 use headwater_proto::pb::peer::snapshot_answer::Answer;
 use headwater_proto::pb::peer::snapshot_message::Message;
-use headwater_types::NodeId;
+use headwater_types::{NodeId, Version};
 
 /// A sender that is silent for this long is given up.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,6 +67,12 @@ async fn run(
     let Some(Message::Offer(offer)) = next(&mut messages).await? else {
         return Err(Status::invalid_argument("a snapshot stream begins with an offer"));
     };
+    let needs = Version::from_byte(u8::try_from(offer.needs).unwrap_or(u8::MAX));
+    let store = consensus.store().ok_or_else(|| Status::unavailable("this member is ending"))?;
+    store.current().supported().check("the snapshot", needs).map_err(|error| {
+        tracing::error!(%from, %error, "refused a snapshot");
+        Status::failed_precondition(error.to_string())
+    })?;
     let vote = convert::required_vote(offer.vote)?;
     let meta = SnapshotMeta {
         last_log_id: offer.last.map(convert::log_id_from_pb),
@@ -121,7 +127,6 @@ async fn run(
     // Opened before openraft receives it, so that the installation is a rename. A slow installation
     // during changes of leader ends openraft's task (spec: reliability §3.7, defect A). A snapshot
     // that cannot be opened is refused here, where the refusal does not end this member.
-    let store = consensus.store().ok_or_else(|| Status::unavailable("this member is ending"))?;
     let prepared = blocking(move || store.prepare(&dir).map_err(std::io::Error::other)).await?;
     let held = prepared.head().applied.map(|(term, index)| log_id(term.get(), index.get()));
     if held != meta.last_log_id {

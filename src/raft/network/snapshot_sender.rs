@@ -50,6 +50,7 @@ pub(super) async fn send(
         membership_log_id: None,
         membership: membership::encode_stored(&snapshot.meta.last_membership),
         files: files.clone(),
+        needs: snapshot.snapshot.needs().byte().into(),
     };
 
     let (outgoing, messages) = mpsc::channel(CHUNKS_QUEUED);

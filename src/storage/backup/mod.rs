@@ -26,6 +26,7 @@ use std::io;
 use std::path::PathBuf;
 
 use headwater_files::FileError;
+use headwater_types::TooNew;
 
 /// The first bytes of every backup.
 const MAGIC: &[u8; 8] = b"HWBACKUP";
@@ -65,6 +66,9 @@ pub enum BackupError {
         /// The difference that was found.
         detail: String,
     },
+    /// The backup is newer than this program.
+    #[error(transparent)]
+    TooNew(#[from] TooNew),
 }
 
 impl From<FileError> for BackupError {

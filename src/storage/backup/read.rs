@@ -12,7 +12,7 @@ use headwater_files::{self as files, FileWriter};
 use sha2::{Digest, Sha256};
 
 use super::{BLOCK_BYTES, BUFFER_BYTES, BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, PREFIX_BYTES, padding};
-use headwater_proto::codec;
+use headwater_proto::codec::{self, CodecError};
 use headwater_types::{BackupFile, BackupInfo};
 
 /// A backup with a correct checksum.
@@ -89,6 +89,18 @@ impl Hashed<'_> {
         self.hash.update(&*buffer);
         Ok(())
     }
+
+    /// Reads the digest at the end of the file, and compares it with the bytes read so far.
+    fn verify(mut self) -> Result<[u8; DIGEST_BYTES], BackupError> {
+        let mut digest = [0; DIGEST_BYTES];
+        let read = self.file.read_exact(&mut digest);
+        read.map_err(|source| BackupError::Io { path: self.path.into(), source })?;
+        if digest == *self.hash.finalize() {
+            return Ok(digest);
+        }
+        let detail = "its checksum does not fit its contents".to_owned();
+        Err(BackupError::Damaged { path: self.path.into(), detail })
+    }
 }
 
 /// Reads a backup. `visit` gets the content of every file in order, in one call at least, before
@@ -121,7 +133,23 @@ fn walk(
     }
     let mut encoded = vec![0; length];
     reader.fill(&mut encoded)?;
-    let info = codec::decode_backup(Bytes::from(encoded)).map_err(|error| damaged(error.to_string()))?;
+    let info = match codec::decode_backup(Bytes::from(encoded)) {
+        Ok(info) => info,
+        Err(CodecError::TooNew(too_new)) => {
+            let mut left = total_bytes - header_bytes - DIGEST_BYTES as u64;
+            let mut buffer = vec![0; BUFFER_BYTES];
+            while left > 0 {
+                let piece = &mut buffer[..BUFFER_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
+                reader.fill(piece)?;
+                left -= piece.len() as u64;
+            }
+            return Err(match reader.verify() {
+                Ok(_) => too_new.into(),
+                Err(error) => error,
+            });
+        }
+        Err(error) => return Err(damaged(error.to_string())),
+    };
     let files_bytes = check_files(&info).map_err(damaged)?;
     let body = files_bytes.checked_add(padding(files_bytes));
     let wanted = body.and_then(|body| body.checked_add(header_bytes + padding(header_bytes) + DIGEST_BYTES as u64));
@@ -146,11 +174,7 @@ fn walk(
         }
     }
     reader.fill(&mut zeros[..padding(files_bytes) as usize])?;
-    let mut digest = [0; DIGEST_BYTES];
-    reader.file.read_exact(&mut digest).map_err(failed)?;
-    if digest != *reader.hash.finalize() {
-        return Err(damaged("its checksum does not fit its contents".to_owned()));
-    }
+    let digest = reader.verify()?;
     Ok(Verified { info, digest, total_bytes })
 }
 

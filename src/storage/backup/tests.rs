@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use headwater_types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+use headwater_types::{BackupInfo, ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 
 fn info() -> BackupInfo {
     BackupInfo {
@@ -23,6 +23,7 @@ fn info() -> BackupInfo {
         leases: 9,
         taken_unix_ms: 10,
         version: "1".into(),
+        needs: Version::V0_3,
         files: vec![],
     }
 }
@@ -96,7 +97,7 @@ fn golden_bytes() {
     let bytes = fs::read(&bed.file).unwrap();
     assert_eq!(bytes.len(), 512 + 512 + 32);
     let start =
-        b"HWBACKUP\0\0\0\x1f\x01\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x40\x07\x48\x08\x50\x09\x58\x0a";
+        b"HWBACKUP\0\0\0\x1f\x03\x08\x01\x10\x02\x18\x03\x20\x04\x28\x05\x30\x06\x40\x07\x48\x08\x50\x09\x58\x0a";
     assert_eq!(bytes[..start.len()], start[..]);
     assert_eq!(bytes[start.len()..43], *b"\x62\x011\x6a\x05\x0a\x01a\x10\x03");
     assert!(bytes[43..512].iter().all(|byte| *byte == 0));
@@ -117,6 +118,7 @@ fn what_is_cut_or_longer_is_refused() {
             BackupError::Foreign { .. } => assert_eq!(bytes.len(), 0, "{error}"),
             BackupError::Damaged { .. } => {}
             BackupError::Io { .. } => panic!("{} bytes: {error}", bytes.len()),
+            BackupError::TooNew(_) => panic!("{} bytes: {error}", bytes.len()),
         }
     }
 }

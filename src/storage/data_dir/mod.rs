@@ -8,7 +8,7 @@
 //! | name | content | written | removed |
 //! |---|---|---|---|
 //! | `LOCK` | process id of the holder; the lock counts, not the text | at every start | never |
-//! | `STAMP` | format, owner, store id, whether the databases exist | first start, restore | never |
+//! | `STAMP` | version, owner, store id, whether the databases exist | first start, restore, change of the version | never |
 //! | `JOINING` | incarnation: identity of a directory without owner | before a node asks to join | once stamped |
 //! | `ORIGIN` | number of the backup and options of a restore | restore | never |
 //! | `REJOINING` | marker: no votes, no campaigns | a first member has lost its data | caught up |
@@ -30,11 +30,13 @@ mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use headwater_files::{self as files, Lock, LockError};
+use parking_lot::Mutex;
 
 use crate::StorageError;
-use headwater_types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, ClusterVersion, NodeId, Supported, Version};
 use stamp::Stamp;
 
 pub use layout::Layout;
@@ -55,7 +57,7 @@ pub struct Owner {
 #[derive(Debug)]
 pub struct DataDir {
     layout: Layout,
-    stamp: Stamp,
+    stamp: VersionMark,
     _lock: Lock,
 }
 
@@ -64,10 +66,10 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Corrupt`] for an unreadable stamp, [`StorageError::WrongDirectory`] for one
-    /// of another format.
-    pub fn owner(path: &Path) -> Result<Option<Owner>, StorageError> {
-        Ok(stamp::read(path)?.map(|stamp| stamp.owner))
+    /// [`StorageError::Corrupt`] for an unreadable stamp, [`StorageError::TooNew`] for one of a
+    /// newer version.
+    pub fn owner(path: &Path, supported: Supported) -> Result<Option<Owner>, StorageError> {
+        Ok(stamp::read(path, supported)?.map(|stamp| stamp.owner))
     }
 
     /// A random number that identifies the directory `path` until it has an owner: the same one at
@@ -87,30 +89,33 @@ impl DataDir {
     }
 
     /// Takes possession of `path` for `owner`: stamps a new or empty directory, compares the stamp
-    /// of any other.
+    /// of any other. The data of a newer version is refused before anything is touched.
     ///
     /// # Errors
     ///
-    /// [`StorageError::WrongDirectory`] if another process uses it, if it belongs to another node,
-    /// cluster or format, or if it holds foreign files; the text says how to proceed.
-    /// [`StorageError::Corrupt`] for an unreadable stamp.
-    pub fn open(path: &Path, owner: Owner) -> Result<Self, StorageError> {
+    /// [`StorageError::WrongDirectory`] if another process uses it, if it belongs to another node
+    /// or cluster, or if it holds foreign files; the text says how to proceed.
+    /// [`StorageError::TooNew`] if `supported` does not have its version. [`StorageError::Corrupt`]
+    /// for an unreadable stamp.
+    pub fn open(path: &Path, owner: Owner, supported: Supported) -> Result<Self, StorageError> {
+        stamp::read(path, supported)?;
         files::create_dir(path)?;
         let lock = lock(path)?;
-        let stamp = match stamp::read(path)? {
+        let stamp = match stamp::read(path, supported)? {
             Some(stamp) => {
                 stamp.check_owner(path, owner)?;
                 stamp
             }
             None => {
                 refuse_foreign_files(path)?;
-                let stamp = Stamp { owner, store_id: rand::random(), in_use: false };
+                let needs = ClusterVersion::FIRST.version;
+                let stamp = Stamp { owner, store_id: rand::random(), in_use: false, needs };
                 stamp.write(path)?;
                 stamp
             }
         };
         notes::remove_incarnation(path)?;
-        Ok(Self { layout: Layout::new(path), stamp, _lock: lock })
+        Ok(Self { layout: Layout::new(path), stamp: VersionMark::new(path, stamp), _lock: lock })
     }
 
     /// Stamps a directory with databases made from a backup: the last step of a restore inside the
@@ -119,8 +124,8 @@ impl DataDir {
     /// # Errors
     ///
     /// [`StorageError::Io`] if the stamp cannot be written.
-    pub fn stamp_restored(path: &Path, owner: Owner, store_id: u64) -> Result<(), StorageError> {
-        Stamp { owner, store_id, in_use: true }.write(path)
+    pub fn stamp_restored(path: &Path, owner: Owner, store_id: u64, needs: Version) -> Result<(), StorageError> {
+        Stamp { owner, store_id, in_use: true, needs }.write(path)
     }
 
     /// Records durably that the databases exist: a missing one is an error from now on. Called once
@@ -129,24 +134,24 @@ impl DataDir {
     /// # Errors
     ///
     /// [`StorageError::Io`] if the stamp cannot be written.
-    pub fn mark_in_use(&mut self) -> Result<(), StorageError> {
-        if !self.stamp.in_use {
-            let stamp = Stamp { in_use: true, ..self.stamp };
-            stamp.write(self.path())?;
-            self.stamp = stamp;
-        }
-        Ok(())
+    pub fn mark_in_use(&self) -> Result<(), StorageError> {
+        self.stamp.change(|stamp| stamp.in_use = true)
     }
 
     /// Whether [`Self::mark_in_use`] was ever called: the databases must exist.
     pub fn is_in_use(&self) -> bool {
-        self.stamp.in_use
+        self.stamp.read().in_use
+    }
+
+    /// The version of the directory, for the writer of the state.
+    pub fn version_mark(&self) -> VersionMark {
+        self.stamp.clone()
     }
 
     /// A random id, chosen when the directory was stamped. The log holds it too, so that a log of
     /// another directory is recognised.
     pub fn store_id(&self) -> u64 {
-        self.stamp.store_id
+        self.stamp.read().store_id
     }
 
     /// The directory itself.
@@ -162,6 +167,61 @@ impl DataDir {
     /// The folder of the state machine.
     pub fn state_dir(&self) -> PathBuf {
         self.layout.state_dir()
+    }
+}
+
+/// Handle to the version of a data directory: the lowest that understands everything in it. Cheap
+/// to clone.
+#[derive(Clone, Debug)]
+pub struct VersionMark {
+    path: PathBuf,
+    stamp: Arc<Mutex<Stamp>>,
+}
+
+impl VersionMark {
+    fn new(path: &Path, stamp: Stamp) -> Self {
+        Self { path: path.to_owned(), stamp: Arc::new(Mutex::new(stamp)) }
+    }
+
+    fn read(&self) -> Stamp {
+        *self.stamp.lock()
+    }
+
+    /// Writes the stamp if `change` changes it.
+    fn change(&self, change: impl FnOnce(&mut Stamp)) -> Result<(), StorageError> {
+        let mut stamp = self.stamp.lock();
+        let mut new = *stamp;
+        change(&mut new);
+        if new != *stamp {
+            new.write(&self.path)?;
+            *stamp = new;
+        }
+        Ok(())
+    }
+
+    /// Records durably that the directory may hold records of `needs`: called before the first one
+    /// is written.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Io`] if the stamp cannot be written.
+    pub fn raise(&self, needs: Version) -> Result<(), StorageError> {
+        self.change(|stamp| stamp.needs = stamp.needs.max(needs))
+    }
+
+    /// Records durably that nothing in the directory needs more than `needs`: called after the last
+    /// such record is gone from the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Io`] if the stamp cannot be written.
+    pub fn lower(&self, needs: Version) -> Result<(), StorageError> {
+        self.change(|stamp| stamp.needs = needs)
+    }
+
+    /// The version of the directory.
+    pub fn needs(&self) -> Version {
+        self.read().needs
     }
 }
 

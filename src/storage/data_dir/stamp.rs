@@ -1,4 +1,4 @@
-//! The stamp: format, owner and store id of a data directory, as TOML.
+//! The stamp: version, owner and store id of a data directory, as TOML.
 //!
 //! Owns the text. Invariant: replaced atomically, never repaired.
 
@@ -9,28 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{Owner, notes};
 use crate::StorageError;
-use headwater_types::{ClusterId, NodeId};
+use headwater_types::{ClusterId, NodeId, Supported, Version};
 
-/// Version of the layout of the data directory as a whole.
-const FORMAT: u32 = 1;
 pub(super) const STAMP: &str = "STAMP";
 pub(super) const DRAFT: &str = "STAMP.tmp";
 pub(super) const HEADER: &str =
     "# Whose data this is. Written by headwater and compared at every start; do not edit.\n";
 
 /// The content of the stamp.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) owner: Owner,
     pub(super) store_id: u64,
     pub(super) in_use: bool,
+    /// The lowest version that understands everything in the directory.
+    pub(super) needs: Version,
 }
 
 /// The stamp as it is written. Numbers are text because TOML's integers are signed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
-    format: u32,
+    /// As the first byte of records.
+    format: u8,
     cluster_id: String,
     node_id: String,
     store_id: String,
@@ -40,14 +41,14 @@ struct Text {
 /// The field that the stamps of all formats have.
 #[derive(Deserialize)]
 struct AnyText {
-    format: u32,
+    format: u8,
 }
 
 impl Stamp {
     /// Replaces the stamp of the directory.
     pub(super) fn write(&self, dir: &Path) -> Result<(), StorageError> {
         let text = Text {
-            format: FORMAT,
+            format: self.needs.byte(),
             cluster_id: format!("{:016x}", self.owner.cluster_id.get()),
             node_id: self.owner.node_id.to_string(),
             store_id: format!("{:016x}", self.store_id),
@@ -74,7 +75,12 @@ impl Stamp {
 }
 
 /// The stamp of the directory. `None` before the first start.
-pub(super) fn read(dir: &Path) -> Result<Option<Stamp>, StorageError> {
+///
+/// # Errors
+///
+/// [`StorageError::TooNew`] for the data of a newer version, [`StorageError::Corrupt`] for an
+/// unreadable stamp.
+pub(super) fn read(dir: &Path, supported: Supported) -> Result<Option<Stamp>, StorageError> {
     let path = dir.join(STAMP);
     let Some(text) = notes::read(&path)? else { return Ok(None) };
     let corrupt = |detail| StorageError::Corrupt { place: path.display().to_string(), detail };
@@ -82,13 +88,8 @@ pub(super) fn read(dir: &Path) -> Result<Option<Stamp>, StorageError> {
         corrupt(format!("{}; put back the original, which is written at the first start only", error.message()))
     };
     let AnyText { format } = toml::from_str(&text).map_err(unreadable)?;
-    if format != FORMAT {
-        let detail = format!(
-            "data directory has format {format} and this version reads format {FORMAT}: run the version that wrote it, or a \
-             newer one"
-        );
-        return Err(StorageError::WrongDirectory { path: dir.into(), detail });
-    }
+    let needs = Version::from_byte(format);
+    supported.check(format!("the data directory {}", dir.display()), needs)?;
     let text: Text = toml::from_str(&text).map_err(unreadable)?;
     let number = |field: &str, text: &str, radix| {
         u64::from_str_radix(text, radix).map_err(|error| corrupt(format!("{field} is {text:?}: {error}")))
@@ -97,5 +98,5 @@ pub(super) fn read(dir: &Path) -> Result<Option<Stamp>, StorageError> {
         cluster_id: ClusterId(number("cluster_id", &text.cluster_id, 16)?),
         node_id: NodeId(number("node_id", &text.node_id, 10)?),
     };
-    Ok(Some(Stamp { owner, store_id: number("store_id", &text.store_id, 16)?, in_use: text.in_use }))
+    Ok(Some(Stamp { owner, store_id: number("store_id", &text.store_id, 16)?, in_use: text.in_use, needs }))
 }

@@ -2,10 +2,11 @@ use super::notes::INCARNATION;
 use super::stamp::{DRAFT, HEADER, STAMP, Stamp};
 use super::*;
 
+const RELEASE: Supported = Supported::RELEASE;
 const OWNER: Owner = Owner { cluster_id: ClusterId(0xabc), node_id: NodeId(3) };
 
 fn refusal(path: &Path, owner: Owner) -> String {
-    match DataDir::open(path, owner).unwrap_err() {
+    match DataDir::open(path, owner, RELEASE).unwrap_err() {
         StorageError::WrongDirectory { detail, .. } => detail,
         other => panic!("{other}"),
     }
@@ -15,33 +16,33 @@ fn refusal(path: &Path, owner: Owner) -> String {
 fn a_new_directory_is_stamped_once_and_recognised_later() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("some/where");
-    let mut first = DataDir::open(&path, OWNER).unwrap();
+    let first = DataDir::open(&path, OWNER, RELEASE).unwrap();
     assert!(!first.is_in_use());
     first.mark_in_use().unwrap();
     let store_id = first.store_id();
     drop(first);
-    let second = DataDir::open(&path, OWNER).unwrap();
+    let second = DataDir::open(&path, OWNER, RELEASE).unwrap();
     assert!(second.is_in_use());
     assert_eq!(second.store_id(), store_id);
-    let other = DataDir::open(&temp.path().join("other"), OWNER).unwrap();
+    let other = DataDir::open(&temp.path().join("other"), OWNER, RELEASE).unwrap();
     assert_ne!(other.store_id(), store_id, "a directory made anew is another store");
 }
 
 #[test]
 fn golden_text() {
     let temp = tempfile::tempdir().unwrap();
-    Stamp { owner: OWNER, store_id: 0x1f, in_use: true }.write(temp.path()).unwrap();
+    Stamp { owner: OWNER, store_id: 0x1f, in_use: true, needs: Version::V0_3 }.write(temp.path()).unwrap();
     let text = fs::read_to_string(temp.path().join(STAMP)).unwrap();
-    let wanted = "format = 1\ncluster_id = \"0000000000000abc\"\nnode_id = \"3\"\n\
+    let wanted = "format = 3\ncluster_id = \"0000000000000abc\"\nnode_id = \"3\"\n\
                   store_id = \"000000000000001f\"\nin_use = true\n";
     assert_eq!(text.strip_prefix(HEADER), Some(wanted));
-    assert_eq!(DataDir::open(temp.path(), OWNER).unwrap().store_id(), 0x1f);
+    assert_eq!(DataDir::open(temp.path(), OWNER, RELEASE).unwrap().store_id(), 0x1f);
 }
 
 #[test]
 fn the_message_says_what_differs_and_what_to_do() {
     let temp = tempfile::tempdir().unwrap();
-    drop(DataDir::open(temp.path(), OWNER).unwrap());
+    drop(DataDir::open(temp.path(), OWNER, RELEASE).unwrap());
     let cases = [
         (Owner { node_id: NodeId(4), ..OWNER }, "configured as node 4 of cluster 0000000000000abc"),
         (Owner { cluster_id: ClusterId(1), ..OWNER }, "configured as node 3 of cluster 0000000000000001"),
@@ -51,18 +52,18 @@ fn the_message_says_what_differs_and_what_to_do() {
         assert!(detail.contains("belongs to node 3 of cluster 0000000000000abc"), "{detail}");
         assert!(detail.contains(wanted) && detail.contains("choose another data directory"), "{detail}");
     }
-    DataDir::open(temp.path(), OWNER).unwrap();
+    DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
 }
 
 #[test]
 fn only_one_process_at_a_time() {
     let temp = tempfile::tempdir().unwrap();
-    let held = DataDir::open(temp.path(), OWNER).unwrap();
+    let held = DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
     let detail = refusal(temp.path(), OWNER);
     let wanted = format!("data directory is in use by another process (pid {})", std::process::id());
     assert!(detail.contains(&wanted), "{detail}");
     drop(held);
-    DataDir::open(temp.path(), OWNER).unwrap();
+    DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn an_interrupted_first_start_begins_again() {
     let temp = tempfile::tempdir().unwrap();
     fs::create_dir(temp.path().join("lost+found")).unwrap();
     fs::write(temp.path().join(DRAFT), "form").unwrap();
-    assert!(!DataDir::open(temp.path(), OWNER).unwrap().is_in_use());
+    assert!(!DataDir::open(temp.path(), OWNER, RELEASE).unwrap().is_in_use());
 }
 
 #[test]
@@ -88,9 +89,9 @@ fn a_directory_that_joins_keeps_its_number_until_it_has_an_owner() {
     let path = temp.path().join("new");
     let incarnation = DataDir::incarnation(&path).unwrap();
     assert_eq!(DataDir::incarnation(&path).unwrap(), incarnation, "asked again after a crash");
-    assert_eq!(DataDir::owner(&path).unwrap(), None);
-    drop(DataDir::open(&path, OWNER).unwrap());
-    assert_eq!(DataDir::owner(&path).unwrap(), Some(OWNER));
+    assert_eq!(DataDir::owner(&path, RELEASE).unwrap(), None);
+    drop(DataDir::open(&path, OWNER, RELEASE).unwrap());
+    assert_eq!(DataDir::owner(&path, RELEASE).unwrap(), Some(OWNER));
     assert!(!path.join(INCARNATION).exists());
     fs::remove_dir_all(&path).unwrap();
     assert_ne!(DataDir::incarnation(&path).unwrap(), incarnation, "a wiped directory is another one");
@@ -104,19 +105,24 @@ fn a_directory_that_joins_keeps_its_number_until_it_has_an_owner() {
 #[test]
 fn a_damaged_or_newer_stamp_is_refused() {
     let temp = tempfile::tempdir().unwrap();
-    drop(DataDir::open(temp.path(), OWNER).unwrap());
+    drop(DataDir::open(temp.path(), OWNER, RELEASE).unwrap());
     let file = temp.path().join(STAMP);
     let good = fs::read_to_string(&file).unwrap();
 
-    fs::write(&file, good.replace("format = 1", "format = 2").replace("in_use", "used_since")).unwrap();
-    let detail = refusal(temp.path(), OWNER);
-    assert!(detail.contains("has format 2 and this version reads format 1"), "{detail}");
+    let newer = good.replace("format = 3", "format = 4").replace("in_use", "used_since");
+    fs::write(&file, &newer).unwrap();
+    let error = DataDir::open(temp.path(), OWNER, RELEASE).unwrap_err();
+    assert!(matches!(error, StorageError::TooNew(_)), "{error}");
+    assert!(error.to_string().contains("needs version 0.4, and this program is version 0.3"), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), newer);
+    fs::write(&file, good.replace("format = 3", "format = 1")).unwrap();
+    assert_eq!(DataDir::open(temp.path(), OWNER, RELEASE).unwrap().version_mark().needs(), Version::V0_1);
 
     let damaged =
         ["".to_owned(), good[..good.len() / 2].to_owned(), good.replace("\"3\"", "\"x\""), good.clone() + "more = 1\n"];
     for text in damaged {
         fs::write(&file, &text).unwrap();
-        let error = DataDir::open(temp.path(), OWNER).unwrap_err();
+        let error = DataDir::open(temp.path(), OWNER, RELEASE).unwrap_err();
         assert!(matches!(error, StorageError::Corrupt { .. }), "{text}: {error}");
     }
 }
@@ -150,4 +156,22 @@ fn an_origin_is_written_once() {
     fs::write(temp.path().join("ORIGIN"), "x").unwrap();
     let error = layout.read_origin().unwrap_err().to_string();
     assert!(error.ends_with("ORIGIN: invalid digit found in string"), "{error}");
+}
+
+#[test]
+fn the_version_rises_before_a_record_needs_it_and_falls_on_request() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
+    let mark = dir.version_mark();
+    let next = Version::new(0, 4);
+    mark.raise(next).unwrap();
+    mark.raise(Version::V0_3).unwrap();
+    assert_eq!(mark.needs(), next, "it does not fall by itself");
+    drop(dir);
+    assert!(matches!(DataDir::open(temp.path(), OWNER, RELEASE), Err(StorageError::TooNew(_))));
+    let newer = Supported { highest: next, ..RELEASE };
+    let dir = DataDir::open(temp.path(), OWNER, newer).unwrap();
+    dir.version_mark().lower(Version::V0_3).unwrap();
+    drop(dir);
+    DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
 }

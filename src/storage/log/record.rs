@@ -8,6 +8,7 @@
 use bytes::Bytes;
 
 use crate::StorageError;
+use headwater_proto::codec::CodecError;
 use headwater_proto::codec::raft::{self, LogId, RaftRecord, RecordHeader, RecordKind};
 use headwater_types::{LogIndex, Term};
 
@@ -66,8 +67,7 @@ pub(super) fn encode_entry(record: &LogRecord, out: &mut Vec<u8>) {
 pub(super) fn decode_entry(index: u64, stored: &[u8]) -> Result<LogRecord, StorageError> {
     let place = || format!("log/entries/{index}");
     let body = unframe(stored).map_err(|detail| corrupt(place(), detail))?;
-    let (header, len) =
-        raft::decode_prefix::<RecordHeader>(body).map_err(|error| corrupt(place(), error.to_string()))?;
+    let (header, len) = raft::decode_prefix::<RecordHeader>(body).map_err(|error| undecodable(place(), error))?;
     if header.index != LogIndex(index) {
         return Err(corrupt(place(), format!("holds the entry of index {}", header.index)));
     }
@@ -84,7 +84,15 @@ pub(super) fn encode_meta<T: RaftRecord>(record: &T, out: &mut Vec<u8>) {
 pub(super) fn decode_meta<T: RaftRecord>(key: &str, stored: &[u8]) -> Result<T, StorageError> {
     let place = || format!("log/meta/{key}");
     let body = unframe(stored).map_err(|detail| corrupt(place(), detail))?;
-    raft::decode(body).map_err(|error| corrupt(place(), error.to_string()))
+    raft::decode(body).map_err(|error| undecodable(place(), error))
+}
+
+/// The error for a record that cannot be decoded: it is newer than this program, or damaged.
+fn undecodable(place: String, error: CodecError) -> StorageError {
+    match error {
+        CodecError::TooNew(too_new) => too_new.into(),
+        error => corrupt(place, error.to_string()),
+    }
 }
 
 /// An error that names the damaged record.

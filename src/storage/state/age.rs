@@ -3,7 +3,7 @@
 //! Owns the search. Clocks of members differ and may jump, so the result is approximate. It only
 //! decides how much history is kept; no read depends on it.
 
-use super::db::corrupt;
+use super::db::undecodable;
 use super::keys;
 use super::options::HISTORY;
 use super::record::HistoryHead;
@@ -48,7 +48,7 @@ impl ReadView<'_> {
             };
             let head = keys::parse_history(key).filter(|(_, position)| *position == 0);
             let head = head.and_then(|(index, _)| Some((index, HistoryHead::decode(value)?.unix_ms)));
-            match head.ok_or_else(|| corrupt(HISTORY, key, "not the head of a command"))? {
+            match head.ok_or_else(|| undecodable(HISTORY, key, value, "not the head of a command"))? {
                 (index, 0) => next = index.next(),
                 known => return Ok(Some(known)),
             }

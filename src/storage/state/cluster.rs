@@ -6,7 +6,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
-use super::db::corrupt;
+use super::db::undecodable;
 use super::keys::Table;
 use super::options::HISTORY;
 use super::record::FORMAT;
@@ -39,7 +39,7 @@ impl CommandHistory {
         let records = self.records.iter().filter(|record| record.table == Table::ClusterEvents);
         let decode = |value: &Bytes| {
             decode(value.clone())
-                .ok_or_else(|| corrupt(HISTORY, &self.index.get().to_be_bytes(), "no change of the cluster"))
+                .ok_or_else(|| undecodable(HISTORY, &self.index.get().to_be_bytes(), value, "no change of the cluster"))
         };
         records.map(|record| decode(&record.kv.value)).collect()
     }

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::db::corrupt;
+use super::db::{corrupt, unread};
 use super::keys::{self, Table};
 use super::options::{HISTORY, INDEX};
 use super::reader::{NEWEST, StateReader};
@@ -340,12 +340,11 @@ impl WriteTxn<'_> {
 }
 
 fn decode_side(kv: &KeyValue) -> Result<KvSide, StorageError> {
-    codec::decode_side(kv.value.clone()).map_err(|error| corrupt(HISTORY, &kv.key, &error.to_string()))
+    codec::decode_side(kv.value.clone()).map_err(|error| unread(HISTORY, &kv.key, error))
 }
 
 fn decode_session(version: &Version, kv: &KeyValue) -> Result<Session, StorageError> {
-    codec::decode_session(kv.value.clone(), version.index)
-        .map_err(|error| corrupt(HISTORY, &kv.key, &error.to_string()))
+    codec::decode_session(kv.value.clone(), version.index).map_err(|error| unread(HISTORY, &kv.key, error))
 }
 
 fn texts(entries: Vec<Bytes>) -> Result<Vec<String>, StorageError> {

@@ -18,16 +18,19 @@ use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, Flush
 use super::cache::KeyCache;
 use super::catalog::{ListCache, RowCache};
 use super::filter::{self, KeyFilter};
+use super::head::StateHead;
 use super::keys;
 use super::keys::Table;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
-use super::record::{StateHead, Version};
+use super::record::Version as KeyVersion;
 use super::registrations::Registrations;
 use super::txn::WriteTxn;
 use super::view::ReadView;
 use crate::StorageError;
+use crate::data_dir::VersionMark;
 use crate::error::DAMAGED;
-use headwater_types::{LogIndex, Term};
+use headwater_proto::codec::{self, CodecError};
+use headwater_types::{LogIndex, Supported, Term, Version};
 
 /// Position and membership of the last applied entry, for the consensus layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,15 @@ pub struct AppliedState {
     /// changed it. From
     /// [`StateDb::applied_state`]: the last one set.
     pub membership: Option<Bytes>,
+}
+
+/// A checkpoint of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateCopy {
+    /// The last applied entry in it; `None` for an empty state.
+    pub applied: Option<AppliedState>,
+    /// The lowest version that understands it.
+    pub needs: Version,
 }
 
 /// Whether writes to the disk have succeeded so far. Shared by all generations: a failure stops the
@@ -99,6 +111,10 @@ pub struct StateDb {
     pub(super) db: DB,
     // Dropped after `db`: its end shows that the files are closed.
     pub(super) health: Arc<Health>,
+    /// The versions that the program supports.
+    supported: Supported,
+    /// Rises before the state holds records of a newer version.
+    pub(super) version_mark: Option<VersionMark>,
     pub(super) cache: KeyCache,
     /// The writer's.
     pub(super) registrations: Mutex<Registrations>,
@@ -139,8 +155,15 @@ impl StateDb {
             flush_all(&db)?;
         }
         let head = read_head(&db)?;
+        let supported = tuning.options.supported;
+        supported.check("the state", head.version.version)?;
+        if let Some(mark) = &tuning.options.version_mark {
+            mark.raise(head.version.version)?;
+        }
         Ok(Self {
             health,
+            supported,
+            version_mark: tuning.options.version_mark.clone(),
             filter: make_filter(&db)?,
             cache: KeyCache::new(tuning.options.key_cache_bytes),
             registrations: Mutex::default(),
@@ -179,6 +202,11 @@ impl StateDb {
     /// [`view`](Self::view).
     pub fn head(&self) -> StateHead {
         *self.head.read()
+    }
+
+    /// The versions of clusters that the program supports.
+    pub fn supported(&self) -> Supported {
+        self.supported
     }
 
     /// A consistent view of the state, with the applied position read through the same snapshot.
@@ -292,22 +320,22 @@ impl StateDb {
     /// # Errors
     ///
     /// If the disk failed; nothing that `to` holds then may be used.
-    pub fn checkpoint(&self, to: &Path) -> Result<Option<AppliedState>, StorageError> {
+    pub fn checkpoint(&self, to: &Path) -> Result<StateCopy, StorageError> {
         self.health.check()?;
         let checkpoint = Checkpoint::new(&self.db)?;
         self.health.watch(checkpoint.create_checkpoint(to))?;
         headwater_fail_points::fail_point!(SnapshotCheckpoint);
-        let applied = read_checkpoint(to)?;
+        let copy = read_checkpoint(to)?;
         files::sync_tree(to)?;
         if let Some(parent) = to.parent() {
             files::sync_dir(parent)?;
         }
-        Ok(applied)
+        Ok(copy)
     }
 
     /// Caches the newest version of a key that a reader at `seen` has found, if it still is the
     /// newest. Never waits.
-    pub(super) fn remember(&self, table: Table, key: &[u8], version: Version, seen: &StateHead) {
+    pub(super) fn remember(&self, table: Table, key: &[u8], version: KeyVersion, seen: &StateHead) {
         // While the lock is held no commit begins; and if none has happened since the view, the
         // version is the newest.
         if let Some(_quiet) = self.committing.try_lock()
@@ -408,6 +436,23 @@ pub(super) fn corrupt(family: &str, key: &[u8], detail: &str) -> StorageError {
     }
 }
 
+/// The error for a record that cannot be decoded: it is newer than this program, or damaged.
+pub(super) fn undecodable(family: &str, key: &[u8], bytes: &[u8], detail: &str) -> StorageError {
+    let needs = Version::from_byte(bytes.first().copied().unwrap_or_default());
+    match codec::NEWEST.check(format!("a record of the state in {family}"), needs) {
+        Err(too_new) => too_new.into(),
+        Ok(()) => corrupt(family, key, detail),
+    }
+}
+
+/// The error for a record that the codec cannot read.
+pub(super) fn unread(family: &str, key: &[u8], error: CodecError) -> StorageError {
+    match error {
+        CodecError::TooNew(too_new) => too_new.into(),
+        error => corrupt(family, key, &error.to_string()),
+    }
+}
+
 fn read_head(db: &DB) -> Result<StateHead, StorageError> {
     let bytes = db.get_pinned_cf(handle(db, META), keys::META_HEAD)?;
     decode_head(bytes.as_deref())
@@ -417,13 +462,14 @@ pub(super) fn decode_head(bytes: Option<&[u8]>) -> Result<StateHead, StorageErro
     let Some(bytes) = bytes else {
         return Err(corrupt(META, keys::META_HEAD, "the head is missing: the state was not written by this program"));
     };
-    StateHead::decode(bytes)
-        .ok_or_else(|| corrupt(META, keys::META_HEAD, "the head is in a format that this version does not know"))
+    let needs = Version::from_byte(bytes.first().copied().unwrap_or_default());
+    codec::NEWEST.check("the state", needs)?;
+    StateHead::decode(bytes).ok_or_else(|| corrupt(META, keys::META_HEAD, "the head cannot be decoded"))
 }
 
-/// The applied position of a finished checkpoint.
-fn read_checkpoint(path: &Path) -> Result<Option<AppliedState>, StorageError> {
-    let applied = {
+/// The applied position and the version of a finished checkpoint.
+fn read_checkpoint(path: &Path) -> Result<StateCopy, StorageError> {
+    let copy = {
         let mut options = rocksdb::Options::default();
         options.set_max_open_files(16);
         // A reader logs into the directory that it reads; a copy for other members should hold the
@@ -431,10 +477,12 @@ fn read_checkpoint(path: &Path) -> Result<Option<AppliedState>, StorageError> {
         options.set_log_level(rocksdb::LogLevel::Fatal);
         let db = DB::open_cf_for_read_only(&options, path, [META], false)?;
         let membership = db.get_cf(handle(&db, META), keys::META_MEMBERSHIP)?.map(Bytes::from);
-        read_head(&db)?.applied.map(|(term, index)| AppliedState { term, index, membership })
+        let head = read_head(&db)?;
+        let applied = head.applied.map(|(term, index)| AppliedState { term, index, membership });
+        StateCopy { applied, needs: head.version.version }
     };
     remove_logs(path)?;
-    Ok(applied)
+    Ok(copy)
 }
 
 /// Removes RocksDB's information logs from `dir`. Not durable.

@@ -6,10 +6,11 @@
 //! replicated is left out.
 
 use super::db::corrupt;
+use super::head::StateHead;
 use super::keys::{self, Table};
 use super::options::{INDEX, META, REVISIONS, VERSIONS};
 use super::reader::StateReader;
-use super::record::{HistoryRecord, StateHead, Version, encode_lease};
+use super::record::{HistoryRecord, Version, encode_lease};
 use super::view::{ReadView, read_lease};
 use crate::StorageError;
 use headwater_types::{Lease, LogIndex, Revision};
@@ -33,8 +34,8 @@ impl ReadView<'_> {
     }
 
     /// The hash of the data of clients: as [`state_hash`](Self::state_hash), without the applied
-    /// position, the membership, the lineage, the quota and the lease clock. A restart or an
-    /// election changes those without any client.
+    /// position, the membership, the lineage, the versions, the quota and the lease clock. A
+    /// restart or an election changes those without any client.
     ///
     /// # Errors
     ///
@@ -47,6 +48,10 @@ impl ReadView<'_> {
         hash.bytes(&content.encode());
         self.visit_family(META, &[], |key, value| {
             if [keys::META_HEAD, keys::META_RECLAIM, keys::META_MEMBERSHIP, keys::META_LEASE_CLOCK].contains(&key) {
+                return Ok(());
+            }
+            // A restart may announce another program.
+            if keys::parse_program(key).is_some() {
                 return Ok(());
             }
             hash.bytes(key);

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use headwater_types::consul::Deadline;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName, resource_key};
-use headwater_types::{LeaseId, LogIndex, Revision};
+use headwater_types::{LeaseId, LogIndex, NodeId, Revision};
 
 /// Table of a key. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -364,6 +364,28 @@ pub(super) fn unit(tenancy: &Tenancy) -> Vec<u8> {
     out.push(0);
     out.extend_from_slice(tenancy.namespace.as_bytes());
     out
+}
+
+/// First byte of the record of a member's program.
+const META_PROGRAM: u8 = 10;
+/// The record of the version that tests of upgrades play.
+#[cfg(feature = "next-version")]
+pub(super) const META_PLAYED: &[u8] = &[11];
+
+/// First possible `meta` entry of a member's program, and the first key after all of them.
+pub(super) const META_PROGRAMS: (&[u8], &[u8]) = (&[META_PROGRAM], &[META_PROGRAM + 1]);
+
+/// The `meta` entry of a member's program.
+pub(super) fn program(member: NodeId) -> [u8; 9] {
+    let mut out = [META_PROGRAM; 9];
+    out[1..].copy_from_slice(&member.get().to_be_bytes());
+    out
+}
+
+/// Reads back [`program`].
+pub(super) fn parse_program(key: &[u8]) -> Option<NodeId> {
+    let id = key.strip_prefix(&[META_PROGRAM])?;
+    Some(NodeId(u64::from_be_bytes(id.try_into().ok()?)))
 }
 
 /// First possible `meta` entry of a lease, and the first key after all of them.

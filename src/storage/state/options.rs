@@ -11,6 +11,9 @@ use rocksdb::{
 };
 
 use super::keys;
+use crate::data_dir::VersionMark;
+use headwater_proto::codec::NEWEST;
+use headwater_types::Supported;
 use headwater_types::limits::KEY_CACHE_ENTRIES;
 
 /// Everything every command did, in order; also where values are.
@@ -39,6 +42,10 @@ pub struct StateOptions {
     pub key_cache_bytes: u64,
     /// Files that RocksDB keeps open, count.
     pub open_files_max: i32,
+    /// The versions that the program supports; less than it was built for only in tests.
+    pub supported: Supported,
+    /// The version of the data directory, if the state is part of one.
+    pub version_mark: Option<VersionMark>,
 }
 
 impl Default for StateOptions {
@@ -48,6 +55,8 @@ impl Default for StateOptions {
             memtable_bytes: 16 << 20,
             key_cache_bytes: KEY_CACHE_ENTRIES as u64 * 128,
             open_files_max: 512,
+            supported: NEWEST,
+            version_mark: None,
         }
     }
 }

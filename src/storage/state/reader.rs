@@ -8,8 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::catalog::AnyRow;
+use super::head::StateHead;
 use super::keys::{self, Table};
-use super::record::{HistoryRecord, StateHead, Version};
+use super::record::{HistoryRecord, Version};
 use super::scan::VersionScan;
 use super::type_record::{Registration, TypeRecord};
 use crate::StorageError;

@@ -12,7 +12,7 @@
 
 use rocksdb::{ReadOptions, WriteBatch};
 
-use super::db::{StateDb, corrupt};
+use super::db::{StateDb, corrupt, undecodable};
 use super::keys::{self, Table};
 use super::options::{HISTORY, META, VERSIONS, write_options};
 use super::record::{Cursor, FORMAT, FORMAT_FLOOR, HistoryHead, Version, decode_history, put_varint};
@@ -79,9 +79,8 @@ impl StateDb {
         let (target, keys_from) = (view.head().compacted_index(), view.head().key_floor());
         let mut state = match view.snapshot.get_cf(view.families.meta, keys::META_RECLAIM)? {
             None => ReclaimState::default(),
-            Some(bytes) => {
-                ReclaimState::decode(&bytes).ok_or_else(|| corrupt(META, keys::META_RECLAIM, "cannot be decoded"))?
-            }
+            Some(bytes) => ReclaimState::decode(&bytes)
+                .ok_or_else(|| undecodable(META, keys::META_RECLAIM, &bytes, "cannot be decoded"))?,
         };
         drop(view);
         if state.target == target && state.next.0 > target {
@@ -139,7 +138,8 @@ impl Walk<'_> {
             }
             self.visited += 1;
             if position == 0 {
-                let head = HistoryHead::decode(value).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+                let head =
+                    HistoryHead::decode(value).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
                 if index < self.target && index != self.keys_from {
                     self.batch.delete_cf(families.history, key);
                     if let Some(revision) = head.revision {
@@ -149,7 +149,7 @@ impl Walk<'_> {
                 history.next();
                 continue;
             }
-            let record = decode_history(value).ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+            let record = decode_history(value).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
             let below = index < if record.table == Table::Kv { self.keys_from } else { self.target };
             let tombstone = record.kind != ChangeKind::Put;
             target_key.clear();
@@ -168,7 +168,7 @@ impl Walk<'_> {
                 {
                     let found = keys::split_version(older).and_then(|(_, index)| Version::decode(index, value));
                     let Some(found) = found else {
-                        return Err(corrupt(VERSIONS, older, "cannot be decoded"));
+                        return Err(undecodable(VERSIONS, older, value, "cannot be decoded"));
                     };
                     self.batch.delete_cf(families.versions, older);
                     self.batch.delete_cf(families.history, keys::history(found.index, found.position));

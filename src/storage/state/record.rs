@@ -11,10 +11,7 @@
 use bytes::Bytes;
 
 use super::keys::Table;
-use headwater_types::{
-    Alarm, AlarmKind, AlarmSet, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Quota, Revision, StoreEpoch,
-    Term,
-};
+use headwater_types::{Alarm, AlarmKind, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Revision};
 
 pub(super) const FORMAT: u8 = 1;
 /// As [`FORMAT`], for records that end with one more place where history begins.
@@ -66,103 +63,6 @@ pub struct HistoryRecord {
     pub kv: KeyValue,
 }
 
-/// The compaction point in both coordinates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactionPoint {
-    /// As it was asked for.
-    pub revision: Revision,
-    /// The command that made that revision; zero if none did.
-    pub index: LogIndex,
-}
-
-/// Small values that change with commits. All of them are replicated: equal on all members at an
-/// equal applied index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateHead {
-    /// The last entry that was applied.
-    pub applied: Option<(Term, LogIndex)>,
-    /// The KV revision.
-    pub revision: Revision,
-    /// The compaction point, if there ever was one.
-    pub compaction: Option<CompactionPoint>,
-    /// The beginning of history if older history was dropped since the compaction point; zero
-    /// otherwise. No command between that point and here changed a key, so the point still holds
-    /// for keys.
-    pub history_floor: LogIndex,
-    /// The store's lineage, once known.
-    pub epoch: Option<StoreEpoch>,
-    /// The first log index of the lineage, if it began with a backup of another one; zero
-    /// otherwise. An index below it belongs to the old lineage, which may continue in another
-    /// cluster.
-    pub epoch_since: LogIndex,
-    /// Number of live KV keys.
-    pub live_keys: u64,
-    /// Bytes of live keys and values, and of resources.
-    pub live_bytes: u64,
-    /// The quota of live keys and values, once a leader has set it.
-    pub quota: Option<Quota>,
-    /// The active alarms.
-    pub alarms: AlarmSet,
-    /// Version of the registered types of resources.
-    pub types: RegisteredTypes,
-}
-
-/// Version of the registered types: changes with every registration, change or removal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegisteredTypes {
-    /// Log index of the last change; zero if there never was one.
-    pub changed: LogIndex,
-    /// Count of registered types.
-    pub count: u64,
-}
-
-impl StateHead {
-    /// The head of an empty store.
-    pub const EMPTY: Self = Self {
-        applied: None,
-        revision: Revision::INITIAL,
-        compaction: None,
-        history_floor: LogIndex::ZERO,
-        epoch: None,
-        epoch_since: LogIndex::ZERO,
-        live_keys: 0,
-        live_bytes: 0,
-        quota: None,
-        alarms: AlarmSet::NONE,
-        types: RegisteredTypes { changed: LogIndex::ZERO, count: 0 },
-    };
-
-    /// Index of the last entry that was applied, zero if none was.
-    pub fn applied_index(&self) -> LogIndex {
-        self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
-    }
-
-    /// The query index of an answer that last changed at `index`: no lower than the index at which
-    /// the store was restored. A restored state is new to clients with an older index: they are
-    /// answered at once, and then wait with an index of this lineage.
-    pub fn floored(&self, index: LogIndex) -> LogIndex {
-        index.max(LogIndex(self.epoch_since.get().saturating_sub(1)))
-    }
-
-    /// The beginning of history, but for keys: events and states of every command from here on can
-    /// be read. Zero if it begins with the log.
-    pub fn compacted_index(&self) -> LogIndex {
-        self.key_floor().max(self.history_floor)
-    }
-
-    /// The beginning of the history of keys: the command of the compaction point, zero if there
-    /// never was one. Commands between here and [`compacted_index`](Self::compacted_index) have
-    /// changed no key.
-    pub fn key_floor(&self) -> LogIndex {
-        self.compaction.map_or(LogIndex::ZERO, |point| point.index)
-    }
-
-    /// The beginning of the history of a table.
-    pub(super) fn floor_of(&self, table: Table) -> LogIndex {
-        if table == Table::Kv { self.key_floor() } else { self.compacted_index() }
-    }
-}
-
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -178,6 +78,17 @@ impl<'a> Cursor<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == FORMAT).then_some(Self(rest))
+    }
+
+    /// Opens what follows the first byte of a record.
+    pub(super) fn unframed(rest: &'a [u8]) -> Self {
+        Self(rest)
+    }
+
+    /// Opens a record that began in `version`.
+    pub(super) fn open_as(version: headwater_types::Version, bytes: &'a [u8]) -> Option<Self> {
+        let (&format, rest) = bytes.split_first()?;
+        (format == version.byte()).then_some(Self(rest))
     }
 
     /// Also returns whether a history floor ends the record.
@@ -210,7 +121,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    fn signed(&mut self) -> Option<i64> {
+    pub(super) fn signed(&mut self) -> Option<i64> {
         self.varint().map(|value| value as i64)
     }
 
@@ -384,133 +295,6 @@ pub(super) fn decode_lease_clock(bytes: &[u8]) -> Option<u64> {
     cursor.end(clock_ms)
 }
 
-const HEAD_APPLIED: u8 = 1;
-const HEAD_COMPACTED: u8 = 2;
-const HEAD_EPOCH: u8 = 4;
-const HEAD_QUOTA: u8 = 8;
-const HEAD_QUOTA_BOUND: u8 = 16;
-const HEAD_ALARMS: u8 = 32;
-const HEAD_TYPES: u8 = 64;
-const HEAD_EPOCH_SINCE: u8 = 128;
-
-impl StateHead {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(66);
-        let mut flags = 0;
-        if self.applied.is_some() {
-            flags |= HEAD_APPLIED;
-        }
-        if self.compaction.is_some() {
-            flags |= HEAD_COMPACTED;
-        }
-        if self.epoch.is_some() {
-            flags |= HEAD_EPOCH;
-        }
-        if let Some(quota) = self.quota {
-            flags |= HEAD_QUOTA;
-            if quota.bytes_max.is_some() {
-                flags |= HEAD_QUOTA_BOUND;
-            }
-        }
-        if !self.alarms.is_empty() {
-            flags |= HEAD_ALARMS;
-        }
-        if self.types != RegisteredTypes::default() {
-            flags |= HEAD_TYPES;
-        }
-        if self.epoch_since > LogIndex::ZERO {
-            flags |= HEAD_EPOCH_SINCE;
-        }
-        let has_floor = self.history_floor > LogIndex::ZERO;
-        out.extend_from_slice(&[if has_floor { FORMAT_FLOOR } else { FORMAT }, flags]);
-        if let Some((term, index)) = self.applied {
-            put_varint(&mut out, term.get());
-            put_varint(&mut out, index.get());
-        }
-        put_varint(&mut out, self.revision.get() as u64);
-        if let Some(point) = self.compaction {
-            put_varint(&mut out, point.revision.get() as u64);
-            put_varint(&mut out, point.index.get());
-        }
-        if let Some(epoch) = self.epoch {
-            put_varint(&mut out, epoch.get());
-        }
-        put_varint(&mut out, self.live_keys);
-        put_varint(&mut out, self.live_bytes);
-        if let Some(Quota { bytes_max, member }) = self.quota {
-            put_varint(&mut out, member.get());
-            if let Some(bytes_max) = bytes_max {
-                put_varint(&mut out, bytes_max);
-            }
-        }
-        if !self.alarms.is_empty() {
-            out.push(self.alarms.bits());
-        }
-        if self.types != RegisteredTypes::default() {
-            put_varint(&mut out, self.types.changed.get());
-            put_varint(&mut out, self.types.count);
-        }
-        if self.epoch_since > LogIndex::ZERO {
-            put_varint(&mut out, self.epoch_since.get());
-        }
-        if has_floor {
-            put_varint(&mut out, self.history_floor.get());
-        }
-        out
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (mut cursor, has_floor) = Cursor::open_with_floor(bytes)?;
-        let flags = cursor.byte()?;
-        let applied = match flags & HEAD_APPLIED {
-            0 => None,
-            _ => Some((Term(cursor.varint()?), LogIndex(cursor.varint()?))),
-        };
-        let revision = Revision(cursor.signed()?);
-        let compaction = match flags & HEAD_COMPACTED {
-            0 => None,
-            _ => Some(CompactionPoint { revision: Revision(cursor.signed()?), index: LogIndex(cursor.varint()?) }),
-        };
-        let epoch = match flags & HEAD_EPOCH {
-            0 => None,
-            _ => Some(StoreEpoch(cursor.varint()?)),
-        };
-        let (live_keys, live_bytes) = (cursor.varint()?, cursor.varint()?);
-        let quota = match flags & (HEAD_QUOTA | HEAD_QUOTA_BOUND) {
-            0 => None,
-            HEAD_QUOTA => Some(Quota { member: NodeId(cursor.varint()?), bytes_max: None }),
-            HEAD_QUOTA_BOUND => return None,
-            _ => Some(Quota { member: NodeId(cursor.varint()?), bytes_max: Some(cursor.varint()?) }),
-        };
-        let alarms = match flags & HEAD_ALARMS {
-            0 => AlarmSet::NONE,
-            _ => AlarmSet::from_bits(cursor.byte()?)?,
-        };
-        let types = match flags & HEAD_TYPES {
-            0 => RegisteredTypes::default(),
-            _ => RegisteredTypes { changed: LogIndex(cursor.varint()?), count: cursor.varint()? },
-        };
-        let epoch_since = match flags & HEAD_EPOCH_SINCE {
-            0 => LogIndex::ZERO,
-            _ => LogIndex(cursor.varint()?),
-        };
-        let history_floor = if has_floor { LogIndex(cursor.varint()?) } else { LogIndex::ZERO };
-        cursor.end(Self {
-            applied,
-            revision,
-            compaction,
-            history_floor,
-            epoch,
-            epoch_since,
-            live_keys,
-            live_bytes,
-            quota,
-            alarms,
-            types,
-        })
-    }
-}
-
 /// Encodes the active alarms.
 pub(super) fn encode_alarms(alarms: &[Alarm]) -> Vec<u8> {
     let mut out = vec![FORMAT];
@@ -591,39 +375,6 @@ mod tests {
         encode_history(&mut bytes, Table::Kv, ChangeKind::Expire, &gone);
         assert_eq!(bytes, b"\x01\x01\x03\x00\x07\x00\x00\x01k");
 
-        assert_eq!(StateHead::EMPTY.encode(), [1, 0, 1, 0, 0]);
-        let full = StateHead {
-            applied: Some((Term(2), LogIndex(3))),
-            revision: Revision(4),
-            compaction: Some(CompactionPoint { revision: Revision(5), index: LogIndex(6) }),
-            history_floor: LogIndex::ZERO,
-            epoch: Some(StoreEpoch(7)),
-            epoch_since: LogIndex::ZERO,
-            live_keys: 8,
-            live_bytes: 9,
-            quota: None,
-            alarms: AlarmSet::NONE,
-            types: RegisteredTypes::default(),
-        };
-        assert_eq!(full.encode(), [1, 7, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(StateHead::decode(&full.encode()), Some(full));
-        let trimmed = StateHead { history_floor: LogIndex(300), ..full };
-        assert_eq!(trimmed.encode(), [2, 7, 2, 3, 4, 5, 6, 7, 8, 9, 172, 2]);
-        assert_eq!(StateHead::decode(&trimmed.encode()), Some(trimmed));
-        let typed = StateHead { types: RegisteredTypes { changed: LogIndex(300), count: 2 }, ..StateHead::EMPTY };
-        assert_eq!(typed.encode(), [1, 64, 1, 0, 0, 172, 2, 2]);
-        assert_eq!(StateHead::decode(&typed.encode()), Some(typed));
-        let named = StateHead { epoch: Some(StoreEpoch(7)), epoch_since: LogIndex(300), ..StateHead::EMPTY };
-        assert_eq!(named.encode(), [1, 132, 1, 7, 0, 0, 172, 2]);
-        assert_eq!(StateHead::decode(&named.encode()), Some(named));
-        let bounded = Quota { bytes_max: Some(300), member: NodeId(2) };
-        let alarmed =
-            StateHead { quota: Some(bounded), alarms: [AlarmKind::NoSpace].into_iter().collect(), ..StateHead::EMPTY };
-        assert_eq!(alarmed.encode(), [1, 56, 1, 0, 0, 2, 172, 2, 2]);
-        assert_eq!(StateHead::decode(&alarmed.encode()), Some(alarmed));
-        let unbounded = StateHead { quota: Some(Quota { bytes_max: None, ..bounded }), ..StateHead::EMPTY };
-        assert_eq!(unbounded.encode(), [1, 8, 1, 0, 0, 2]);
-        assert_eq!(StateHead::decode(&unbounded.encode()), Some(unbounded));
         let alarms =
             [(2, AlarmKind::NoSpace), (300, AlarmKind::Corrupt)].map(|(id, kind)| Alarm { member: NodeId(id), kind });
         assert_eq!(encode_alarms(&alarms), [1, 1, 2, 2, 172, 2]);
@@ -654,11 +405,6 @@ mod tests {
         }
         assert_eq!(Version::decode(LogIndex(1), &[1, 2, 0, 0, 0, 0, 0, 0]), None, "unknown flag");
         assert_eq!(Version::decode(LogIndex(1), &[1, 0, 0, 0, 0, 0, 0, 0, 0]), None, "trailing byte");
-        assert_eq!(StateHead::decode(&[1, 64, 1, 0, 0]), None, "unknown flag");
-        assert_eq!(StateHead::decode(&[2, 0, 1, 0, 0]), None, "cut short");
-        assert_eq!(StateHead::decode(&[3, 0, 1, 0, 0]), None, "unknown format");
-        assert_eq!(StateHead::decode(&[1, 16, 1, 0, 0, 1]), None, "a bound without a quota");
-        assert_eq!(StateHead::decode(&[1, 32, 1, 0, 0, 8]), None, "unknown alarm");
         assert_eq!(decode_alarms(&[1, 3, 1]), None, "unknown alarm");
         assert_eq!(decode_alarms(&[1, 1]), None, "cut short");
         assert_eq!(decode_lease(&[1, 2, 1, 1]), None, "unknown flag");

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::record::RegisteredTypes;
+use super::head::RegisteredTypes;
 use super::type_record::Registration;
 use headwater_types::resource::TypeName;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, WriteBatch};
 
-use super::db::corrupt;
+use super::db::{undecodable, unread};
 use super::keys::{self, Table};
 use super::options::{HISTORY, META};
 use super::overlay::Meaning;
@@ -59,8 +59,7 @@ impl HistoryRecord {
     ///
     /// If it is no record of a resource that this version understands.
     pub fn resource(&self, index: LogIndex) -> Result<Resource, StorageError> {
-        codec::decode_resource(self.kv.value.clone(), index)
-            .map_err(|error| corrupt(HISTORY, &self.kv.key, &error.to_string()))
+        codec::decode_resource(self.kv.value.clone(), index).map_err(|error| unread(HISTORY, &self.kv.key, error))
     }
 }
 
@@ -272,11 +271,11 @@ fn owned_entry(owner: &ResourceId, key: &Bytes) -> Vec<u8> {
 /// Decodes the `meta` record of a type.
 pub(super) fn read_type(key: &[u8], bytes: Option<&[u8]>) -> Result<TypeRecord, StorageError> {
     let Some(bytes) = bytes else { return Ok(TypeRecord::default()) };
-    TypeRecord::decode(bytes).ok_or_else(|| corrupt(META, key, "a type of resources that cannot be decoded"))
+    TypeRecord::decode(bytes).ok_or_else(|| undecodable(META, key, bytes, "a type of resources that cannot be decoded"))
 }
 
 /// Reads a count of `meta`.
 pub(super) fn read_count(key: &[u8], bytes: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = bytes else { return Ok(0) };
-    decode_count(bytes).ok_or_else(|| corrupt(META, key, "a count that cannot be decoded"))
+    decode_count(bytes).ok_or_else(|| undecodable(META, key, bytes, "a count that cannot be decoded"))
 }

@@ -1,6 +1,7 @@
 //! A state taken from a backup becomes the first state of a new cluster.
 //!
-//! Owns the changes: membership, lineage, quota and alarms. Keys, revisions and leases stay.
+//! Owns the changes: membership, programs, lineage, quota and alarms. Keys, revisions and leases
+//! stay.
 //! Invariant: it works on unused files; a crash leaves a state without `CURRENT`.
 
 use std::path::Path;
@@ -11,12 +12,12 @@ use headwater_files as files;
 use rocksdb::{DB, WriteBatch};
 
 use super::db::{StateDb, decode_head, remove_logs};
+use super::head::{CompactionPoint, StateHead};
 use super::keys;
 use super::options::{META, StateOptions, Tuning, write_options};
-use super::record::{CompactionPoint, StateHead};
 use super::store::{CURRENT, first_generation};
 use crate::StorageError;
-use headwater_types::{AlarmSet, LogIndex, Revision};
+use headwater_types::{AlarmSet, ClusterVersion, LogIndex, Revision};
 
 /// Content of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,8 @@ pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth
     batch.put_cf(meta, keys::META_HEAD, head.encode());
     batch.put_cf(meta, keys::META_MEMBERSHIP, &rebirth.membership);
     batch.delete_cf(meta, keys::META_ALARMS);
+    // The members of the new cluster announce their own.
+    batch.delete_range_cf(meta, keys::META_PROGRAMS.0, keys::META_PROGRAMS.1);
     db.db.write_opt(batch, &write_options())?;
     *db.head.write() = head;
     // The changes above are not durable yet.
@@ -127,6 +130,7 @@ fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> 
         epoch_since,
         quota: None,
         alarms: AlarmSet::NONE,
+        version: ClusterVersion { is_downgrading: false, ..old.version },
         ..old
     })
 }
@@ -152,6 +156,7 @@ mod tests {
             quota: Some(Quota { bytes_max: None, member: NodeId(1) }),
             alarms: [AlarmKind::NoSpace].into_iter().collect(),
             types: RegisteredTypes { changed: LogIndex(4), count: 1 },
+            version: ClusterVersion::FIRST,
         };
         let index = LogIndex(1009);
         let (applied, epoch_since) = (Some((Term(2), index)), LogIndex(1010));

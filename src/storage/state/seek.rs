@@ -5,7 +5,7 @@
 
 use rocksdb::{DBRawIterator, ReadOptions};
 
-use super::db::{StateDb, corrupt};
+use super::db::{StateDb, corrupt, undecodable};
 use super::keys::{self, Table};
 use super::options::VERSIONS;
 use super::record::Version;
@@ -43,9 +43,9 @@ impl<'db> Seeker<'db> {
             return Ok(None);
         };
         match keys::split_version(found) {
-            Some((group, index)) if group == &self.target[..prefix] => {
-                Version::decode(index, value).map(Some).ok_or_else(|| corrupt(VERSIONS, found, "cannot be decoded"))
-            }
+            Some((group, index)) if group == &self.target[..prefix] => Version::decode(index, value)
+                .map(Some)
+                .ok_or_else(|| undecodable(VERSIONS, found, value, "cannot be decoded")),
             // Past the key: the filter may let a neighbour through.
             Some(_) => Ok(None),
             None => Err(corrupt(VERSIONS, found, "not a version key")),

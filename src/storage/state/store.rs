@@ -24,8 +24,8 @@ use parking_lot::{Mutex, RwLock};
 use headwater_files as files;
 
 use super::db::{Health, StateDb};
+use super::head::StateHead;
 use super::options::{StateOptions, Tuning};
-use super::record::StateHead;
 use super::txn::WriteTxn;
 use super::view::ReadView;
 use crate::StorageError;

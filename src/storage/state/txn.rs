@@ -17,16 +17,17 @@ use rocksdb::{ReadOptions, WriteBatch};
 use super::catalog::{AnyRow, PendingCatalog, read_mark};
 use super::commit_events::commit_events;
 use super::db::{AppliedState, Families, StateDb};
+use super::head::{CompactionPoint, StateHead};
 use super::keys::{self, Table};
 use super::load;
 use super::op_counts::OpCounts;
 use super::options::write_options;
 use super::outline::Outline;
 use super::overlay::{Meaning, Overlay};
+use super::programs;
 use super::reader::{NEWEST, StateReader};
 use super::record::{
-    CompactionPoint, HistoryHead, HistoryRecord, StateHead, Version, encode_alarms, encode_history, encode_lease,
-    encode_lease_clock,
+    HistoryHead, HistoryRecord, Version, encode_alarms, encode_history, encode_lease, encode_lease_clock,
 };
 use super::resources::PendingResources;
 use super::scan::VersionScan;
@@ -36,8 +37,8 @@ use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
 use crate::StorageError;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
-    Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, Lease, LeaseChange, LeaseId, LogIndex, Quota,
-    ResourceId, Revision, StoreEpoch,
+    Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, Lease, LeaseChange, LeaseId, LogIndex,
+    MemberProgram, NodeId, Quota, ResourceId, Revision, StoreEpoch,
 };
 
 /// Result of a commit.
@@ -87,6 +88,10 @@ pub struct WriteTxn<'db> {
     lease_clock_ms: Option<u64>,
     alarms: Option<Vec<Alarm>>,
     membership: Option<Bytes>,
+    /// Programs of members that are not committed; `None` is a removal.
+    pub(super) programs: BTreeMap<NodeId, Option<MemberProgram>>,
+    #[cfg(feature = "next-version")]
+    pub(super) played: Option<Option<super::programs::Played>>,
     command: Option<Command>,
     operations: OpCounts,
     seeker: RefCell<Seeker<'db>>,
@@ -112,6 +117,9 @@ impl<'db> WriteTxn<'db> {
             lease_clock_ms: None,
             alarms: None,
             membership: None,
+            programs: BTreeMap::new(),
+            #[cfg(feature = "next-version")]
+            played: None,
             command: None,
             operations: OpCounts::default(),
             seeker: RefCell::default(),
@@ -400,6 +408,9 @@ impl<'db> WriteTxn<'db> {
         assert!(self.command.is_none(), "invariant: a commit lies between commands");
         self.db.health.check()?;
         let db = self.db;
+        if let Some(mark) = db.version_mark.as_ref().filter(|_| self.head.version.version > self.base.version.version) {
+            mark.raise(self.head.version.version)?;
+        }
         let _committing = db.committing.lock();
         self.stage();
         let batch = std::mem::take(&mut self.batch);
@@ -468,6 +479,18 @@ impl<'db> WriteTxn<'db> {
         }
         if let Some(membership) = &self.membership {
             batch.put_cf(families.meta, keys::META_MEMBERSHIP, membership);
+        }
+        for (&member, program) in &self.programs {
+            match program {
+                Some(program) => batch.put_cf(families.meta, keys::program(member), programs::encode(program)),
+                None => batch.delete_cf(families.meta, keys::program(member)),
+            }
+        }
+        #[cfg(feature = "next-version")]
+        match &self.played {
+            None => {}
+            Some(Some(played)) => batch.put_cf(families.meta, keys::META_PLAYED, programs::encode_played(played)),
+            Some(None) => batch.delete_cf(families.meta, keys::META_PLAYED),
         }
         if self.head != self.base {
             batch.put_cf(families.meta, keys::META_HEAD, self.head.encode());

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use rocksdb::{ReadOptions, Snapshot};
 
 use super::catalog::{AnyRow, read_mark};
-use super::db::{Families, StateDb, corrupt, decode_head};
+use super::db::{Families, StateDb, corrupt, decode_head, undecodable};
+use super::head::StateHead;
 use super::keys::{self, Table};
 use super::load;
 use super::options::{HISTORY, META, REVISIONS};
 use super::reader::{NEWEST, StateReader};
 use super::record::{
-    HistoryHead, HistoryRecord, StateHead, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
+    HistoryHead, HistoryRecord, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
 };
 use super::resources::{read_count, read_type};
 use super::scan::VersionScan;
@@ -188,7 +189,7 @@ impl<'db> ReadView<'db> {
             let (index, head) = match keys::parse_history(key) {
                 Some((index, 0)) => match HistoryHead::decode(value) {
                     Some(head) => (index, head),
-                    None => return Err(corrupt(HISTORY, key, "cannot be decoded")),
+                    None => return Err(undecodable(HISTORY, key, value, "cannot be decoded")),
                 },
                 _ => return Err(corrupt(HISTORY, key, "a record without its head")),
             };
@@ -237,7 +238,7 @@ impl<'db> ReadView<'db> {
                     }
                 }),
             };
-            decoded.ok_or_else(|| corrupt(HISTORY, key, "cannot be decoded"))?;
+            decoded.ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))?;
             iter.next();
         }
         iter.status()?;
@@ -352,19 +353,19 @@ impl StateReader for ReadView<'_> {
 /// Reads the `meta` entry of a lease.
 pub(super) fn read_lease(key: &[u8], bytes: Option<&[u8]>) -> Result<Option<Lease>, StorageError> {
     let Some(bytes) = bytes else { return Ok(None) };
-    decode_lease(bytes).map(Some).ok_or_else(|| corrupt(META, key, "a lease that cannot be decoded"))
+    decode_lease(bytes).map(Some).ok_or_else(|| undecodable(META, key, bytes, "a lease that cannot be decoded"))
 }
 
 /// Reads the lease clock: zero until it is first moved.
 pub(super) fn read_lease_clock(bytes: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = bytes else { return Ok(0) };
-    decode_lease_clock(bytes).ok_or_else(|| corrupt(META, keys::META_LEASE_CLOCK, "cannot be decoded"))
+    decode_lease_clock(bytes).ok_or_else(|| undecodable(META, keys::META_LEASE_CLOCK, bytes, "cannot be decoded"))
 }
 
 /// Reads the active alarms; none until one was raised.
 pub(super) fn read_alarms(bytes: Option<&[u8]>) -> Result<Vec<Alarm>, StorageError> {
     let Some(bytes) = bytes else { return Ok(Vec::new()) };
-    decode_alarms(bytes).ok_or_else(|| corrupt(META, keys::META_ALARMS, "cannot be decoded"))
+    decode_alarms(bytes).ok_or_else(|| undecodable(META, keys::META_ALARMS, bytes, "cannot be decoded"))
 }
 
 /// Reads an entry of `revisions`.

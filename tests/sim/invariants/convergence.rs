@@ -59,7 +59,7 @@ mod tests {
     }
 
     fn proposals(commands: Vec<Command>) -> impl Iterator<Item = (u64, Proposal)> {
-        (1..).zip(commands.into_iter().map(|command| Proposal { command, unix_ms: 1 }))
+        (1..).zip(commands.into_iter().map(|command| Proposal::new(1, command)))
     }
 
     /// A member that has applied these.

@@ -23,7 +23,7 @@ impl Replay {
         let mut replay = Self { model: Model::new(), outcomes: BTreeMap::new(), revisions: BTreeMap::new() };
         for (index, entry) in entries {
             if let Some(bytes) = &entry.command {
-                let mut proposal = codec::decode_proposal(bytes.clone()).unwrap().unwrap();
+                let mut proposal = codec::decode_proposal(bytes.clone(), codec::NEWEST).unwrap().unwrap();
                 if is_broken && let Command::Txn(txn) = &mut proposal.command {
                     std::mem::swap(&mut txn.success, &mut txn.failure);
                 }

@@ -83,7 +83,7 @@ impl Leaders {
     }
 
     fn push(&mut self, command: &Command) {
-        let proposal = Proposal { command: command.clone(), unix_ms: self.last() };
+        let proposal = Proposal::new(self.last(), command.clone());
         self.add(EntryPayload::Normal(Encoded(codec::encode_proposal(&proposal).unwrap())));
     }
 

@@ -114,7 +114,7 @@ impl Node {
         copy_files(snapshot.snapshot.path(), &copy).unwrap();
         let files = match self.install {
             Install::Ready => SnapshotFiles::ready(self.store.prepare(&copy).unwrap()),
-            Install::Slow => SnapshotFiles::adopt(copy),
+            Install::Slow => SnapshotFiles::adopt(copy, snapshot.snapshot.needs()),
         };
         Snapshot { meta: snapshot.meta.clone(), snapshot: files }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rocksdb::{ColumnFamily, WriteBatch};
 
-use super::db::corrupt;
+use super::db::undecodable;
 use super::options::META;
 use super::overlay::Meaning;
 use super::record::{Cursor, FORMAT, Version, put_varint};
@@ -63,7 +63,7 @@ pub(super) fn read_mark(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, St
         let index = cursor.varint()?;
         cursor.end(LogIndex(index))
     };
-    decode().ok_or_else(|| corrupt(META, key, "a query index that cannot be decoded"))
+    decode().ok_or_else(|| undecodable(META, key, bytes, "a query index that cannot be decoded"))
 }
 
 impl WriteTxn<'_> {

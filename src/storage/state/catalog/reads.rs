@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::super::db::corrupt;
+use super::super::db::{corrupt, unread};
 use super::super::options::{HISTORY, INDEX};
 use super::super::reader::{NEWEST, StateReader};
 use super::super::record::{HistoryRecord, Version};
@@ -362,7 +362,7 @@ impl HistoryRecord {
 /// The row that a record holds, as the command at `index` wrote it.
 pub(super) fn row_at<R: CatalogRow>(record: &HistoryRecord, index: LogIndex) -> Result<Arc<R>, StorageError> {
     let row = R::decode(record.kv.value.clone(), index);
-    row.map(Arc::new).map_err(|error| corrupt(HISTORY, &record.kv.key, &error.to_string()))
+    row.map(Arc::new).map_err(|error| unread(HISTORY, &record.kv.key, error))
 }
 
 fn split(key: &[u8]) -> Result<(Bytes, &str), StorageError> {

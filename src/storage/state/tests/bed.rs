@@ -13,7 +13,13 @@ pub(super) struct Bed {
 }
 
 pub(super) fn small() -> StateOptions {
-    StateOptions { block_cache_bytes: 1 << 20, memtable_bytes: 64 << 10, key_cache_bytes: 4 << 10, open_files_max: 64 }
+    StateOptions {
+        block_cache_bytes: 1 << 20,
+        memtable_bytes: 64 << 10,
+        key_cache_bytes: 4 << 10,
+        open_files_max: 64,
+        ..StateOptions::default()
+    }
 }
 
 /// One key written, or deleted if there is no value.

@@ -1,0 +1,82 @@
+//! The cluster's version, and the programs that members announce.
+//!
+//! Owns the rules of both, and the ends of features: whatever a feature keeps in the state is
+//! removed when the version falls below it. Invariant: the version rises only in the log of the
+//! leader that decided it, and an entry that needs more than the version is refused by every
+//! member alike, with or without knowledge of its content.
+
+use super::stop::Stop;
+use headwater_storage::StorageError;
+use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::{
+    ClusterVersion, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange, VersionRefusal,
+};
+
+/// Changes the version. `term` is that of the log entry.
+pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) -> Result<Outcome, Stop> {
+    let now = txn.head().version;
+    let new = match change {
+        VersionChange::Raise { to, term: decided_in } => {
+            if decided_in != term || now.is_downgrading || to <= now.version {
+                return Err(Refusal::from(VersionRefusal::Stale).into());
+            }
+            if !txn.programs()?.values().all(|program| program.supported.has(to)) {
+                return Err(Refusal::from(VersionRefusal::Stale).into());
+            }
+            // This program cannot continue: it must not apply what follows.
+            txn.supported().check("the cluster", to).map_err(StorageError::from)?;
+            ClusterVersion { version: to, is_downgrading: false }
+        }
+        VersionChange::Downgrade { to } => {
+            if now.is_downgrading {
+                return Err(Refusal::from(VersionRefusal::Downgrading).into());
+            }
+            let is_supported = txn.programs()?.values().all(|program| program.supported.has(to));
+            if now.version.previous() != Some(to) || to < ClusterVersion::FIRST.version || !is_supported {
+                return Err(Refusal::from(VersionRefusal::Target).into());
+            }
+            end_features(txn, to);
+            ClusterVersion { version: to, is_downgrading: true }
+        }
+        VersionChange::EndDowngrade => {
+            if !now.is_downgrading {
+                return Err(Refusal::from(VersionRefusal::NotDowngrading).into());
+            }
+            ClusterVersion { is_downgrading: false, ..now }
+        }
+    };
+    txn.set_version(new);
+    Ok(Outcome::VersionSet)
+}
+
+/// Removes the records of features that `to` does not have.
+#[cfg_attr(not(feature = "next-version"), allow(clippy::needless_pass_by_ref_mut, reason = "no feature has records"))]
+fn end_features(_txn: &mut WriteTxn<'_>, _to: Version) {
+    #[cfg(feature = "next-version")]
+    if !headwater_types::Feature::Notes.is_in(_to) {
+        _txn.set_played(None);
+    }
+}
+
+/// Notes the program of a member.
+pub(super) fn announce(txn: &mut WriteTxn<'_>, member: NodeId, program: &MemberProgram) -> Outcome {
+    txn.set_program(member, Some(program.clone()));
+    Outcome::ProgramAnnounced
+}
+
+/// Keeps the text of a note.
+#[cfg(feature = "next-version")]
+pub(super) fn note(txn: &mut WriteTxn<'_>, text: &bytes::Bytes) -> Result<Outcome, Stop> {
+    let played = txn.played()?;
+    txn.set_played(Some(headwater_storage::state::Played { note: text.clone(), ..played }));
+    Ok(Outcome::Noted)
+}
+
+/// Counts a proposal by its member.
+#[cfg(feature = "next-version")]
+pub(super) fn count_origin(txn: &mut WriteTxn<'_>, origin: NodeId) -> Result<(), StorageError> {
+    let mut played = txn.played()?;
+    *played.origins.entry(origin).or_default() += 1;
+    txn.set_played(Some(played));
+    Ok(())
+}

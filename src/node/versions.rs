@@ -1,0 +1,263 @@
+//! The cluster's version: each member announces its program, the leader raises the version, and
+//! every member readies its disk for a downgrade.
+//!
+//! Owns the decision to raise and the handle of requests about versions; the rules are in
+//! `fsm::version`. Invariant: a change of the members and a raise exclude each other, so that no
+//! member joins a version that its program does not support.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
+use headwater_raft::Roster;
+use headwater_types::{
+    ClusterVersion, Command, MemberProgram, NodeId, Refusal, Supported, Version, VersionChange, VersionRefusal,
+};
+
+/// Interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Deadline of one change.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The version of the cluster, and the programs of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterVersions {
+    /// The version that the members have agreed on.
+    pub cluster: ClusterVersion,
+    /// The programs of the members that have announced one.
+    pub programs: BTreeMap<NodeId, MemberProgram>,
+}
+
+/// Handle to the cluster's version.
+#[derive(Clone, Copy)]
+pub struct Versions<'a> {
+    node: &'a Node,
+}
+
+impl Node {
+    /// Handle to the cluster's version.
+    pub fn versions(&self) -> Versions<'_> {
+        Versions { node: self }
+    }
+}
+
+impl Versions<'_> {
+    /// The program of this member.
+    pub fn own(self) -> MemberProgram {
+        self.node.inner.program.clone()
+    }
+
+    /// The version of the cluster as this member has applied it. Cheap.
+    pub fn cluster(self) -> ClusterVersion {
+        self.node.inner.store.current().head().version
+    }
+
+    /// The versions, after a read of the requested consistency.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn read(self, ctx: &RequestContext, consistency: Consistency) -> Result<ClusterVersions, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.known()
+    }
+
+    fn known(self) -> Result<ClusterVersions, NodeError> {
+        let read = self
+            .node
+            .inner
+            .store
+            .read(|view| Ok(ClusterVersions { cluster: view.head().version, programs: view.programs()? }));
+        Ok(read?)
+    }
+
+    /// Checks whether the version can be lowered to `to`. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] with the [`VersionRefusal`]; those of the read path.
+    pub async fn validate_downgrade(self, ctx: &RequestContext, to: Version) -> Result<(), NodeError> {
+        let versions = self.read(ctx, Consistency::Linearizable).await?;
+        let refuse = |refusal: VersionRefusal| Err(NodeError::Refused(Refusal::from(refusal)));
+        if versions.cluster.is_downgrading {
+            return refuse(VersionRefusal::Downgrading);
+        }
+        let is_supported = versions.programs.values().all(|program| program.supported.has(to));
+        let is_next = versions.cluster.version.previous() == Some(to) && to >= ClusterVersion::FIRST.version;
+        if is_next && is_supported { Ok(()) } else { refuse(VersionRefusal::Target) }
+    }
+
+    /// Lowers the version to `to`, so that the members can be replaced by older programs.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] with the [`VersionRefusal`]; those of proposals.
+    pub async fn enable_downgrade(self, ctx: &RequestContext, to: Version) -> Result<(), NodeError> {
+        self.change(ctx, VersionChange::Downgrade { to }).await
+    }
+
+    /// Gives a downgrade up: the version rises again once all members support the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] with the [`VersionRefusal`]; those of proposals.
+    pub async fn cancel_downgrade(self, ctx: &RequestContext) -> Result<(), NodeError> {
+        self.change(ctx, VersionChange::EndDowngrade).await
+    }
+
+    async fn change(self, ctx: &RequestContext, change: VersionChange) -> Result<(), NodeError> {
+        self.node.propose(ctx, Command::SetVersion(change)).await.map(drop)
+    }
+}
+
+/// Announces this member's program, raises the version while this member leads, and readies the
+/// disk after a downgrade. Ends when the node is dropped.
+pub(super) async fn keep(inner: Weak<Inner>) {
+    if !tasks::once_serving(&inner).await {
+        return;
+    }
+    loop {
+        let Some(inner) = inner.upgrade() else { return };
+        let node = Node { inner };
+        if let Err(error) = check(&node).await {
+            tracing::debug!(%error, "the versions are checked again later");
+        }
+        drop(node);
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+async fn check(node: &Node) -> Result<(), NodeError> {
+    let ctx = RequestContext::within(CHANGE_TIMEOUT);
+    let versions = node.versions().known()?;
+    let own = &node.inner.program;
+    let me = node.identity().node_id;
+    let members = node.inner.consensus.members();
+    let leadership = node.leadership();
+    let is_member = members.applied_roster().find(me).is_some();
+    if leadership.leader.is_some() && is_member && versions.programs.get(&me) != Some(own) {
+        node.propose(&ctx, Command::AnnounceProgram(me, own.clone())).await?;
+        tracing::info!(program = own.program, "the other members know this one's program");
+        return Ok(());
+    }
+    if leadership.leader == Some(me) {
+        // No member joins meanwhile.
+        let _turn = node.inner.members.hold_changes().await;
+        let versions = node.versions().known()?;
+        let target = next_version(&versions, own.supported, &members.roster());
+        let change = match target {
+            Target::Raise(to) => Some(VersionChange::Raise { to, term: leadership.term }),
+            Target::EndDowngrade => Some(VersionChange::EndDowngrade),
+            Target::Stay => None,
+        };
+        if let Some(change) = change {
+            node.propose(&ctx, Command::SetVersion(change)).await?;
+            let version = node.versions().cluster().version;
+            match change {
+                VersionChange::Raise { .. } => {
+                    tracing::info!(%version, "all members support it: the cluster's version")
+                }
+                VersionChange::Downgrade { .. } | VersionChange::EndDowngrade => {
+                    tracing::info!(%version, "all members run it: the downgrade is complete");
+                }
+            }
+        }
+    }
+    #[cfg(feature = "next-version")]
+    if leadership.leader == Some(me) && headwater_types::Feature::Notes.is_in(versions.cluster.version) {
+        let text = format!("{}", super::unix_ms()).into();
+        node.propose(&ctx, Command::Note(text)).await?;
+    }
+    ready_for_older_programs(node).await
+}
+
+/// The leader's next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Raise(Version),
+    EndDowngrade,
+    Stay,
+}
+
+/// Decides the next step. A member without a program has not started yet, or runs one that does
+/// not announce itself: the version stays.
+fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> Target {
+    let cluster = versions.cluster;
+    let supported: Option<Vec<Supported>> = roster
+        .members
+        .iter()
+        .map(|member| versions.programs.get(&member.id).map(|program| program.supported))
+        .collect();
+    let Some(supported) = supported.filter(|supported| !supported.is_empty()) else { return Target::Stay };
+    let highest = supported.iter().map(|one| one.highest).fold(own.highest, Version::min);
+    if cluster.is_downgrading {
+        let is_done = supported.iter().all(|one| one.highest <= cluster.version);
+        return if is_done { Target::EndDowngrade } else { Target::Stay };
+    }
+    if highest > cluster.version && supported.iter().all(|one| one.has(highest)) {
+        Target::Raise(highest)
+    } else {
+        Target::Stay
+    }
+}
+
+/// After the version was lowered: brings the state to the disk, removes the log that older
+/// programs cannot apply, and then opens the data directory to them.
+async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
+    let version = node.versions().cluster().version;
+    let mark = node.inner.data_dir.version_mark();
+    if mark.needs() <= version {
+        return Ok(());
+    }
+    let store = node.inner.store.clone();
+    let through = store.current().head().applied_index();
+    let flushed = tokio::task::spawn_blocking(move || store.current().flush());
+    flushed.await.map_err(|_| NodeError::Stopped)??;
+    if !node.inner.consensus.progress().forget_log(through, CHANGE_TIMEOUT).await {
+        return Err(NodeError::Timeout);
+    }
+    mark.lower(version)?;
+    tracing::info!(%version, "this member's data can be taken over by that version's program");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_raft::{MemberInfo, MemberRecord};
+
+    fn roster(ids: &[u64]) -> Roster {
+        let record =
+            |id: &u64| MemberRecord { id: NodeId(*id), info: MemberInfo::default(), voter: true, leaving: false };
+        let mut roster = Roster::default();
+        roster.members.extend(ids.iter().map(record));
+        roster
+    }
+
+    #[test]
+    fn the_version_rises_with_the_last_member_and_stays_low_in_a_downgrade() {
+        let v = |minor| Version::new(0, minor);
+        let program = |lowest, highest| MemberProgram {
+            program: String::new(),
+            supported: Supported { lowest: v(lowest), highest: v(highest) },
+        };
+        let decide = |cluster: u8, is_downgrading, own: u8, programs: &[(u64, u8, u8)]| {
+            let programs = programs.iter().map(|(id, low, high)| (NodeId(*id), program(*low, *high))).collect();
+            let cluster = ClusterVersion { version: v(cluster), is_downgrading };
+            let own = Supported { lowest: v(own - 1), highest: v(own) };
+            next_version(&ClusterVersions { cluster, programs }, own, &roster(&[1, 2, 3]))
+        };
+        let all_new = [(1, 3, 4), (2, 3, 4), (3, 3, 4)];
+        assert_eq!(decide(3, false, 4, &all_new), Target::Raise(v(4)));
+        assert_eq!(decide(4, false, 4, &all_new), Target::Stay, "it is there");
+        assert_eq!(decide(3, false, 3, &all_new), Target::Stay, "this leader does not know it");
+        assert_eq!(decide(3, false, 4, &[(1, 3, 4), (2, 3, 3), (3, 3, 4)]), Target::Stay);
+        assert_eq!(decide(3, false, 4, &[(1, 3, 4), (3, 3, 4)]), Target::Stay, "one is silent");
+        assert_eq!(decide(3, false, 4, &[(1, 3, 4), (2, 3, 4), (3, 3, 4), (9, 3, 3)]), Target::Raise(v(4)));
+        assert_eq!(decide(3, true, 4, &all_new), Target::Stay, "older programs are on their way");
+        let all_old = [(1, 3, 3), (2, 3, 3), (3, 3, 3)];
+        assert_eq!(decide(3, true, 3, &all_old), Target::EndDowngrade);
+        assert_eq!(decide(3, true, 4, &[(1, 3, 4), (2, 3, 3), (3, 3, 3)]), Target::Stay);
+    }
+}

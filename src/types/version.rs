@@ -1,0 +1,287 @@
+//! Versions of the program, of clusters and of records, and the gates that they open.
+//!
+//! Owns the one table of features with the version that each began in. A record begins with the
+//! lowest version that understands all of it; a cluster has one replicated version, which all its
+//! members support. Knows nothing of files and members. Invariant: a released version never changes
+//! its meaning, and what is newer than a program is refused by name, never guessed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A released version, without its patch number: patches change no record and no rule.
+///
+/// It fits into the first byte of a record: three bits for the major number, five for the minor
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(u8);
+
+impl Version {
+    /// The first version. Its programs know nothing of versions.
+    pub const V0_1: Self = Self::new(0, 1);
+    /// The first version whose members announce their programs.
+    pub const V0_3: Self = Self::new(0, 3);
+    /// The next version as tests of upgrades play it. No program has it without the feature
+    /// `next-version`.
+    #[cfg(feature = "next-version")]
+    pub const V0_4: Self = Self::new(0, 4);
+
+    /// The version `major.minor`.
+    ///
+    /// # Panics
+    ///
+    /// If `major` is above 7 or `minor` above 31.
+    pub const fn new(major: u8, minor: u8) -> Self {
+        assert!(major < 8 && minor < 32, "a version fits into one byte");
+        Self(major << 5 | minor)
+    }
+
+    /// The version that a record's first byte names. Every byte names one.
+    pub const fn from_byte(byte: u8) -> Self {
+        Self(byte)
+    }
+
+    /// The first byte of a record that needs this version.
+    pub const fn byte(self) -> u8 {
+        self.0
+    }
+
+    /// The major number.
+    pub const fn major(self) -> u8 {
+        self.0 >> 5
+    }
+
+    /// The minor number.
+    pub const fn minor(self) -> u8 {
+        self.0 & 31
+    }
+
+    /// The version one minor below; `None` for the first of a major one.
+    pub const fn previous(self) -> Option<Self> {
+        if self.minor() == 0 { None } else { Some(Self(self.0 - 1)) }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major(), self.minor())
+    }
+}
+
+/// A text that is no version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a version is MAJOR.MINOR, such as 0.3")]
+pub struct BadVersion;
+
+impl FromStr for Version {
+    type Err = BadVersion;
+
+    /// Reads `MAJOR.MINOR` or `MAJOR.MINOR.PATCH`; the patch number is checked and dropped.
+    fn from_str(text: &str) -> Result<Self, BadVersion> {
+        let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => digits.parse().map_err(|_| BadVersion),
+            false => Err(BadVersion),
+        };
+        let numbers: Vec<u8> = text.split('.').map(number).collect::<Result<_, _>>()?;
+        match numbers[..] {
+            [major @ 0..8, minor @ 0..32] | [major @ 0..8, minor @ 0..32, _] => Ok(Self::new(major, minor)),
+            _ => Err(BadVersion),
+        }
+    }
+}
+
+/// The versions of clusters that a program can be a member of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Supported {
+    /// The lowest.
+    pub lowest: Version,
+    /// The highest; also the newest record that the program understands.
+    pub highest: Version,
+}
+
+impl Supported {
+    /// Of this version's program.
+    pub const RELEASE: Self = Self { lowest: Version::V0_3, highest: Version::V0_3 };
+    /// Of the program that plays the next version in tests of upgrades.
+    #[cfg(feature = "next-version")]
+    pub const NEXT: Self = Self { lowest: Version::V0_3, highest: Version::V0_4 };
+
+    /// Whether the program can be a member of a cluster of `version`.
+    pub fn has(self, version: Version) -> bool {
+        self.lowest <= version && version <= self.highest
+    }
+
+    /// # Errors
+    ///
+    /// [`TooNew`] if `what` needs a version that the program does not understand.
+    pub fn check(self, what: impl Into<String>, needs: Version) -> Result<(), TooNew> {
+        if needs <= self.highest { Ok(()) } else { Err(TooNew { what: what.into(), needs, highest: self.highest }) }
+    }
+}
+
+/// Refusal of a record or a cluster that is newer than the program. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what} needs version {needs}, and this program is version {highest}: run version {needs} or a newer one")]
+pub struct TooNew {
+    /// The thing refused.
+    pub what: String,
+    /// The version that understands it.
+    pub needs: Version,
+    /// The newest version that the program understands.
+    pub highest: Version,
+}
+
+/// A command, record or rule that began in some version. Until the cluster has that version, no
+/// member proposes or applies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// Members announce their programs; the cluster has a version.
+    Versions,
+    /// [`Command::Note`](super::Command::Note): a new command with a new record.
+    #[cfg(feature = "next-version")]
+    Notes,
+    /// [`Proposal::origin`](super::Proposal::origin): a new field of every proposal.
+    #[cfg(feature = "next-version")]
+    Origins,
+    /// The keys of a lease that ends are deleted in reverse order: a rule that changed.
+    #[cfg(feature = "next-version")]
+    LastKeyFirst,
+}
+
+impl Feature {
+    /// Every feature: the table of gates.
+    pub const ALL: &'static [Self] = &[
+        Self::Versions,
+        #[cfg(feature = "next-version")]
+        Self::Notes,
+        #[cfg(feature = "next-version")]
+        Self::Origins,
+        #[cfg(feature = "next-version")]
+        Self::LastKeyFirst,
+    ];
+
+    /// The version that it began in.
+    pub const fn since(self) -> Version {
+        match self {
+            Self::Versions => Version::V0_3,
+            #[cfg(feature = "next-version")]
+            Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_4,
+        }
+    }
+
+    /// Whether a cluster of `version` has it.
+    pub fn is_in(self, version: Version) -> bool {
+        self.since() <= version
+    }
+}
+
+/// The version that a cluster has agreed on; replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterVersion {
+    /// The version: all members support it.
+    pub version: Version,
+    /// Whether it was lowered for a downgrade, so that it does not rise by itself.
+    pub is_downgrading: bool,
+}
+
+impl ClusterVersion {
+    /// Of a cluster that has not agreed on any.
+    pub const FIRST: Self = Self { version: Version::V0_3, is_downgrading: false };
+}
+
+/// A member's program, as the member announces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberProgram {
+    /// Version, commit and profile, for people: `0.3.0 (1f2e3d4c, release)`.
+    pub program: String,
+    /// The versions of clusters that it supports.
+    pub supported: Supported,
+}
+
+/// A change of the cluster's version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionChange {
+    /// All members support `to`. Decided by the leader of `term`; void in the log of another term,
+    /// because members may have joined since.
+    Raise {
+        /// The new version.
+        to: Version,
+        /// The term of the leader that decided it.
+        term: super::Term,
+    },
+    /// The version is lowered, so that older programs can be started.
+    Downgrade {
+        /// The new version, one minor below the present one.
+        to: Version,
+    },
+    /// The downgrade is complete or given up: the version may rise again.
+    EndDowngrade,
+}
+
+/// Reason for refusing a change of the version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum VersionRefusal {
+    /// The target of a downgrade is not the version one minor below, or a member does not support
+    /// it.
+    #[error("the version cannot be lowered to that one")]
+    Target,
+    /// A downgrade is under way already.
+    #[error("a downgrade is under way")]
+    Downgrading,
+    /// No downgrade is under way.
+    #[error("no downgrade is under way")]
+    NotDowngrading,
+    /// The leader that decided the change leads no more, or the version changed meanwhile.
+    #[error("decision about the version is out of date")]
+    Stale,
+}
+
+impl VersionRefusal {
+    /// Every refusal, in the order of their numbers in records.
+    pub const ALL: [Self; 4] = [Self::Target, Self::Downgrading, Self::NotDowngrading, Self::Stale];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_one_byte_and_keeps_its_order() {
+        for (text, byte) in [("0.1", 1), ("0.2", 2), ("0.31", 31), ("1.0", 32), ("1.2.3", 34), ("7.31", 255)] {
+            let version: Version = text.parse().unwrap();
+            assert_eq!(version.byte(), byte);
+            assert_eq!(Version::from_byte(byte), version);
+            assert!(text.starts_with(&version.to_string()), "{text} {version}");
+        }
+        for text in ["", "0", "v0.2", "0.32", "8.0", "0.2.", "0.2.0.1", "0.-2", "0.2-rc1", "+0.2"] {
+            assert_eq!(text.parse::<Version>(), Err(BadVersion), "{text:?}");
+        }
+        assert!(Version::new(0, 31) < Version::new(1, 0));
+        assert_eq!(Version::new(0, 2).previous(), Some(Version::V0_1));
+        assert_eq!(Version::new(1, 0).previous(), None);
+    }
+
+    #[test]
+    fn what_is_too_new_is_named() {
+        let next = Version::new(0, 4);
+        let refused = Supported::RELEASE.check("the snapshot", next).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the snapshot needs version 0.4, and this program is version 0.3: run version 0.4 or a newer one"
+        );
+        assert_eq!(Supported::RELEASE.check("x", Version::V0_1), Ok(()));
+        assert!(!Supported::RELEASE.has(next) && !Supported::RELEASE.has(Version::V0_1));
+    }
+
+    #[test]
+    fn no_feature_is_newer_than_the_newest_program() {
+        #[cfg(not(feature = "next-version"))]
+        let newest = Supported::RELEASE.highest;
+        #[cfg(feature = "next-version")]
+        let newest = Supported::NEXT.highest;
+        for feature in Feature::ALL {
+            assert!(feature.is_in(newest), "{feature:?}");
+        }
+    }
+}
