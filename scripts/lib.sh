@@ -244,6 +244,29 @@ build() {
     in_root cargo optimised --locked >&2
 }
 
+# Builds this version's program, the one that plays the next version, and the program of chaos, unless HEADWATER_BIN,
+# HEADWATER_NEXT and HEADWATER_CHAOS name them; sets all three.
+build_two_versions() {
+    local programs=$CARGO_TARGET_DIR/versions
+    if [[ -z ${HEADWATER_BIN:-} || -z ${HEADWATER_NEXT:-} || -z ${HEADWATER_CHAOS:-} ]]; then
+        "$ROOT/scripts/setup" build
+        if [[ $(id -u) -eq 0 ]]; then
+            "$ROOT/scripts/setup" chaos || say "what cannot be installed is skipped"
+        fi
+        need_rust
+        mkdir -p -- "$programs"
+        # Beside each other the second build would take the place of the first.
+        in_root cargo optimised --locked -p headwater >&2
+        cp -- "$CARGO_TARGET_DIR/debug/headwater" "$programs/this"
+        in_root cargo optimised --locked -p headwater -p headwater-chaos \
+            --features headwater/next-version,headwater-chaos/next-version >&2
+        cp -- "$CARGO_TARGET_DIR/debug/headwater" "$programs/next"
+        cp -- "$CARGO_TARGET_DIR/debug/chaos" "$programs/chaos"
+    fi
+    export HEADWATER_BIN=${HEADWATER_BIN:-$programs/this} HEADWATER_NEXT=${HEADWATER_NEXT:-$programs/next}
+    HEADWATER_CHAOS=${HEADWATER_CHAOS:-$programs/chaos}
+}
+
 # The endpoints of the local cluster, separated by commas.
 endpoints() {
     local node list=()

@@ -8,7 +8,11 @@ use headwater::types::Supported;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Version, commit and profile, as `headwater --version` prints them.
+#[cfg(not(feature = "next-version"))]
 const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWATER_BUILD"), ")");
+/// The next version, as tests of upgrades play it.
+#[cfg(feature = "next-version")]
+const PROGRAM: &str = concat!("0.4.0 (played, ", env!("HEADWATER_BUILD"), ")");
 
 fn main() -> ExitCode {
     #[cfg(not(feature = "next-version"))]

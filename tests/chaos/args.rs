@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// The program under test [default: the one that was built beside this one]
     #[arg(long, env = "HEADWATER_BIN")]
     binary: Option<PathBuf>,
+    /// The program of the next version, for the faults upgrade and upgrade-cycle
+    #[arg(long, env = "HEADWATER_NEXT", value_name = "PROGRAM")]
+    next: Option<PathBuf>,
     /// Moves the ports, for a second run beside the first (without root)
     #[arg(long, env = "HEADWATER_PORT_OFFSET", default_value_t = 0, allow_negative_numbers = true)]
     port_offset: i16,
@@ -75,6 +78,7 @@ const RUNS: &str = "\
 Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
   scripts/chaos --controls  every control must be found out by its checker
+  scripts/chaos --mixed     members of two versions, upgraded and taken back between the faults
   scripts/chaos --lies      so must every lie about the workload leases, in some minutes";
 
 /// Plan of a run, checked.
@@ -89,6 +93,7 @@ pub(crate) struct Plan {
     pub control: Option<Control>,
     pub dir: PathBuf,
     pub binary: PathBuf,
+    pub next: Option<PathBuf>,
     pub first_port: u16,
     pub proxies: bool,
     pub whole_log: bool,
@@ -152,9 +157,9 @@ impl Args {
             faults.extend(found);
         }
         let (possible, impossible): (Vec<&Fault>, Vec<&Fault>) =
-            faults.into_iter().partition(|fault| fault.impossible().is_none());
+            faults.into_iter().partition(|fault| self.impossible(fault).is_none());
         let mut skipped: Vec<(&'static str, String)> =
-            impossible.into_iter().map(|fault| (fault.name, fault.impossible().unwrap_or_default())).collect();
+            impossible.into_iter().map(|fault| (fault.name, self.impossible(fault).unwrap_or_default())).collect();
         // One kind of network for a run: faults that need a proxy must not take the namespaces from
         // the others.
         let elsewhere = |fault: &&Fault| {
@@ -194,6 +199,8 @@ impl Args {
             ));
         }
         let binary = binary.canonicalize().map_err(|error| error.to_string())?;
+        let found = |next: &PathBuf| next.canonicalize().map_err(|error| format!("{}: {error}", next.display()));
+        let next = self.next.as_ref().map(found).transpose()?;
         Ok(Plan {
             faults: possible.iter().map(|fault| fault.name).collect(),
             skipped,
@@ -204,12 +211,20 @@ impl Args {
             control: self.control,
             dir,
             binary,
+            next,
             first_port: FIRST_PORT.saturating_add_signed(self.port_offset),
             proxies: self.proxies,
             whole_log: self.whole_log,
             keep_data: self.keep_data,
             again: self.again(seed),
         })
+    }
+
+    /// Why a fault cannot strike in this run.
+    fn impossible(&self, fault: &Fault) -> Option<String> {
+        let lacks_next = fault.needs(Need::Next) && self.next.is_none();
+        let why = "it needs the next version's program: name it with --next, or use scripts/chaos --mixed";
+        fault.impossible().or_else(|| lacks_next.then(|| why.to_owned()))
     }
 
     fn again(&self, seed: u64) -> String {
@@ -226,6 +241,9 @@ impl Args {
         }
         if let Some(value) = self.control.and_then(|control| clap::ValueEnum::to_possible_value(&control)) {
             add(format!("--control {}", value.get_name()));
+        }
+        if let Some(next) = &self.next {
+            add(format!("--next {}", next.display()));
         }
         if self.proxies {
             add("--proxies".to_owned());

@@ -11,7 +11,7 @@ use headwater_proto::codec::{NEWEST, decode_proposal};
 use headwater_storage::data_dir::DataDir;
 use headwater_storage::log::{LogDb, LogOptions, RecordKind};
 use headwater_types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
-use headwater_types::{KeyRange, LogIndex};
+use headwater_types::{KeyRange, LogIndex, Supported, Version};
 
 use crate::client::prefix_end;
 use crate::history::{Condition, Request, Step};
@@ -54,8 +54,8 @@ pub(crate) enum Ask {
 ///
 /// If the log does not open, or holds something that this harness never asks for.
 pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<Entry>> {
-    let owner = DataDir::owner(data, NEWEST)?.with_context(|| format!("{} has no owner", data.display()))?;
-    let dir = DataDir::open(data, owner, NEWEST)?;
+    let owner = DataDir::owner(data, ANY)?.with_context(|| format!("{} has no owner", data.display()))?;
+    let dir = DataDir::open(data, owner, ANY)?;
     let options = LogOptions { store_id: dir.store_id(), create: false, ..LogOptions::default() };
     let log = LogDb::open(&dir.log_dir(), options)?;
     let mut entries = Vec::new();
@@ -70,6 +70,9 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<Entry>> {
     }
     Ok(entries)
 }
+
+/// The data of every version.
+const ANY: Supported = Supported { lowest: Version::V0_1, highest: Version::from_byte(u8::MAX) };
 
 fn ask(payload: Bytes) -> anyhow::Result<Ask> {
     let Some(proposal) = decode_proposal(payload, NEWEST)? else { return Ok(Ask::Other) };

@@ -153,6 +153,7 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
     };
     RigOptions {
         binary: plan.binary.clone(),
+        next: plan.next.clone(),
         dir: plan.dir.clone(),
         nodes: plan.nodes,
         first_port: plan.first_port,

@@ -15,6 +15,7 @@ mod clients;
 mod committed;
 mod disk;
 mod faults;
+mod golden;
 mod invariants;
 mod member;
 mod net;

@@ -14,6 +14,7 @@ mod pause;
 mod power;
 mod several;
 mod storm;
+mod upgrade;
 mod wipe;
 
 pub(crate) use self::kill::ELSEWHERE;
@@ -83,6 +84,8 @@ pub(crate) enum Need {
     Network,
     /// Proxies between the nodes, also where there could be namespaces.
     Proxies,
+    /// The program of the next version.
+    Next,
     /// The library that bends a node's clock must be compiled.
     Compiler,
 }
@@ -153,6 +156,18 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault!("clock", "a node's clock jumps an hour ahead and back, and runs too fast", &[Need::Compiler], clock::jump),
     fault!("membership", "a member is removed, loses its data and joins again", &[], membership::churn),
     fault!(
+        "upgrade",
+        "a member is replaced by the next version's program, or taken back",
+        &[Need::Next],
+        upgrade::step
+    ),
+    fault!(
+        "upgrade-cycle",
+        "all members are replaced by the next version's program one by one, and taken back",
+        &[Need::Next],
+        upgrade::cycle
+    ),
+    fault!(
         "several",
         "nodes are killed, paused, wiped or lose power while the network is broken",
         &[Need::Network],
@@ -191,6 +206,8 @@ impl Fault {
             Need::Volume => ability::no_volumes(),
             // There is always the proxy.
             Need::Network | Need::Proxies => None,
+            // The command line names it.
+            Need::Next => None,
             Need::Compiler => clock::missing(),
         })
     }

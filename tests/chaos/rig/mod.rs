@@ -39,6 +39,8 @@ const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Options of a rig.
 pub(crate) struct RigOptions {
     pub binary: PathBuf,
+    /// The program of the next version.
+    pub next: Option<PathBuf>,
     pub dir: PathBuf,
     pub nodes: usize,
     pub first_port: u16,
@@ -106,6 +108,7 @@ impl Rig {
             };
             let launch = Launch {
                 binary: options.binary.clone(),
+                next: options.next.clone(),
                 arguments: arguments(&self.net, number, options.nodes, &disk.data(), &options.arguments),
                 namespace: self.net.namespace(number),
                 environment: options.preload.clone(),

@@ -23,6 +23,8 @@ use crate::client::Target;
 /// How a node is started.
 pub(crate) struct Launch {
     pub binary: PathBuf,
+    /// The program of the next version.
+    pub next: Option<PathBuf>,
     pub arguments: Vec<String>,
     pub namespace: Option<String>,
     pub environment: Vec<(String, String)>,
@@ -42,6 +44,8 @@ struct State {
     /// Arguments of every start.
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Whether later starts are of the next version's program.
+    runs_next: bool,
 }
 
 struct Running {
@@ -58,7 +62,7 @@ struct Running {
 impl Node {
     pub(crate) fn new(number: usize, target: Target, launch: Launch) -> Self {
         let (arguments, environment) = (launch.arguments.clone(), Vec::new());
-        let state = State { lives: Vec::new(), arguments, environment };
+        let state = State { lives: Vec::new(), arguments, environment, runs_next: false };
         Self { number, target, launch, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -74,6 +78,20 @@ impl Node {
     /// Sets the arguments of later starts.
     pub(crate) fn set_arguments(&self, arguments: Vec<String>) {
         self.state.lock().arguments = arguments;
+    }
+
+    /// Whether the node runs the next version's program, or will when it is started.
+    pub(crate) fn runs_next(&self) -> bool {
+        self.state.lock().runs_next
+    }
+
+    /// Chooses the program of later starts.
+    pub(crate) fn run_next(&self, next: bool) -> anyhow::Result<()> {
+        if next && self.launch.next.is_none() {
+            bail!("the program of the next version is not named");
+        }
+        self.state.lock().runs_next = next;
+        Ok(())
     }
 
     /// Starts the process and returns its id.
@@ -103,8 +121,9 @@ impl Node {
             line.extend([enter.into(), format!("--net=/run/netns/{name}").into()]);
         }
         line.push("/usr/bin/env".into());
+        let program = self.launch.next.as_ref().filter(|_| state.runs_next).unwrap_or(&self.launch.binary);
         let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).args(variables).arg(&self.launch.binary).args(&state.arguments);
+        command.args(&line[1..]).args(variables).arg(program).args(&state.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
         // Ctrl-C ends the run, which then ends the nodes.
         command.process_group(0);
@@ -249,7 +268,8 @@ mod tests {
     /// A process that only waits, in the place of a node.
     fn waiting(dir: &Path) -> Node {
         let (binary, arguments) = ("/bin/sleep".into(), vec!["1000".to_owned()]);
-        let launch = Launch { binary, arguments, namespace: None, environment: Vec::new(), log: dir.join("log") };
+        let launch =
+            Launch { binary, next: None, arguments, namespace: None, environment: Vec::new(), log: dir.join("log") };
         let node = Node::new(0, Target::new(0, "127.0.0.1:1"), launch);
         node.start().unwrap();
         node

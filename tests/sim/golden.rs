@@ -1,0 +1,208 @@
+//! The log of each released version, applied by this program: outcomes and states are those that
+//! were recorded.
+//!
+//! A file of `tests/sim/golden` holds a version's entries, one a line: term, index, entry and
+//! outcome in hexadecimal, and every so often the hash of the state. A file is never changed: a
+//! rule that decides differently is a gate of a newer version (`types::version`). `scripts/golden`
+//! makes the file of this version before it is released.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+
+use crate::member::small_state;
+use headwater_proto::codec;
+use headwater_storage::StateStore;
+use headwater_storage::state::{AppliedState, StateOptions};
+use headwater_types::catalog::{CatalogCommand, Check, CheckStatus, Deregistration, Node, Registration, Service};
+use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
+use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
+use headwater_types::{
+    Alarm, AlarmKind, Applied, Command, LogIndex, MemberProgram, NodeId, Proposal, Quota, Resource, ResourceId,
+    SetAlarm, StoreEpoch, Supported, Term, VersionChange,
+};
+
+/// Random commands about keys and leases in a file.
+const RANDOM_COMMANDS: usize = 120;
+/// Entries between two hashes.
+const HASH_EVERY: u64 = 20;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim/golden")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn unhex(text: &str) -> Bytes {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// A state to which entries are applied as the state machine applies them.
+struct Machine {
+    store: StateStore,
+    supported: Supported,
+    _dir: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new(supported: Supported) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let store = StateStore::open(dir.path(), &StateOptions { supported, ..small_state() }).unwrap();
+        Self { store, supported, _dir: dir }
+    }
+
+    fn apply(&self, term: Term, index: LogIndex, entry: Bytes) -> Bytes {
+        let db = self.store.current();
+        let mut txn = self.store.begin(&db).unwrap();
+        let proposal = codec::decode_proposal(entry, self.supported).unwrap().unwrap();
+        let outcome = headwater_fsm::apply(&mut txn, term, index, &proposal, true).unwrap();
+        txn.set_applied(&AppliedState { term, index, membership: None });
+        let revision = txn.commit().unwrap().head.revision;
+        codec::encode_applied(&Applied { index, revision, outcome })
+    }
+
+    fn hash(&self) -> u64 {
+        self.store.current().view().unwrap().state_hash().unwrap()
+    }
+}
+
+#[test]
+fn the_log_of_every_released_version_has_its_recorded_state() {
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let machine = Machine::new(codec::NEWEST);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let place = format!("{}:{}", path.display(), number + 1);
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["#", ..] => {}
+                ["=", hash] => assert_eq!(format!("{:016x}", machine.hash()), hash, "{place}: the state"),
+                [term, index, entry, outcome] => {
+                    let (term, index) = (Term(term.parse().unwrap()), LogIndex(index.parse().unwrap()));
+                    assert_eq!(hex(&machine.apply(term, index, unhex(entry))), outcome, "{place}: the outcome");
+                }
+                _ => panic!("{place}: {line}"),
+            }
+        }
+        files += 1;
+    }
+    assert!(files > 0, "no file in {}", folder().display());
+}
+
+/// Writes the file of this version; see `scripts/golden`.
+#[test]
+#[ignore = "writes a file"]
+fn write_the_log_of_this_version() {
+    let version = Supported::RELEASE.highest;
+    let path = folder().join(format!("{version}.log"));
+    assert!(!path.exists(), "{} is there: a released version does not change", path.display());
+    let machine = Machine::new(Supported::RELEASE);
+    let mut text = format!("# The log of version {version}: term, index, entry, outcome; = the hash of the state.\n");
+    for (number, (term, command)) in commands().into_iter().enumerate() {
+        let index = LogIndex(number as u64 + 1);
+        let entry = codec::encode_proposal(&Proposal::new(1_000_000 + index.get(), command)).unwrap();
+        let outcome = machine.apply(term, index, entry.clone());
+        writeln!(text, "{term} {index} {} {}", hex(&entry), hex(&outcome)).unwrap();
+        if index.get().is_multiple_of(HASH_EVERY) {
+            writeln!(text, "= {:016x}", machine.hash()).unwrap();
+        }
+    }
+    writeln!(text, "= {:016x}", machine.hash()).unwrap();
+    std::fs::create_dir_all(folder()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// At least one command of every kind.
+fn commands() -> Vec<(Term, Command)> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = headwater_fsm::tests::model::command();
+    let random = (0..RANDOM_COMMANDS).map(|_| strategy.new_tree(&mut runner).unwrap().current());
+    let program = MemberProgram { program: "a".into(), supported: Supported::RELEASE };
+    let alarm =
+        |active| Command::SetAlarm(SetAlarm { alarm: Alarm { member: NodeId(1), kind: AlarmKind::NoSpace }, active });
+    let mut all = vec![
+        Command::Bootstrap(StoreEpoch(7)),
+        Command::AnnounceProgram(NodeId(1), program.clone()),
+        Command::AnnounceProgram(NodeId(2), program),
+        Command::SetQuota(Quota { bytes_max: Some(1 << 20), member: NodeId(1) }),
+    ];
+    all.extend(random);
+    all.extend([alarm(true), alarm(false), register_type(), resource("one"), resource("two"), resource("one")]);
+    let kv = |verb, path: &str, value: &str, index| {
+        let (path, value) = (Bytes::from(path.to_owned()), Bytes::from(value.to_owned()));
+        let (flags, index, session) = (3, LogIndex(index), String::new());
+        Command::Consul(ConsulCommand::Kv(KvOp { verb, path, value, flags, index, session }))
+    };
+    all.extend([
+        kv(KvVerb::Set, "a/b", "1", 0),
+        kv(KvVerb::Cas, "a/b", "2", 1),
+        kv(KvVerb::Set, "a/c", "3", 0),
+        Command::Consul(ConsulCommand::SessionDestroy("6a2c0c5e-7b1f-4c2e-9f0a-000000000001".into())),
+    ]);
+    let node = |name: &str| Node { name: name.into(), address: "10.0.0.1".into(), ..Node::default() };
+    let web = Service { node: "n1".into(), id: "web1".into(), name: "web".into(), port: 80, ..Service::default() };
+    let check = Check {
+        node: "n1".into(),
+        id: "c".into(),
+        name: "c".into(),
+        status: CheckStatus::Critical,
+        service_id: "web1".into(),
+        service_name: "web".into(),
+        ..Check::default()
+    };
+    let register = |node, service, checks| {
+        Command::Catalog(CatalogCommand::Register(Box::new(Registration {
+            node,
+            service,
+            checks,
+            ..Registration::default()
+        })))
+    };
+    all.extend([
+        register(node("n1"), Some(web.clone()), vec![]),
+        register(node("n1"), Some(web), vec![check]),
+        register(node("n2"), None, vec![]),
+        Command::Catalog(CatalogCommand::Deregister(Box::new(Deregistration {
+            node: "n1".into(),
+            ..Deregistration::default()
+        }))),
+        Command::SetVersion(VersionChange::EndDowngrade),
+        Command::SetVersion(VersionChange::Raise { to: Supported::RELEASE.highest, term: Term(1) }),
+    ]);
+    all.into_iter().map(|command| (Term(1), command)).collect()
+}
+
+const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+
+fn item() -> Type {
+    Type::new("golden", "v1", "Item")
+}
+
+fn register_type() -> Command {
+    let (uid, name) = (String::new(), TypeName::of(&item()).0);
+    let id = ResourceId { uid, name, type_: Type::resource_type(), tenancy: Tenancy::default() };
+    write_of(id, Some((item(), Scope::Cluster)))
+}
+
+fn resource(name: &str) -> Command {
+    let (uid, name) = (String::new(), name.to_owned());
+    write_of(ResourceId { uid, name, type_: item(), tenancy: Tenancy::default() }, None)
+}
+
+fn write_of(id: ResourceId, registers: Option<(Type, Scope)>) -> Command {
+    let resource = Resource { id, ..Resource::default() };
+    let (uid, generation) = (ULID.to_owned(), ULID.to_owned());
+    let write = ResourceWrite { resource, expected: None, uid, generation, type_version: LogIndex::ZERO, registers };
+    Command::Resource(ResourceCommand::Write(Box::new(write)))
+}
