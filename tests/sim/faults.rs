@@ -20,7 +20,12 @@ pub(super) async fn happen(world: &World) {
             break;
         }
         while let Some(at) = away.iter().position(|(due_ms, _)| *due_ms <= now_ms) {
-            world.start(away.swap_remove(at).1).await;
+            let id = away.swap_remove(at).1;
+            if world.options.mixed && rng.random_range(0..3) == 0 {
+                world.note(format_args!("member {id} is upgraded"));
+                world.machine(id).upgrade();
+            }
+            world.start(id).await;
         }
         let id = *ids.choose(&mut rng).unwrap();
         let other = *ids.choose(&mut rng).unwrap();

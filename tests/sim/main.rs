@@ -19,6 +19,7 @@ mod golden;
 mod invariants;
 mod member;
 mod net;
+mod operator;
 mod soak;
 mod watchers;
 mod world;
@@ -90,7 +91,7 @@ fn life_ms() -> Option<u64> {
 }
 
 fn options(seed: u64) -> Options {
-    Options { seed, life_ms: life_ms().unwrap_or(LIFE_MS), control: None }
+    Options { seed, life_ms: life_ms().unwrap_or(LIFE_MS), mixed: seed.is_multiple_of(2), control: None }
 }
 
 fn one_seed(seed: u64) -> String {

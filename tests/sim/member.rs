@@ -22,7 +22,7 @@ use headwater_raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, To
 use headwater_storage::data_dir::Layout;
 use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
-use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId};
+use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId, Supported};
 
 /// Entries after which a snapshot is made, and that are kept behind one: few, so that members that
 /// were away need one.
@@ -46,6 +46,8 @@ pub(super) struct Machine {
     starts: AtomicU64,
     /// Some events never reach the publisher: a control.
     loses_events: bool,
+    /// The versions that the program supports which is started next.
+    supported: Mutex<Supported>,
 }
 
 /// Hands commits on, but for those that a control lets fall.
@@ -108,7 +110,17 @@ pub(super) fn small_state() -> StateOptions {
 
 impl Machine {
     pub(super) fn new(id: u64, root: PathBuf, disk: Arc<Disk>, loses_events: bool) -> Self {
-        Self { id, disk, root, starts: AtomicU64::new(0), loses_events }
+        Self { id, disk, root, starts: AtomicU64::new(0), loses_events, supported: Mutex::new(Supported::RELEASE) }
+    }
+
+    /// The versions that the program supports which runs, or is started next.
+    pub(super) fn supported(&self) -> Supported {
+        *self.supported.lock()
+    }
+
+    /// The next start is of the next version's program.
+    pub(super) fn upgrade(&self) {
+        *self.supported.lock() = Supported::NEXT;
     }
 
     fn state_dir(&self, start: u64) -> PathBuf {
@@ -118,7 +130,8 @@ impl Machine {
     /// Starts a process on the surviving files.
     pub(super) async fn start(&self, net: &Net) -> Member {
         let start = self.starts.load(Ordering::Relaxed);
-        let store = Arc::new(StateStore::open(&self.state_dir(start), &small_state()).unwrap());
+        let state = StateOptions { supported: self.supported(), ..small_state() };
+        let store = Arc::new(StateStore::open(&self.state_dir(start), &state).unwrap());
         let head = store.current().head();
         let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
         // Small, so that readers fall behind.

@@ -19,10 +19,11 @@ use super::invariants::{self, Evidence};
 use super::member::{Machine, Member, first_members};
 use super::ms;
 use super::net::Net;
+use super::operator;
 use super::watchers::{self, Watched};
 use headwater_proto::codec;
 use headwater_raft::parts::{Command as Encoded, Runtime};
-use headwater_types::{Applied, Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
+use headwater_types::{Applied, Command, LogIndex, NodeId, Proposal, Put, StoreEpoch, ValueChoice};
 
 const MEMBERS: u64 = 3;
 const CLIENTS: u64 = 3;
@@ -37,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Time until everything heals, simulated milliseconds.
     pub(crate) life_ms: u64,
+    /// Whether members are upgraded to the next version one by one.
+    pub(crate) mixed: bool,
     /// The defects made on purpose.
     pub(crate) control: Option<Control>,
 }
@@ -174,7 +177,13 @@ impl World {
     pub(super) fn encode(&self, command: Command) -> Encoded {
         let mut proposals = self.proposals.lock();
         *proposals += 1;
-        Encoded(codec::encode_proposal(&Proposal::new(*proposals, command)).unwrap())
+        let mut proposal = Proposal::new(*proposals, command);
+        // In time or too early; but the first and the last command must be done.
+        let is_optional = *self.phase.borrow() == Phase::Living && !matches!(proposal.command, Command::Bootstrap(_));
+        if self.options.mixed && is_optional && proposals.is_multiple_of(4) {
+            proposal.origin = Some(NodeId(*proposals % MEMBERS + 1));
+        }
+        Encoded(codec::encode_proposal(&proposal).unwrap())
     }
 }
 
@@ -220,10 +229,14 @@ async fn live(options: Options, dir: PathBuf) -> Report {
 
     let clients: Vec<_> = (1..=CLIENTS).map(|number| spawn(clients::run(Arc::clone(&world), number))).collect();
     let watchers: Vec<_> = (1..=WATCHERS).map(|number| spawn(watchers::run(Arc::clone(&world), number))).collect();
+    let operator = options.mixed.then(|| spawn(operator::run(Arc::clone(&world))));
     faults::happen(&world).await;
     world.phase.send_replace(Phase::Healing);
     for client in clients {
         client.await.unwrap();
+    }
+    if let Some(operator) = operator {
+        operator.await.unwrap();
     }
     let watched = settle(&world, watchers, &mut findings).await;
     let (entries, conflicts) = committed.take();

@@ -13,7 +13,7 @@ use super::catalog;
 use headwater_types::{
     ClusterVersion, Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease,
     LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex,
-    MemberProgram, NodeId, Outcome, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision,
+    MemberProgram, NodeId, Outcome, Proposal, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision,
     RevisionFilter, SortOrder, SortTarget, Term, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice, Version, VersionChange,
     VersionRefusal,
 };
@@ -60,10 +60,14 @@ impl Model {
         }
     }
 
-    /// Applies the command of a log entry.
-    pub fn apply_at(&mut self, term: Term, index: LogIndex, command: &Command) -> Outcome {
+    /// Applies the proposal of a log entry.
+    pub fn apply_at(&mut self, term: Term, index: LogIndex, proposal: &Proposal) -> Outcome {
         (self.term, self.index) = (term, index.get() - 1);
-        self.apply(command)
+        if proposal.needs() > self.version.version {
+            self.index += 1;
+            return Outcome::Refused(Refusal::NeedsVersion { needs: proposal.needs() });
+        }
+        self.apply(&proposal.command)
     }
 
     pub fn apply(&mut self, command: &Command) -> Outcome {

@@ -27,7 +27,7 @@ impl Replay {
                 if is_broken && let Command::Txn(txn) = &mut proposal.command {
                     std::mem::swap(&mut txn.success, &mut txn.failure);
                 }
-                let outcome = replay.model.apply_at(entry.term, LogIndex(*index), &proposal.command);
+                let outcome = replay.model.apply_at(entry.term, LogIndex(*index), &proposal);
                 replay.outcomes.insert(*index, outcome);
             }
             replay.revisions.insert(*index, replay.model.revision);

@@ -1,0 +1,66 @@
+//! The operator of a cluster of mixed versions: announces programs, raises the version, lowers it
+//! again, and uses the features of the next version, in time or too early.
+//!
+//! Programs change in `faults`, when a member is started again. A member without the next version
+//! refuses its entries unread; all members must stay equal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::ms;
+use super::world::{Phase, World};
+use headwater_types::{Command, MemberProgram, NodeId, Outcome, Supported, Term, Version, VersionChange};
+
+pub(super) async fn run(world: Arc<World>) {
+    let mut rng = SmallRng::seed_from_u64(world.options.seed + 77);
+    let mut announced: BTreeMap<u64, Supported> = BTreeMap::new();
+    while *world.phase.borrow() == Phase::Living {
+        tokio::time::sleep(ms(rng.random_range(20..200))).await;
+        for machine in &world.machines {
+            let supported = machine.supported();
+            if announced.get(&machine.id) == Some(&supported) {
+                continue;
+            }
+            let program = MemberProgram { program: format!("{}.0", supported.highest), supported };
+            if propose(&world, Command::AnnounceProgram(NodeId(machine.id), program)).await {
+                announced.insert(machine.id, supported);
+            }
+        }
+        let (next, before) = (Supported::NEXT.highest, Supported::RELEASE.highest);
+        let command = match rng.random_range(0..6) {
+            // A leader waits until every member has announced a program. Refused unless all of them
+            // support the next version, and in another term.
+            0..=2 if announced.len() == world.machines.len() => raise(&world, next),
+            0..=2 => None,
+            3 => Some(Command::SetVersion(VersionChange::Downgrade { to: before })),
+            4 => Some(Command::SetVersion(VersionChange::EndDowngrade)),
+            _ => Some(Command::Note(format!("{}", rng.random_range(0..1000)).into())),
+        };
+        if let Some(command) = command {
+            propose(&world, command).await;
+        }
+    }
+}
+
+fn raise(world: &World, to: Version) -> Option<Command> {
+    let id = *world.running().first()?;
+    let term = world.member(id)?.raft.metrics().borrow_watched().current_term;
+    Some(Command::SetVersion(VersionChange::Raise { to, term: Term(term) }))
+}
+
+/// Proposes once at each member until there is an answer; whether the command was done.
+async fn propose(world: &World, command: Command) -> bool {
+    for id in world.running() {
+        let Some(member) = world.member(id) else { continue };
+        let writing = member.raft.client_write(world.encode(command.clone()));
+        if let Ok(Ok(written)) = tokio::time::timeout(ms(1000), writing).await {
+            world.note(format_args!("{command:?}: {:?}", written.data.outcome));
+            return !matches!(written.data.outcome, Outcome::Refused(_));
+        }
+    }
+    false
+}
