@@ -53,7 +53,7 @@ pub fn main(program: &'static str, supported: Supported) -> ExitCode {
 
 /// A replicated store that you can subscribe to; speaks etcd's v3 API.
 #[derive(Debug, Parser)]
-#[command(name = "headwater", version, max_term_width = 110)]
+#[command(name = "headwater", version, propagate_version = true, max_term_width = 110)]
 struct Cli {
     #[command(flatten)]
     client: ClientArgs,

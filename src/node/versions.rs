@@ -5,7 +5,7 @@
 //! `fsm::version`. Invariant: a change of the members and a raise exclude each other, so that no
 //! member joins a version that its program does not support.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -117,10 +117,11 @@ pub(super) async fn keep(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;
     }
+    let mut logged = BTreeSet::new();
     loop {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };
-        if let Err(error) = check(&node).await {
+        if let Err(error) = check(&node, &mut logged).await {
             tracing::debug!(%error, "the versions are checked again later");
         }
         drop(node);
@@ -128,7 +129,8 @@ pub(super) async fn keep(inner: Weak<Inner>) {
     }
 }
 
-async fn check(node: &Node) -> Result<(), NodeError> {
+/// `logged` has the members that were logged as holding the version back.
+async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeError> {
     let ctx = RequestContext::within(CHANGE_TIMEOUT);
     let versions = node.versions().known()?;
     let own = &node.inner.program;
@@ -145,7 +147,17 @@ async fn check(node: &Node) -> Result<(), NodeError> {
         // No member joins meanwhile.
         let _turn = node.inner.members.hold_changes().await;
         let versions = node.versions().known()?;
-        let target = next_version(&versions, own.supported, &members.roster());
+        let roster = members.roster();
+        let target = next_version(&versions, own.supported, &roster);
+        let holding =
+            if target == Target::Stay { holding_back(&versions, own.supported, &roster) } else { BTreeSet::new() };
+        if holding != *logged {
+            if !holding.is_empty() {
+                let members: Vec<u64> = holding.iter().map(|id| id.get()).collect();
+                tracing::info!(version = %versions.cluster.version, ?members, "the cluster's version rises once these are upgraded");
+            }
+            *logged = holding;
+        }
         let change = match target {
             Target::Raise(to) => Some(VersionChange::Raise { to, term: leadership.term }),
             Target::EndDowngrade => Some(VersionChange::EndDowngrade),
@@ -200,6 +212,15 @@ fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     } else {
         Target::Stay
     }
+}
+
+/// The members that do not support what this leader supports, although the version might rise.
+fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> BTreeSet<NodeId> {
+    if versions.cluster.is_downgrading || own.highest <= versions.cluster.version {
+        return BTreeSet::new();
+    }
+    let supports = |id| versions.programs.get(&id).is_some_and(|program| program.supported.has(own.highest));
+    roster.members.iter().map(|member| member.id).filter(|id| !supports(*id)).collect()
 }
 
 /// After the version was lowered: brings the state to the disk, removes the log that older
@@ -259,5 +280,12 @@ mod tests {
         let all_old = [(1, 3, 3), (2, 3, 3), (3, 3, 3)];
         assert_eq!(decide(3, true, 3, &all_old), Target::EndDowngrade);
         assert_eq!(decide(3, true, 4, &[(1, 3, 4), (2, 3, 3), (3, 3, 3)]), Target::Stay);
+
+        let programs = [(1, 3, 4), (2, 3, 3)].map(|(id, low, high)| (NodeId(id), program(low, high)));
+        let versions = ClusterVersions { cluster: ClusterVersion::FIRST, programs: programs.into() };
+        let own = Supported { lowest: v(3), highest: v(4) };
+        let holding = holding_back(&versions, own, &roster(&[1, 2, 3]));
+        assert_eq!(holding, [NodeId(2), NodeId(3)].into(), "one is old, one is silent");
+        assert!(holding_back(&versions, Supported::RELEASE, &roster(&[1, 2, 3])).is_empty());
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn register(node: &Node, registry: &Registry) -> Result<(), prometheu
     for (name, help, label, value) in [
         ("etcd_server_version", "The etcd release that is spoken.", "server_version", ETCD_COMPATIBLE_VERSION),
         ("etcd_cluster_version", "The cluster version that is spoken.", "cluster_version", ETCD_CLUSTER_VERSION),
+        ("headwater_server_version", "This member's program.", "program", &node.versions().own().program),
         ("etcd_server_id", "This member, in hexadecimal.", "server_id", &format!("{:x}", identity.node_id.get())),
     ] {
         let fact = IntGaugeVec::new(Opts::new(name, help), &[label])?;
@@ -86,6 +87,10 @@ pub(super) fn register(node: &Node, registry: &Registry) -> Result<(), prometheu
         known_peers: IntGaugeVec::new(
             Opts::new("etcd_network_known_peers", "The other members of the cluster: 1 for each."),
             &["Local", "Remote"],
+        )?,
+        cluster_version: IntGaugeVec::new(
+            Opts::new("headwater_cluster_version", "The version that the cluster has agreed on: 1 for it."),
+            &["version"],
         )?,
         collecting: Mutex::new(()),
     }))?;
@@ -140,6 +145,7 @@ struct NodeCollector {
     gauges: Gauges,
     totals: Totals,
     known_peers: IntGaugeVec,
+    cluster_version: IntGaugeVec,
     // Two collections at once must not both add the increase since the last one.
     collecting: Mutex<()>,
 }
@@ -147,7 +153,8 @@ struct NodeCollector {
 impl Collector for NodeCollector {
     fn desc(&self) -> Vec<&Desc> {
         let gauges = self.gauges.all().into_iter().flat_map(Collector::desc);
-        gauges.chain(self.totals.desc()).chain(self.known_peers.desc()).collect()
+        let labelled = self.known_peers.desc().into_iter().chain(self.cluster_version.desc());
+        gauges.chain(self.totals.desc()).chain(labelled).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
@@ -170,6 +177,9 @@ impl Collector for NodeCollector {
             self.known_peers.with_label_values(&[local.as_str(), &format!("{:x}", peer.get())]).set(1);
         }
         families.extend(self.known_peers.collect());
+        self.cluster_version.reset();
+        self.cluster_version.with_label_values(&[self.node.versions().cluster().version.to_string().as_str()]).set(1);
+        families.extend(self.cluster_version.collect());
         families
     }
 }
