@@ -2,7 +2,7 @@
 //! etcd §1.8, §4.2).
 //!
 //! Both are replicated, so that every member refuses the same commands. The quota is a setting of
-//! each member; the leader makes its own the one that counts.
+//! each member; the leader's own setting applies to all.
 
 use super::NodeId;
 
@@ -26,7 +26,7 @@ impl AlarmKind {
     }
 }
 
-/// An alarm of one member. It stays until somebody takes it back.
+/// An alarm of one member. It stays active until a [`SetAlarm`] takes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
     /// The member concerned; not checked, as in etcd.
@@ -35,7 +35,7 @@ pub struct Alarm {
     pub kind: AlarmKind,
 }
 
-/// Which kinds of alarm are active, on whichever member.
+/// The kinds of alarm that are active, on any member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlarmSet(u8);
 
@@ -48,7 +48,7 @@ impl AlarmSet {
         self.0 == 0
     }
 
-    /// Whether one of this kind is.
+    /// Whether an alarm of this kind is active.
     pub const fn has(self, kind: AlarmKind) -> bool {
         self.0 & (1 << kind as u8) != 0
     }
@@ -58,7 +58,7 @@ impl AlarmSet {
         self.0
     }
 
-    /// Reads back [`bits`](Self::bits); `None` if there is a kind that is not known.
+    /// Reads back [`bits`](Self::bits); `None` if a bit stands for no known kind.
     pub fn from_bits(bits: u8) -> Option<Self> {
         let known = AlarmKind::ALL.into_iter().fold(0, |known, kind| known | 1 << kind as u8);
         (bits & !known == 0).then_some(Self(bits))
@@ -74,18 +74,18 @@ impl FromIterator<AlarmKind> for AlarmSet {
 /// Raises an alarm or takes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetAlarm {
-    /// Which.
+    /// The alarm.
     pub alarm: Alarm,
     /// Whether it is active from now on.
     pub active: bool,
 }
 
-/// How much live keys and values may take.
+/// Bound on the size of live keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The most, bytes; `None` is no bound.
+    /// Largest size, bytes; `None` is no bound.
     pub bytes_max: Option<u64>,
-    /// The member that has the setting: an alarm of the quota names it.
+    /// The member that configured the bound. The alarm that the quota raises names this member.
     pub member: NodeId,
 }
 

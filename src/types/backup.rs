@@ -7,13 +7,13 @@ use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 pub struct BackupInfo {
     /// The cluster.
     pub cluster_id: ClusterId,
-    /// The member that was asked.
+    /// The member that made the backup.
     pub node_id: NodeId,
-    /// The store's lineage, if it had a name by then.
+    /// The store's epoch; `None` if the store had none yet.
     pub epoch: Option<StoreEpoch>,
-    /// Term of the last entry in it.
+    /// Term of the last log entry that the state contains.
     pub term: Term,
-    /// Log index of the last entry in it.
+    /// Log index of the last log entry that the state contains.
     pub index: LogIndex,
     /// KV revision.
     pub revision: Revision,
@@ -25,7 +25,7 @@ pub struct BackupInfo {
     pub live_bytes: u64,
     /// Number of leases.
     pub leases: u64,
-    /// When it was taken: the member's wall clock, milliseconds since the Unix epoch.
+    /// Time of the backup: the member's wall clock, milliseconds since the Unix epoch.
     pub taken_unix_ms: u64,
     /// The version of the program that wrote it.
     pub version: String,

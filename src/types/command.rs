@@ -19,7 +19,7 @@ pub struct Proposal {
     /// Wall clock of the proposer, milliseconds since the Unix epoch. Used for retention by time,
     /// never for ordering.
     pub unix_ms: u64,
-    /// The operation.
+    /// The command.
     pub command: Command,
     /// The member that proposed it; counted in the state.
     #[cfg(feature = "next-version")]
@@ -47,36 +47,36 @@ impl Proposal {
     }
 }
 
-/// Every change that the state machine knows.
+/// The kinds of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Names the lineage of a new cluster. The first one counts, later ones change nothing.
+    /// Sets the epoch of a new cluster. The first one counts, later ones change nothing.
     Bootstrap(StoreEpoch),
     /// Writes one key.
     Put(Put),
     /// Removes an interval of keys.
     DeleteRange(DeleteRange),
-    /// Compares, then does one of two lists.
+    /// Evaluates conditions, then runs one of two lists of operations.
     Txn(Txn),
     /// Moves the compaction point.
     Compact(Compact),
-    /// Gives up history that has become too old.
+    /// Drops history that has become too old.
     TrimHistory(TrimHistory),
-    /// Makes a lease.
+    /// Grants a lease.
     LeaseGrant(LeaseGrant),
-    /// Ends a lease at a client's wish.
+    /// Ends a lease at a client's request.
     LeaseRevoke(LeaseRevoke),
     /// Ends a lease that has run out.
     LeaseExpire(LeaseExpire),
-    /// Lets later leaders know how much time leases have left.
+    /// Records for later leaders how much time leases have left.
     LeaseCheckpoint(LeaseCheckpoint),
     /// Attaches a key to a lease.
     LeaseAttach(LeaseAttach),
-    /// Compares, does one of two lists, and attaches.
+    /// A transaction that also attaches keys to leases.
     LeaseTxn(LeaseTxn),
     /// Raises an alarm or takes it back.
     SetAlarm(SetAlarm),
-    /// Makes a quota the one that counts.
+    /// Sets the quota of all members.
     SetQuota(Quota),
     /// Changes resources.
     Resource(ResourceCommand),
@@ -119,7 +119,7 @@ impl Command {
         "Note",
     ];
 
-    /// Which kind of command it is, as a place in [`KINDS`](Self::KINDS).
+    /// The kind of the command, as an index into [`KINDS`](Self::KINDS).
     pub fn kind(&self) -> usize {
         match self {
             Self::Bootstrap(_) => 0,
@@ -179,11 +179,11 @@ impl Command {
 pub struct Put {
     /// Not empty.
     pub key: Bytes,
-    /// Choice of the new value.
+    /// The new value.
     pub value: ValueChoice,
-    /// Choice of the new attachment.
+    /// The lease to attach the key to.
     pub lease: LeaseChoice,
-    /// Whether the outcome carries the pair that was there before.
+    /// Whether the outcome carries the previous pair.
     pub prev_kv: bool,
 }
 
@@ -216,14 +216,14 @@ pub struct DeleteRange {
     pub prev_kv: bool,
 }
 
-/// Compares, then does one of two lists (spec: etcd §1.6).
+/// Evaluates conditions, then runs one of two lists of operations (spec: etcd §1.6).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// All must hold for `success` to run; holds if empty.
+    /// If all hold, or if there are none, `success` runs, else `failure`.
     pub compares: Vec<Compare>,
-    /// Done in order if the compares hold.
+    /// Operations that run, in order, if all compares hold.
     pub success: Vec<TxnOp>,
-    /// Done in order otherwise.
+    /// Operations that run, in order, otherwise.
     pub failure: Vec<TxnOp>,
 }
 
@@ -239,21 +239,21 @@ impl Txn {
 /// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOp {
-    /// Reads; sees the operations before it.
+    /// Reads; sees the effects of the operations before it.
     Range(RangeQuery),
     /// Writes.
     Put(Put),
     /// Removes.
     DeleteRange(DeleteRange),
-    /// A transaction inside; its compares look at the state before the outermost one.
+    /// A nested transaction; its compares see the state before the outermost transaction.
     Txn(Txn),
 }
 
 /// One condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// The keys that must all satisfy it; an interval without live keys is compared once as an
-    /// absent key.
+    /// The keys that must all satisfy the condition; an interval without live keys is compared once
+    /// as an absent key.
     pub range: KeyRange,
     /// Relation of the stored field (left) to the given one (right).
     pub op: CompareOp,
@@ -261,7 +261,7 @@ pub struct Compare {
     pub target: CompareTarget,
 }
 
-/// How a stored field is compared with a given one.
+/// Relation between a stored field and a given value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOp {
     /// Stored = given.
@@ -283,7 +283,7 @@ pub enum CompareTarget {
     CreateRevision(i64),
     /// Revision of the latest put, 0 for an absent key.
     ModRevision(i64),
-    /// The value, bytewise; false for an absent key with every operator.
+    /// The value, bytewise; never holds for an absent key.
     Value(Bytes),
     /// The lease, 0 for an absent key.
     Lease(i64),

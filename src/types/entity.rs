@@ -1,12 +1,12 @@
-//! Names of elements: how the keys of the store, which are any bytes, become paths of text, and
-//! back.
+//! Names of elements: the mapping between keys of the store, which are any bytes, and paths of
+//! text.
 //!
-//! Owns the mapping. A key is split at `/`; each part becomes a segment, which is the part itself
-//! if that is text that a URL path may have. Other parts are written behind a tilde: an empty part
-//! is `~`, so that `/app/a` is `~/app/a`; `.`, `..` and parts that begin with a tilde get one more
-//! in front; a part that is not UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key
-//! has exactly one name, every name belongs to at most one key, and the parents of a key in the
-//! tree are the parents of its name, down to the last segment that a name may have.
+//! Owns the mapping. A key is split at `/`; each part becomes one segment. A part that is valid
+//! text in a URL path is its own segment. Other parts are written with a tilde: an empty part is
+//! `~`, so that `/app/a` is `~/app/a`; `.`, `..` and parts that begin with a tilde get a tilde in
+//! front; a part that is not UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key has
+//! exactly one name, every name belongs to at most one key, and the tree of names has the shape of
+//! the tree of keys, down to the depth limit of names.
 //!
 //! ```text
 //! app/a    app/a          /app/a    ~/app/a          a//b    a/~/b          a/    a/~          ~a    ~~a
@@ -18,24 +18,24 @@ use thiserror::Error;
 
 use super::limits::ENTITY_DEPTH_MAX;
 
-/// Why a text is no name.
+/// Reason why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// Two slashes without anything between, or one at an end.
+    /// Two adjacent slashes, or a slash at either end.
     #[error("a part is empty; an empty part of a key is written ~, so that the key /app is at ~/app")]
     EmptyPart,
     /// `.` or `..`.
     #[error("{0:?} as a part would point elsewhere; the part of a key that is so called is written ~{0}")]
     Dots(String),
-    /// Behind a tilde comes something that no name has.
+    /// The part begins with a tilde, but is not the encoding of any part of a key.
     #[error("{0:?} is no part of a name: a part that begins with a tilde is written with one more in front")]
     Tilde(String),
-    /// More parts than a name has.
+    /// More than [`ENTITY_DEPTH_MAX`] parts.
     #[error("more than {ENTITY_DEPTH_MAX} parts")]
     TooDeep,
 }
 
-/// The name of a key. The last of as many segments as there may be has the rest of the key.
+/// The name of a key. The segment at [`ENTITY_DEPTH_MAX`] holds the whole rest of a longer key.
 pub fn name_of(key: &[u8]) -> String {
     let mut name = String::with_capacity(key.len());
     for (number, part) in key.splitn(ENTITY_DEPTH_MAX, |byte| *byte == b'/').enumerate() {
@@ -64,11 +64,11 @@ fn push_segment(name: &mut String, part: &[u8]) {
     }
 }
 
-/// The key that a name belongs to; the empty name belongs to no key, and gives the empty one.
+/// The key of a name. The empty name, which is the root's, gives the empty key.
 ///
 /// # Errors
 ///
-/// Why it is no name.
+/// [`NameError`] if `name` is not the name of any key.
 pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
     let mut key = Vec::with_capacity(name.len());
     if name.is_empty() {
@@ -83,7 +83,7 @@ pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
         }
         let start = key.len();
         read_segment(segment, &mut key)?;
-        // Only the last segment that there may be has slashes, and nothing has two names.
+        // Only the segment at the depth limit may contain slashes, and no key has two names.
         let has_slash = key[start..].contains(&b'/');
         let mut again = String::with_capacity(segment.len());
         push_segment(&mut again, &key[start..]);
@@ -94,23 +94,23 @@ pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
     Ok(key)
 }
 
-/// One part, slashes and all, as one segment of a name: for spaces in which a name is not split
-/// like a key.
+/// Encodes a whole part, slashes included, as one segment: for spaces that do not split names at
+/// `/`, such as names of services.
 pub fn segment_of(part: &[u8]) -> String {
     let mut segment = String::with_capacity(part.len());
     push_segment(&mut segment, part);
     segment
 }
 
-/// The part that [`segment_of`] made a segment of.
+/// The inverse of [`segment_of`].
 ///
 /// # Errors
 ///
-/// Why it is no segment.
+/// [`NameError`] if `segment` is not the encoding of any part.
 pub fn part_of(segment: &str) -> Result<Vec<u8>, NameError> {
     let mut part = Vec::with_capacity(segment.len());
     read_segment(segment, &mut part)?;
-    // Nothing has two names.
+    // No part has two encodings.
     if segment_of(&part) == segment { Ok(part) } else { Err(NameError::Tilde(segment.to_owned())) }
 }
 
@@ -136,7 +136,8 @@ fn read_segment(segment: &str, key: &mut Vec<u8>) -> Result<(), NameError> {
     Ok(())
 }
 
-/// `name` relative to `root`, if it is there or below; the empty root is above everything.
+/// `name` relative to `root`; `None` if it is neither `root` nor below it. Everything is below the
+/// empty root.
 pub fn relative<'a>(name: &'a str, root: &str) -> Option<&'a str> {
     if root.is_empty() {
         return Some(name);
@@ -154,7 +155,7 @@ pub fn parent(name: &str) -> Option<&str> {
     }
 }
 
-/// `name`, which is relative to `root`, from the top.
+/// The inverse of [`relative`]: the full name of `name`, which is relative to `root`.
 pub fn absolute(root: &str, name: &str) -> String {
     match (root, name) {
         ("", name) => name.to_owned(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::catalog::CatalogEvent;
 use super::{ClusterMember, KeyValue, LeaseId, LogIndex, NodeId, Resource, Revision};
 
-/// Everything that one command changed, in the order in which it changed it.
+/// All changes of one command, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitEvents {
     /// Log index of the command.
@@ -22,31 +22,31 @@ pub struct CommitEvents {
     pub cluster: Arc<[ClusterEvent]>,
 }
 
-/// One change of the cluster itself.
+/// One change of leases or members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A lease was granted.
     LeaseGranted {
-        /// Which.
+        /// The lease.
         id: LeaseId,
         /// Its time to live, whole seconds.
         ttl_seconds: i64,
     },
     /// A lease was revoked, or has run out.
     LeaseEnded(LeaseId),
-    /// A member has come, or something about it is different: this is how it is now.
+    /// A member was added or changed; its new record.
     MemberChanged(Arc<ClusterMember>),
     /// A member was removed.
     MemberLeft(NodeId),
 }
 
-/// One change of one resource. A write that moves it to another version of its kind makes two: it
-/// goes where it was, and comes where it is from then on.
+/// One change of one resource. A write that changes the version of its type's group makes two
+/// events: a removal under the old type and a put under the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceEvent {
     /// Kind of the change.
     pub kind: ChangeKind,
-    /// The resource after a write; as it was last, with its last version, after a removal.
+    /// The resource after a write; after a removal, its last state with its last version.
     pub resource: Arc<Resource>,
 }
 
@@ -60,7 +60,7 @@ pub struct KvEvent {
     pub kv: KeyValue,
 }
 
-/// How a key changed.
+/// Kind of a change of a key or a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It was written.

@@ -1,5 +1,5 @@
-//! Identities and the two coordinates of the store, each a type of its own so that none is mistaken
-//! for another.
+//! Identities and the two coordinates of the store. Each is a type of its own, so that the compiler
+//! refuses to mix them.
 
 use std::fmt;
 
@@ -54,8 +54,8 @@ id! {
     ClusterId(u64)
 }
 id! {
-    /// A random id made when a cluster is initialised and again when it is restored from a backup.
-    /// Positions from another epoch are recognised by it instead of being misread.
+    /// A random id made when a cluster is initialised, and again when it is restored from a backup.
+    /// It tells positions of another epoch from those of the current one.
     StoreEpoch(u64)
 }
 id! {
@@ -93,10 +93,11 @@ impl LeaseId {
     /// The absence of a lease.
     pub const NONE: Self = Self(0);
 
-    /// First id, and the first after, of those that no client can name: deadlines of the store's
-    /// own (`types::consul::Deadline`).
+    /// Ids of the store's own deadlines (`types::consul::Deadline`), which no client can name: the
+    /// first, and the first after them.
     const DEADLINES: (i64, i64) = (i64::MIN, i64::MIN / 2);
-    /// Deadlines that one command begins without having to look for an id that is free, count.
+    /// Ids set apart for the deadlines of one command, count. Ids of further deadlines may be
+    /// taken, and a free one has to be searched.
     const DEADLINES_PER_COMMAND: u64 = 1 << 8;
 
     /// Whether this names a lease at all.
@@ -104,7 +105,7 @@ impl LeaseId {
         self.0 != 0
     }
 
-    /// Whether this is a deadline of the store's own, and no lease of a client's.
+    /// Whether this is the id of a deadline of the store's own, not of a client's lease.
     pub const fn is_deadline(self) -> bool {
         self.0 >= Self::DEADLINES.0 && self.0 < Self::DEADLINES.1
     }

@@ -17,12 +17,12 @@ pub struct KeyValue {
     pub mod_revision: Revision,
     /// Count of puts in the current generation, 1 at creation.
     pub version: i64,
-    /// The lease that the key hangs on, or [`LeaseId::NONE`].
+    /// The lease that the key is attached to, or [`LeaseId::NONE`].
     pub lease: LeaseId,
 }
 
-/// A key interval. etcd's `(key, range_end)` pairs become one of these at the edge and nothing
-/// below the edge knows the "\0" conventions.
+/// A key interval. The API layer converts etcd's `(key, range_end)` pairs to it; no layer below
+/// knows the "\0" conventions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyRange {
     /// Exactly one key.
@@ -92,7 +92,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
     Some(end.into())
 }
 
-/// Which state a read looks at.
+/// The state that a read sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAt {
     /// The newest state of the view.
@@ -104,7 +104,7 @@ pub enum ReadAt {
     Revision(Revision),
 }
 
-/// The order that a range answers in.
+/// Order of the result of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
     /// Key order; see the quirk of spec etcd §1.2 for a target other than the key.
@@ -151,36 +151,36 @@ impl RevisionFilter {
         *self != Self::default()
     }
 
-    /// Whether a key with these revisions passes.
+    /// Whether a key with these revisions lies within the bounds.
     pub fn keeps(&self, create: Revision, modified: Revision) -> bool {
         let within = |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
         within(modified.get(), self.min_mod, self.max_mod) && within(create.get(), self.min_create, self.max_create)
     }
 }
 
-/// A range request below the edge.
+/// A range request, as every layer below the API sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeQuery {
-    /// The keys asked for.
+    /// The requested keys.
     pub range: KeyRange,
-    /// The state asked for.
+    /// The requested state.
     pub at: ReadAt,
     /// At most this many pairs; 0 is no limit.
     pub limit: u64,
-    /// Order of the answer.
+    /// Order of the result.
     pub order: SortOrder,
-    /// Field that `order` is about.
+    /// The field that `order` sorts by.
     pub target: SortTarget,
     /// Bounds on revisions.
     pub filter: RevisionFilter,
-    /// Leave the values empty.
+    /// Whether values are left empty.
     pub keys_only: bool,
-    /// Answer with the count alone.
+    /// Whether the result is the count alone.
     pub count_only: bool,
 }
 
 impl RangeQuery {
-    /// Everything about `range` in the current state.
+    /// All pairs of `range` in the current state, in key order.
     pub fn new(range: KeyRange) -> Self {
         Self {
             range,
@@ -198,7 +198,7 @@ impl RangeQuery {
 /// Result of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResult {
-    /// The pairs, in the order asked for, cut to the limit.
+    /// The pairs, in the requested order, cut to the limit.
     pub kvs: Vec<KeyValue>,
     /// Whether the limit cut anything off.
     pub more: bool,

@@ -1,9 +1,9 @@
 //! Leases as the state machine holds them, and the commands that make, end and change them (spec:
 //! etcd §3, §7.5).
 //!
-//! Nothing here tells the time. A leader measures it, and passes two facts to later leaders through
-//! the log: how far the cluster's **lease clock** has come, and at which point of it a lease runs
-//! out unless it was kept alive since.
+//! Nothing here reads a clock. The leader measures time, and passes two facts to later leaders
+//! through the log: how far the cluster's **lease clock** has come, and at which point of it a
+//! lease runs out unless it was kept alive since.
 
 use bytes::Bytes;
 
@@ -12,21 +12,22 @@ use super::{LeaseId, LogIndex, Term, Txn};
 /// A lease. Keys are attached to it in an index of their own, not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Log index of the command that granted it: tells a lease from a later one with the same id.
+    /// Log index of the command that granted it. It distinguishes the lease from a later one with
+    /// the same id.
     pub granted: LogIndex,
     /// Time to live, whole seconds, 1 to
     /// [`LEASE_TTL_SECONDS_MAX`](super::limits::LEASE_TTL_SECONDS_MAX).
     pub ttl_seconds: i64,
-    /// When it runs out, on the lease clock in milliseconds, if the leader has let everybody know.
-    /// `None` while it may have been kept alive since then: a new leader then gives it its whole
-    /// time to live.
+    /// When it runs out, on the lease clock in milliseconds, if a [`LeaseCheckpoint`] said so.
+    /// `None` if it may have been kept alive since: a new leader then gives it its whole time to
+    /// live.
     pub due_ms: Option<u64>,
 }
 
 /// A lease that a commit has made, changed or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseChange {
-    /// Which.
+    /// Id of the lease.
     pub id: LeaseId,
     /// The lease after the commit; `None` if no lease has that id.
     pub lease: Option<Lease>,
@@ -38,23 +39,23 @@ pub struct LeaseGrant {
     /// Its id, which must be free and not [`LeaseId::NONE`]. The node picks one if the client did
     /// not.
     pub id: LeaseId,
-    /// Time to live, whole seconds. The node has raised it to the least that makes sense.
+    /// Time to live, whole seconds. The proposing node has raised it to the minimum.
     pub ttl_seconds: i64,
 }
 
-/// Ends a lease at a client's wish, with all keys attached to it.
+/// Ends a lease at a client's request, with all keys attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRevoke {
-    /// Which.
+    /// Id of the lease.
     pub id: LeaseId,
 }
 
-/// Ends a lease that has run out, with all keys attached to it. Takes effect only if nobody but the
-/// leader that decided it can have kept the lease alive, and the lease is still the one that it
-/// decided about.
+/// Ends a lease that has run out, with all keys attached to it. Refused in the log of another term,
+/// for another leader may have kept the lease alive there, and if the id now belongs to a later
+/// grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseExpire {
-    /// Which.
+    /// Id of the lease.
     pub id: LeaseId,
     /// The grant that has run out.
     pub granted: LogIndex,
@@ -62,15 +63,15 @@ pub struct LeaseExpire {
     pub term: Term,
 }
 
-/// The leases' time for later leaders: moves the lease clock, and sets when leases run out. Takes
-/// effect only in the term of the leader that measured it.
+/// Moves the lease clock, and records when leases run out, for later leaders. Takes effect only in
+/// the term of the leader that measured it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCheckpoint {
     /// The term of the leader that measured it.
     pub term: Term,
     /// How far the lease clock has come, milliseconds. It never goes back.
     pub clock_ms: u64,
-    /// Leases about which something is said; at most
+    /// Leases with a new record; at most
     /// [`LEASE_CHECKPOINTS_MAX`](super::limits::LEASE_CHECKPOINTS_MAX).
     pub leases: Vec<LeaseRemaining>,
 }
@@ -78,12 +79,12 @@ pub struct LeaseCheckpoint {
 /// The entry of one lease in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRemaining {
-    /// Which.
+    /// Id of the lease.
     pub id: LeaseId,
-    /// The grant that is meant.
+    /// Log index of the grant. A later lease with the same id is left alone.
     pub granted: LogIndex,
-    /// Remaining time to live as of the checkpoint's clock, milliseconds; `None` takes back the
-    /// value set before, because the lease is being kept alive.
+    /// Remaining time to live as of the checkpoint's clock, milliseconds; `None` deletes an earlier
+    /// record, because the lease is being kept alive.
     pub remaining_ms: Option<u64>,
 }
 
@@ -102,16 +103,16 @@ pub struct LeaseAttach {
 pub struct LeaseTxn {
     /// The transaction.
     pub txn: Txn,
-    /// Attached if its compares hold; of several that name one key the last counts.
+    /// Attachments to make if the compares hold; if several name one key, the last counts.
     pub success: Vec<LeaseAttach>,
-    /// Attached otherwise.
+    /// Attachments to make otherwise.
     pub failure: Vec<LeaseAttach>,
 }
 
 /// A question about leases to the leader, which alone measures their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
-    /// Start the time of this lease anew.
+    /// Restart the time to live of this lease.
     KeepAlive(LeaseId),
     /// How much time does it have left?
     Remaining(LeaseId),
@@ -129,8 +130,8 @@ pub enum LeaseAnswer {
     },
     /// There is no such lease, or it has run out.
     Unknown,
-    /// The member asked does not lead, or could not make sure of it, or of the outcome, in time:
-    /// ask again. Nothing changed that matters.
+    /// The member does not lead, or could not confirm in time that it leads, or could not learn the
+    /// outcome in time. Asking again is safe.
     NotLeader,
     /// Too many questions wait at the leader.
     Busy,

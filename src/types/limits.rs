@@ -1,86 +1,87 @@
-//! Every limit of the store, with its unit in the name or the type. Tested at the limit and one
-//! past it where it is enforced.
+//! Every limit of the store, with its unit in the name or the type. The code that enforces a limit
+//! is tested at the limit and one past it.
 
 use std::time::Duration;
 
-/// Largest encoded command if nothing else is configured, bytes (etcd's `--max-request-bytes`;
-/// spec: etcd §1.8). Checked where a request enters, by the setting of that member; apply takes
-/// every size that is in the log.
+/// Default for the largest encoded command, bytes (etcd's `--max-request-bytes`; spec: etcd §1.8).
+/// Each member checks requests on entry by its own setting; apply accepts every size that is in the
+/// log.
 pub const REQUEST_BYTES_MAX: usize = 1_572_864;
-/// Least that may be configured instead, bytes: the members' own proposals must fit.
+/// Smallest value that may be configured for [`REQUEST_BYTES_MAX`], bytes: the members' own
+/// proposals must fit.
 pub const REQUEST_BYTES_SET_MIN: usize = 64 * 1024;
-/// Most that may be configured instead, bytes (etcd's recommended maximum): every member takes that
-/// much from another.
+/// Largest value that may be configured for [`REQUEST_BYTES_MAX`], bytes (etcd's recommended
+/// maximum): every member accepts commands of this size from other members.
 pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
 /// Excess over the request limit that the client port accepts before gRPC itself refuses the
 /// message, bytes.
 pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Largest message that the client port receives, bytes.
 pub const CLIENT_MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + REQUEST_OVERHEAD_BYTES;
-/// Most JSON that one request of the gateway may be, bytes: every message that gRPC takes fits,
-/// base64 and all.
+/// Largest JSON body of one request to the gateway, bytes: every message that gRPC accepts fits,
+/// encoded as base64.
 pub const GATEWAY_BODY_BYTES_MAX: usize = 2 * CLIENT_MESSAGE_BYTES_MAX;
 /// Longest block of headers in which the client port repairs the server's name, bytes with the
-/// heads of its frames; a longer one goes on as it is.
+/// heads of its frames; longer blocks pass unchanged.
 pub const HEADER_BLOCK_BYTES_MAX: usize = 8 * 1024;
 /// Largest message that the peer port receives, bytes: a full append batch of maximal commands.
 pub const PEER_MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Most operations (or compares) in one list of a transaction if nothing else is configured (etcd's
-/// `--max-txn-ops`). Checked where a request enters, by the setting of that member.
+/// Default for the most operations, or compares, in one list of a transaction (etcd's
+/// `--max-txn-ops`). Each member checks requests on entry by its own setting.
 pub const TXN_OPS_MAX: usize = 128;
-/// Most that may be configured instead, count: apply does all of them before anything else.
+/// Largest value that may be configured for [`TXN_OPS_MAX`], count: apply runs all operations of a
+/// transaction before the next command.
 pub const TXN_OPS_SET_MAX: usize = 16_384;
-/// Compares and operations of a transaction with all that are nested in it, as a multiple of the
-/// limit of one list: every level of it holds as many as fit one list, so that a tree of one
-/// request could have tens of thousands.
+/// Most compares and operations of a transaction with all nested ones, as a multiple of the limit
+/// of one list. Without it a tree of one request could have tens of thousands, for each level may
+/// hold as many as fit one list.
 pub const TXN_TREE_FACTOR: usize = 4;
-/// Keys that one transaction looks at to compare, and as many again to answer, count: every member
-/// does it.
+/// Keys that the compares of one transaction may visit, and as many again for its results, count:
+/// every member visits them.
 pub const TXN_READ_KEYS_MAX: usize = 1 << 20;
-/// Values that one transaction reads to compare them, and as many again with keys in its answer,
-/// bytes.
+/// Values that the compares of one transaction may read, and as much again of keys and values for
+/// its results, bytes.
 pub const TXN_READ_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Overhead of a key beside its name and value where lists and answers are bounded in bytes: about
 /// its share of memory. Apply refuses by it, so it is the same on all members for ever;
 /// [`STATE_ENTRY_BYTES`] is each member's own and may change.
 pub const ENTRY_BYTES: usize = 128;
-/// Transactions inside each other, the outermost included, count. Every encoding of a transaction,
-/// and of its outcome, must stay below protobuf's limit of 100 nested messages, two of which a
-/// level takes: deeper ones could be replicated and then read by nobody.
+/// Depth of nested transactions, the outermost included, count. Every encoding of a transaction,
+/// and of its outcome, must stay below protobuf's limit of 100 nested messages, of which each level
+/// uses two: a deeper one could be replicated, but not decoded.
 pub const TXN_DEPTH_MAX: usize = 40;
 /// Proposals that may wait for the log before new ones are refused, count (etcd refuses at a gap of
 /// 5000).
 pub const PENDING_PROPOSALS_MAX: usize = 5000;
-/// Commands of all proposals that wait, bytes; one more is refused.
+/// Total size of the commands that wait for the log, bytes; one more is refused.
 pub const PENDING_PROPOSAL_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Reads that may wait for the confirmation of the leader, count; one more is refused.
+/// Reads that may wait for the leader's confirmation, count; one more is refused.
 pub const WAITING_READS_MAX: usize = 20_000;
-/// Reads of more than one key that may run or wait for a thread, count; one more is refused. As
-/// many as one confirmation of the leader may release at once.
+/// Reads of more than one key that may run or wait for a thread, count; one more is refused. One
+/// confirmation of the leader may release as many at once.
 pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
-/// Of those, how many run at a time, count: the node's own work on blocking threads must not wait
-/// for them.
+/// Reads of more than one key that run at a time, count: the node's own work on blocking threads
+/// must not wait for them.
 pub const LONG_READS_RUNNING_MAX: usize = 32;
-/// The same for the node's own reads, count.
+/// Reads of the node's own tasks that run at a time, count.
 pub const OWN_READS_RUNNING_MAX: usize = 4;
-/// Streamed ranges that may be open at once, count; more wait for their turn, at most
-/// [`LONG_READS_MAX`] with those.
+/// Streamed ranges that may be open at once, count. More wait for a permit; [`LONG_READS_MAX`]
+/// bounds open and waiting ones together.
 pub const RANGE_STREAMS_MAX: usize = 32;
-/// Contenders for locks and elections, and their observers, that one member may have waiting,
+/// Contenders for locks and elections, and observers of elections, that may wait on one member,
 /// count; one more is refused.
 pub const CONTENDERS_MAX: usize = 20_000;
-/// Time to live of a lease that is made for a contender without one, seconds (etcd's; spec: etcd
-/// §4.4).
+/// Time to live of the lease of a contender that brings none, seconds (etcd's; spec: etcd §4.4).
 pub const SESSION_TTL_SECONDS: i64 = 60;
-/// Commands that go into one append, bytes; one command always fits.
+/// Commands in one append, bytes; one command always fits.
 pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Commands between two snapshots, bytes, however few entries they are; `raft.snapshot-every`
-/// counts entries.
+/// Commands between two snapshots, bytes, for any number of entries; `raft.snapshot-every` counts
+/// entries.
 pub const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
-/// Commands kept in the log behind a snapshot, bytes, however few entries they are; `raft.log-keep`
+/// Commands kept in the log behind a snapshot, bytes, for any number of entries; `raft.log-keep`
 /// counts entries.
 pub const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
-/// Largest piece of a snapshot file in one message, bytes.
+/// Largest chunk of a snapshot file in one message, bytes.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;
 /// History entries that one step of reclamation removes before it yields, count.
 pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
@@ -90,57 +91,56 @@ pub const KEY_CACHE_ENTRIES: usize = 200_000;
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// Leases in one checkpoint, count; more go into the next one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
-/// Expiries that may be under way at once while leases end in time, count: few beside the writes of
-/// a busy store, and enough for thousands a second on one that is not.
+/// Commands that end expired leases in flight at once while leases end in time, count: few beside
+/// the writes of a busy store, and enough for thousands a second on an idle one.
 pub const LEASE_EXPIRIES_MIN: usize = 16;
-/// Expiries that may be under way at once when leases end late, count: few beside the proposals
-/// that may be pending, so that writes go on while very many leases end together.
+/// Commands that end expired leases in flight at once when leases end late, count: few beside the
+/// proposals that may be pending, so that writes continue while very many leases end together.
 pub const LEASE_EXPIRIES_MAX: usize = 512;
 /// Alarms that may be active, count: one of each kind for far more members than a cluster has.
 pub const ALARMS_MAX: usize = 64;
-/// Live keys and values if nothing else is configured, bytes (etcd's `--quota-backend-bytes`; spec:
-/// etcd §1.8).
+/// Default quota for live keys and values, bytes (etcd's `--quota-backend-bytes`; spec: etcd §1.8).
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
-/// How long history is kept if nothing else is configured, seconds.
+/// Default time for which history is kept, seconds.
 pub const HISTORY_RETENTION_SECONDS_DEFAULT: u64 = 3600;
-/// The shortest time for which history can be kept, seconds: clients that reconnect after a change
-/// of leader find it.
+/// Shortest time for which history can be kept, seconds: clients that reconnect after a change of
+/// leader must find their position in it.
 pub const HISTORY_RETENTION_SECONDS_MIN: u64 = 10;
-/// Highest revision at which a store is restored, revisions: half of all revisions are left for
-/// later writes.
+/// Highest revision at which a store can be restored: half of all revisions are left for later
+/// writes.
 pub const RESTORED_REVISION_MAX: i64 = i64::MAX / 2;
-/// Log indexes that a restored store leaves out if nothing else is said, entries. A cluster that
-/// commits 100,000 entries a second needs four months for as many.
+/// Default for the log indexes that a restored store skips, entries. A cluster that commits 100,000
+/// entries a second needs four months for as many.
 pub const RESTORE_BUMP_INDEX_DEFAULT: u64 = 1 << 40;
-/// Highest log index at which a store is restored, entries. Numbers up to twice that are exact in
-/// JSON (2^53), so that half of them are left for later entries; 4096 restores in a row fit below
-/// it.
+/// Highest log index at which a store can be restored, entries. Numbers up to twice that are exact
+/// in JSON (2^53), so that half of them are left for later entries; 4096 restores in a row fit
+/// below it.
 pub const RESTORED_INDEX_MAX: u64 = 1 << 52;
-/// Backups that one member sends at once, count; one more is refused. Each keeps files alive that
+/// Backups that one member sends at once, count; one more is refused. Each keeps files on disk that
 /// the store has replaced.
 pub const BACKUPS_MAX: usize = 4;
-/// One piece of a backup on the wire, bytes (etcd's; spec: etcd §4.2).
+/// One chunk of a backup on the wire, bytes (etcd's; spec: etcd §4.2).
 pub const BACKUP_CHUNK_BYTES: usize = 32 * 1024;
 /// Questions about leases that may wait for the leader, count; one more is refused.
 pub const WAITING_LEASE_CALLS_MAX: usize = 20_000;
-/// Questions that one call to the leader carries, count.
+/// Questions about leases in one call to the leader, count.
 pub const LEADER_QUESTIONS_MAX: usize = 1024;
-/// Members that vote, count. More only slow every write down.
+/// Members that vote, count. More would only slow down every write.
 pub const VOTERS_MAX: usize = 9;
-/// Members that follow without a vote, count (etcd's `--max-learners` is 1; here they are how reads
-/// and watches scale).
+/// Members without a vote, count (etcd's `--max-learners` is 1; here learners scale reads and
+/// watches).
 pub const LEARNERS_MAX: usize = 32;
-/// How far behind the leader's log a learner may be to be promoted, milliseconds. Counted in time,
-/// because the missing part holds up the quorum for as long as it takes to send; etcd asks for nine
-/// tenths of the log, which may be any amount.
+/// Largest lag behind the leader's log at which a learner may be promoted, milliseconds. Counted in
+/// time, because the quorum may have to wait for the missing part to be sent; etcd requires nine
+/// tenths of the log, which may leave any amount.
 pub const LEARNER_LAG_MS_MAX: u64 = 1000;
-/// Versions of clients that metrics tell apart, count: clients choose their texts freely, and those
-/// beyond share one label.
+/// Versions of clients with a label of their own in metrics, count: clients choose these texts
+/// freely. All further versions share one label.
 pub const CLIENT_VERSIONS_SHOWN_MAX: usize = 32;
 /// Longest version of a client that metrics show, bytes.
 pub const CLIENT_VERSION_BYTES_MAX: usize = 64;
-/// Peers that metrics tell apart, count: ids are never used twice, and those beyond share one
-/// label.
+/// Peers with a label of their own in metrics, count: ids are never reused. All further peers share
+/// one label.
 pub const PEERS_SHOWN_MAX: usize = 256;
 /// Longest name of a member, bytes.
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
@@ -148,32 +148,33 @@ pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 /// Longest name of a datacenter, bytes: a DNS label.
 pub const DATACENTER_NAME_BYTES_MAX: usize = 63;
-/// Members of another datacenter that a subscription may be forwarded to, count: each gets its part
-/// of the time that there is.
+/// Members of another datacenter that a subscription may be forwarded to, count: each attempt gets
+/// an equal share of the remaining time.
 pub const REMOTE_ENDPOINTS_MAX: usize = 32;
 /// Largest body of a request of Consul's HTTP API that registers something, bytes.
 pub const CONSUL_BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Requests of Consul's HTTP API that wait for a change at once, count; one more is refused.
+/// Blocking queries of Consul's HTTP API that wait at once, count; one more is refused.
 pub const CONSUL_WAITING_MAX: usize = 50_000;
-/// Longest time that one of them waits before its jitter, seconds (spec: consul §3.6).
+/// Longest wait of a blocking query, without jitter, seconds (spec: consul §3.6).
 pub const CONSUL_WAIT_SECONDS_MAX: u64 = 600;
-/// Longest filter of a request, bytes; of all its expressions together.
+/// Longest filter of a request, bytes, all its expressions together.
 pub const CONSUL_FILTER_BYTES_MAX: usize = 8 * 1024;
-/// Parts of a filter inside each other, count: evaluation goes as deep.
+/// Nesting depth of a filter, count: evaluation recurses as deep.
 pub const CONSUL_FILTER_DEPTH_MAX: usize = 64;
 /// Largest compiled pattern of a filter, bytes.
 pub const CONSUL_FILTER_PATTERN_BYTES_MAX: usize = 256 * 1024;
-/// Patterns in the filter of one request, count: a request that waits keeps them.
+/// Patterns in the filter of one request, count: a waiting request keeps the compiled ones in
+/// memory.
 pub const CONSUL_FILTER_PATTERNS_MAX: usize = 8;
 /// Longest name of a resource or of a unit of tenancy, bytes: a DNS label (spec: consul §5.3).
 pub const RESOURCE_NAME_BYTES_MAX: usize = 63;
 /// Longest name of a tombstone, bytes: `tombstone-NAME-UID`.
 pub const TOMBSTONE_NAME_BYTES_MAX: usize = 10 + RESOURCE_NAME_BYTES_MAX + 1 + 26;
-/// Longest uid that a client may name, bytes. Those that the server makes have 26.
+/// Longest uid in a request, bytes. Uids made by the server have 26.
 pub const RESOURCE_UID_BYTES_MAX: usize = 64;
-/// Size of a stored resource, bytes: its texts and its data, with [`RESOURCE_FINDING_BYTES`] for
-/// each finding and each status. The content of one write always fits, but statuses that
-/// controllers add to it may be refused.
+/// Largest stored resource, bytes: its texts and its data, with [`RESOURCE_FINDING_BYTES`] for each
+/// finding and each status. The content of one write always fits, but statuses that controllers add
+/// to it may be refused.
 pub const RESOURCE_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// Overhead of each status, and of each finding in it, beside its texts, bytes.
 pub const RESOURCE_FINDING_BYTES: usize = 16;
@@ -181,23 +182,24 @@ pub const RESOURCE_FINDING_BYTES: usize = 16;
 pub const RESOURCE_STATUS_KEY_BYTES_MAX: usize = 256;
 /// Longest section of a reference from a status to another resource, bytes.
 pub const RESOURCE_SECTION_BYTES_MAX: usize = 1024;
-/// Children of a deleted resource that one command looks at, count.
+/// Children of a deleted resource that one command visits, count.
 pub const RESOURCE_REAP_BATCH: usize = 256;
-/// Children that one such command removes, bytes as stored; one always goes.
+/// Children that one such command visits, bytes as stored; one always fits.
 pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
 /// Types that may be registered, count. Every member holds all of them in memory.
 pub const RESOURCE_TYPES_MAX: u64 = 1000;
-/// Resources that one answer lists, bytes as stored; a longer list has to be asked for in pages.
+/// Resources in one unpaged answer, bytes as stored; a longer list must be requested in pages.
 pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Resources in one page of a list, count.
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
-/// Time for which a snapshot is kept for streams that begin a little later (spec: consul §1.9).
+/// Time for which a snapshot is kept for streams that begin shortly after it was made (spec: consul
+/// §1.9).
 pub const SNAPSHOT_KEPT: Duration = Duration::from_secs(10);
-/// Changes since a kept snapshot that are merged into it for one stream, count: beyond that they
-/// are sent one by one.
+/// Changes since a kept snapshot that are merged into it for one stream, count; with more, the
+/// changes are sent one by one.
 pub const LISTING_MERGED_CHANGES_MAX: usize = 1024;
-/// From this size on a list of names of services is sent as several messages, bytes of events:
-/// clients of gRPC take 4 MiB in one if they are not told otherwise.
+/// Size from which a list of names of services is split into several messages, bytes of events:
+/// clients of gRPC accept 4 MiB in one message by default.
 pub const SUBSCRIBE_LIST_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Largest set of descriptors of one type, bytes.
 pub const DESCRIPTOR_SET_BYTES_MAX: usize = 512 * 1024;
@@ -209,20 +211,19 @@ pub const TYPE_RULES_MAX: usize = 64;
 pub const TYPE_RULE_BYTES_MAX: usize = 2048;
 /// Longest message of a rule, bytes.
 pub const TYPE_RULE_TEXT_BYTES_MAX: usize = 512;
-/// Brackets inside each other in one rule, count.
+/// Nesting depth of brackets in one rule, count.
 pub const TYPE_RULE_DEPTH_MAX: usize = 24;
 /// Longest path through the tree of one rule, nodes: a chain of this many operators. Evaluation
-/// goes as deep.
+/// recurses as deep.
 pub const TYPE_RULE_TREE_DEPTH_MAX: usize = 100;
-/// Cost of all rules of a type together for one resource, in nodes of expressions that are
-/// evaluated; 16 bytes of a text that is looked at or copied count as much. Bounds both time and
-/// memory.
+/// Largest cost of evaluating all rules of a type for one resource, in nodes of expressions; 16
+/// bytes of text that are read or copied cost as much as one node. Bounds both time and memory.
 pub const TYPE_RULE_COST_MAX: u64 = 1_000_000;
 /// Longest name or id of a node, a service or a check, bytes.
 pub const CATALOG_NAME_BYTES_MAX: usize = 512;
 /// Checks in one registration, count.
 pub const CATALOG_CHECKS_MAX: usize = 1024;
-/// Services that a terminating gateway stands for, count.
+/// Services linked to one terminating gateway, count.
 pub const GATEWAY_SERVICES_MAX: usize = 1024;
 /// Largest compiled pattern of `matches()` in a rule, bytes.
 pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
@@ -231,13 +232,13 @@ pub const TYPE_PATTERN_BYTES_MAX: usize = 64 * 1024;
 pub const CONSUL_VALUE_BYTES_MAX: usize = 512 * 1024;
 /// Longest path of Consul's KV API, bytes.
 pub const CONSUL_PATH_BYTES_MAX: usize = 2048;
-/// Keys and rows of the catalog that one replicated transaction of Consul's API reads, count: every
-/// member does it.
+/// Keys and rows of the catalog that one replicated transaction of Consul's API may read, count:
+/// every member reads them.
 pub const CONSUL_TXN_TOLD_KEYS_MAX: usize = 16_384;
 /// Bytes that one replicated transaction of Consul's API may read: every member reads them, and the
 /// outcome is one message.
 pub const CONSUL_TXN_TOLD_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes that one answer of Consul's KV API may read; a client that wants more asks for parts.
+/// Bytes that one answer of Consul's KV API may read; a client must split a larger read.
 pub const CONSUL_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Largest body of one transaction of Consul's API, bytes of JSON: its decoded content is a legal
 /// command.
@@ -253,54 +254,53 @@ pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 /// Shortest time for which a check is critical before its service is deregistered, seconds
 /// (Consul's).
 pub const CRITICAL_SERVICE_SECONDS_MIN: i64 = 60;
-/// Checks that one session stands on, count.
+/// Checks that one session depends on, count.
 pub const SESSION_CHECKS_MAX: usize = 64;
-/// Parts of the name of an element, count, from the top of its space; the last one has the rest of
-/// a longer key.
+/// Parts of the name of an element, count, from the root of its space; the last one holds the rest
+/// of a longer key.
 pub const ENTITY_DEPTH_MAX: usize = 64;
-/// Longest target of a follower, bytes as it is sent.
+/// Longest target of a watch, bytes on the wire.
 pub const ENTITY_TARGET_BYTES_MAX: usize = 16 * 1024;
-/// The state of an entity with everything below it, bytes as it is sent; a watch of a larger one is
-/// refused.
+/// Largest state of an entity with everything below it, bytes on the wire; a watch of a larger one
+/// is refused.
 pub const ENTITY_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Memory of the states with which streams begin on one member, bytes altogether: those that are
-/// being built, that are kept for a while, and that stalled readers hold; one more is refused. Four
-/// of the largest, as they are sent: the overhead of small elements takes beside that fits for one
-/// of them.
+/// Initial states of streams on one member, bytes altogether: states that are being built, that are
+/// kept for a while, and that stalled readers hold; one more is refused. Room for four of the
+/// largest as they are sent, or for one that consists of the smallest elements, with their overhead
+/// in memory.
 pub const STATES_BYTES_MAX: usize = 4 * ENTITY_STATE_BYTES_MAX;
-/// Overhead of an entry of a state beside its bytes, about its share of memory. Unlike on
-/// [`ENTRY_BYTES`], nothing replicated depends on it.
+/// Overhead of an entry of a state beside its bytes, about its share of memory. Nothing replicated
+/// depends on it, unlike on [`ENTRY_BYTES`].
 pub const STATE_ENTRY_BYTES: usize = 128;
-/// Commits that a follower gets one by one, count; if as many wait, it is behind, and gets their
-/// sum.
+/// Commits from which a follower counts as behind, count: fewer waiting commits are sent one by
+/// one, as many or more are merged.
 pub const ENTITY_BACKLOG_MAX: usize = 512;
-/// Commits in one sum, count: bounds the memory of the sum.
+/// Commits merged into one group of changes, count: bounds the memory of the merge.
 pub const ENTITY_MERGED_COMMITS_MAX: usize = 8192;
-/// Changes in one sum, count; the commit that reaches it is the last one.
+/// Changes merged into one group, count; the commit that reaches the limit is the last one.
 pub const ENTITY_MERGED_CHANGES_MAX: usize = 65_536;
-/// Changes that are sent in one message if the follower does not ask for less, bytes; one always
-/// fits.
+/// Default size of one message of changes, bytes; one change always fits. The client may ask for
+/// less.
 pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
-/// Directories of which one living key is remembered, count.
+/// Directories for which one existing key below is cached, count.
 pub const ENTITY_WITNESSES_MAX: usize = 16_384;
 
-/// Decoded rows of the catalog that are remembered, bytes.
+/// Cache of decoded rows of the catalog, bytes.
 pub const CATALOG_ROWS_CACHED_BYTES_MAX: u64 = 64 << 20;
-/// Lists of the checks of instances that are remembered, bytes.
+/// Cache of the lists of checks of instances, bytes.
 pub const CATALOG_LISTS_CACHED_BYTES_MAX: u64 = 4 << 20;
 
-/// Longest domain below which DNS is answered, bytes without the dot at its end: names below it
-/// need room, too.
+/// Longest domain that DNS serves, bytes without the trailing dot: names below it need space, too.
 pub const DNS_DOMAIN_BYTES_MAX: usize = 100;
-/// Longest DNS packet that is sent over UDP, bytes: it passes every network in one piece. Clients
-/// are told so.
+/// Longest DNS packet that is sent over UDP, bytes: it passes every network without fragmentation.
+/// Announced to clients with EDNS.
 pub const DNS_UDP_BYTES_MAX: u16 = 1232;
-/// Longest DNS question, bytes; those in use have less than a tenth of it.
+/// Longest DNS question, bytes; real ones have less than a tenth of it.
 pub const DNS_REQUEST_BYTES_MAX: usize = 4096;
-/// Most answers to a DNS question over UDP that a client may be given which takes no more than 512
-/// bytes, count: more do not fit.
+/// Largest value of the setting `dns.udp-answers`, count: more answers do not fit the 512 bytes of
+/// a client without EDNS.
 pub const DNS_UDP_ANSWERS_MAX: u64 = 40;
-/// DNS questions that may be under way, count; one more is refused.
+/// DNS questions in progress at once, count; one more is refused.
 pub const DNS_QUERIES_MAX: usize = 1024;
 /// DNS connections that may be open, count; one more is closed at once.
 pub const DNS_CONNECTIONS_MAX: usize = 256;

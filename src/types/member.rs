@@ -4,30 +4,30 @@ use thiserror::Error;
 
 use super::{LogIndex, NodeId, Supported};
 
-/// A change of the membership that a client or a node asks for.
+/// A requested change of the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// Announces a member that has not started yet.
+    /// Announces a new member before it starts.
     Add {
         /// `http://host:port` of its peer port.
         peer_url: String,
-        /// Whether it is never to vote unless it is promoted.
+        /// Whether it becomes a learner, which votes only after a promotion.
         learner: bool,
     },
     /// A node without data becomes a member.
     Join(Joining),
-    /// A learner that has caught up is to vote.
+    /// Makes a learner that has caught up a voter.
     Promote(NodeId),
-    /// A member leaves for good.
+    /// Removes a member for good.
     Remove(NodeId),
-    /// A member has moved.
+    /// Changes the peer URL of a member.
     Update {
         /// The member.
         id: NodeId,
         /// `http://host:port` of its peer port.
         peer_url: String,
     },
-    /// A member says how it is called and where its clients connect.
+    /// Sets the name and the client URL of a member, at its own request.
     Describe {
         /// The member.
         id: NodeId,
@@ -38,25 +38,26 @@ pub enum MemberChange {
     },
 }
 
-/// A member as subscribers are told of it.
+/// A member as subscribers see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMember {
     /// Its id.
     pub id: NodeId,
-    /// Its name; empty until it first started.
+    /// Its name; empty until its first start.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_url: String,
-    /// `http://host:port` of its client port; empty until it first started.
+    /// `http://host:port` of its client port; empty until its first start.
     pub client_url: String,
-    /// Whether it does not vote, and was not announced as a voter.
+    /// Whether it does not vote. False for an announced voter that has not started, as in etcd.
     pub is_learner: bool,
 }
 
 /// A node that becomes a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joining {
-    /// Names its data directory: a member that asks twice with the same one is given the same id.
+    /// Random id of its data directory: a repeated request with the same one gets the same member
+    /// id.
     pub incarnation: u64,
     /// Its name; not empty.
     pub name: String,
@@ -64,7 +65,7 @@ pub struct Joining {
     pub peer_url: String,
     /// `http://host:port` of its client port.
     pub client_url: String,
-    /// Whether it is never to vote unless it is promoted.
+    /// Whether it becomes a learner, which votes only after a promotion.
     pub learner: bool,
     /// The versions of clusters that its program supports.
     pub supported: Supported,
@@ -75,7 +76,7 @@ pub struct Joining {
 pub struct MemberChanged {
     /// The member concerned; for a new member, its assigned id.
     pub id: NodeId,
-    /// An index from which on every member's log knows it.
+    /// A log index up to which every log contains the change.
     pub index: LogIndex,
 }
 
@@ -91,7 +92,7 @@ pub enum MemberRefusal {
     /// Only a learner can be promoted.
     #[error("not a learner")]
     NotLearner,
-    /// The learner does not run, or has not caught up.
+    /// The learner is not running, or has not caught up.
     #[error("the learner is not in sync with the leader")]
     LearnerNotReady,
     /// Without that member there would be no voter.
@@ -100,13 +101,13 @@ pub enum MemberRefusal {
     /// Too many voters do not answer: the change would lose the quorum, or come close to it.
     #[error("unhealthy cluster")]
     Unhealthy,
-    /// There are as many learners as there may be.
+    /// There are [`LEARNERS_MAX`](super::limits::LEARNERS_MAX) learners already.
     #[error("too many learners")]
     TooManyLearners,
-    /// There are as many voters as there may be.
+    /// There are [`VOTERS_MAX`](super::limits::VOTERS_MAX) voters already.
     #[error("too many voters")]
     TooManyVoters,
-    /// The member that a node without data would replace still answers.
+    /// The member that the joining node would replace still answers.
     #[error("the member with that peer URL still runs")]
     StillRuns,
     /// The program of the joining node does not support the cluster's version.

@@ -23,10 +23,10 @@ pub struct Applied {
 /// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The entry carried no command (a leader's blank entry, a membership change), or the outcome
-    /// was not wanted.
+    /// The entry carried no command (a leader's blank entry, a membership change), or the caller of
+    /// apply did not want the outcome.
     Nothing,
-    /// The cluster's lineage is set.
+    /// The cluster's epoch is set.
     Bootstrapped,
     /// Of [`Command::Put`](super::Command::Put).
     Put(PutDone),
@@ -83,19 +83,19 @@ pub enum Outcome {
 pub struct PutDone {
     /// Revision that the put made.
     pub revision: Revision,
-    /// The pair before, if it was asked for and there was one.
+    /// The previous pair, if it was requested and there was one.
     pub prev: Option<KeyValue>,
 }
 
 /// A delete that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Revision as of this operation: the new one if anything was changed so far, else the one
-    /// before.
+    /// Revision as of this operation: the new one if the command has changed a key so far, else the
+    /// one before.
     pub revision: Revision,
     /// Number of keys removed.
     pub deleted: u64,
-    /// The removed pairs in key order, if they were asked for.
+    /// The removed pairs in key order, if they were requested.
     pub prev: Vec<KeyValue>,
 }
 
@@ -113,7 +113,7 @@ pub struct Ranged {
 pub struct TxnDone {
     /// Whether the compares held.
     pub succeeded: bool,
-    /// One per operation of the list that was run, in order.
+    /// One per operation of the chosen list, in order.
     pub responses: Vec<TxnOpDone>,
 }
 
@@ -134,19 +134,19 @@ pub enum TxnOpDone {
 /// codes and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The revision asked for lies below the compaction point.
+    /// The requested revision lies below the compaction point.
     #[error("revision is below the compaction point {compact_revision}")]
     Compacted {
         /// The compaction point that refused it.
         compact_revision: Revision,
     },
-    /// The revision asked for does not exist yet.
+    /// The requested revision does not exist yet.
     #[error("revision is in the future of {current}")]
     FutureRevision {
         /// The current revision.
         current: Revision,
     },
-    /// The put wanted to keep something of a key that does not exist.
+    /// The put keeps the value or the lease of a key that does not exist.
     #[error("key not found")]
     KeyNotFound,
     /// The request named a lease that does not exist.
@@ -155,23 +155,24 @@ pub enum Refusal {
     /// A key would change twice in one revision.
     #[error("duplicate key in one transaction")]
     DuplicateKey,
-    /// The transaction looks at more keys or bytes than one may.
+    /// The transaction reads more keys or bytes than the limits allow.
     #[error("a transaction reads more than {TXN_READ_KEYS_MAX} keys or {TXN_READ_BYTES_MAX} bytes")]
     TooMuchRead,
-    /// The id that was asked for is a lease's already.
+    /// A lease with the requested id exists.
     #[error("lease already exists")]
     LeaseExists,
-    /// The time to live that was asked for is longer than a lease may live.
+    /// The requested time to live exceeds
+    /// [`LEASE_TTL_SECONDS_MAX`](super::limits::LEASE_TTL_SECONDS_MAX).
     #[error("time to live is too large")]
     LeaseTtlTooLarge,
-    /// A decision about leases came too late: its leader no longer led, or the lease was another
-    /// one by then.
+    /// A leader's decision about a lease came too late: the leader had changed, or the id belonged
+    /// to another grant by then.
     #[error("decision about a lease is out of date")]
     LeaseStale,
     /// The quota is exceeded, or was and the alarm is still active.
     #[error("database space exceeded")]
     NoSpace,
-    /// The alarm is active that says that members differ.
+    /// The alarm [`Corrupt`](super::AlarmKind::Corrupt) is active.
     #[error("corrupt cluster")]
     Corrupt,
     /// A rule of resources forbids it.

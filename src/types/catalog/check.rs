@@ -1,4 +1,4 @@
-//! Checks: the known health of a node or an instance.
+//! Checks: results of health checks of a node or an instance.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ pub struct Check {
     pub id: String,
     /// For people.
     pub name: String,
-    /// How it stands.
+    /// Its last known status.
     pub status: CheckStatus,
     /// For people.
     pub notes: String,
     /// Output of the last run.
     pub output: String,
-    /// The instance that it is about; empty if it is about the node.
+    /// Id of the instance that it checks; empty if it checks the node.
     pub service_id: String,
     /// Name of that service, copied when the check is written (spec: consul §2.7).
     pub service_name: String,
@@ -28,11 +28,11 @@ pub struct Check {
     pub service_tags: Vec<String>,
     /// `http`, `tcp`, `ttl` and the like.
     pub type_: String,
-    /// How it is run.
+    /// How the agent runs it.
     pub definition: CheckDefinition,
-    /// How often it is run, for people: `10s`.
+    /// Interval between runs, for people: `10s`.
     pub interval: String,
-    /// How long a run may take, for people.
+    /// Longest duration of a run, for people.
     pub timeout: String,
     /// The port that the proxy exposes for it.
     pub exposed_port: i32,
@@ -42,21 +42,21 @@ pub struct Check {
     pub modified: LogIndex,
 }
 
-/// How a check stands.
+/// Status of a check. The numbers are on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum CheckStatus {
     /// All is well.
     Passing = 1,
-    /// It may be used, but should be looked at.
+    /// The node or instance is usable, but needs attention.
     Warning = 2,
-    /// It must not be used.
+    /// The node or instance must not be used.
     #[default]
     Critical = 3,
 }
 
 impl CheckStatus {
-    /// Every one, by number.
+    /// Every status, by number.
     pub const ALL: [Self; 3] = [Self::Passing, Self::Warning, Self::Critical];
 
     /// The word of the public APIs.
@@ -85,8 +85,8 @@ impl fmt::Display for CheckStatus {
     }
 }
 
-/// How a check is run (spec: consul §4.3). Of all this the server looks at `ttl_ns` and
-/// `deregister_critical_after_ns` alone.
+/// How a check is run (spec: consul §4.3). The server itself reads only `ttl_ns` and
+/// `deregister_critical_after_ns`, and [`type_name`](Self::type_name).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the public API")]
 pub struct CheckDefinition {
@@ -115,14 +115,15 @@ pub struct CheckDefinition {
     pub interval_ns: i64,
     /// Nanoseconds that a run may take.
     pub timeout_ns: i64,
-    /// Nanoseconds without a sign of life after which the check turns critical.
+    /// Nanoseconds without a report after which the check turns critical.
     pub ttl_ns: i64,
-    /// Nanoseconds that the check may be critical before its service goes.
+    /// Nanoseconds that the check may be critical before its service is deregistered.
     pub deregister_critical_after_ns: i64,
 }
 
 impl CheckDefinition {
-    /// The type of a check that is run like this; empty if it is not said how (spec: consul §8.3).
+    /// The type of check that follows from the fields that are set; empty if none of them is (spec:
+    /// consul §8.3).
     pub fn type_name(&self) -> &'static str {
         let texts = [
             (&self.http, "http"),

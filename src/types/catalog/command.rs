@@ -8,52 +8,54 @@ use crate::LogIndex;
 /// Every change of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogCommand {
-    /// Registers a node, an instance on it, checks.
+    /// Registers a node, and perhaps an instance on it and checks.
     Register(Box<Registration>),
-    /// Removes a node with all that is on it, or an instance with its checks, or a check.
+    /// Removes a node with everything on it, or an instance with its checks, or a check.
     Deregister(Box<Deregistration>),
-    /// Says for which services a terminating gateway stands.
+    /// Sets the services that a terminating gateway represents.
     SetGateway(Box<TerminatingGateway>),
     /// Removes the configuration of the gateway of this name.
     DeleteGateway(String),
 }
 
-/// Registers a node, an instance on it, and checks of either: all or nothing. See
+/// Registers a node, an instance on it, and checks of either, all or nothing. See
 /// [`Registration::complete`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
-    /// The node. Its log indexes count for nothing, here and below.
+    /// The node. Its log indexes are ignored, as are those of the instance and the checks.
     pub node: Node,
-    /// Whether a node that is there stays as it is.
+    /// Whether an existing node is left unchanged.
     pub skip_node_update: bool,
     /// An instance on it.
     pub service: Option<Service>,
     /// Checks of the node or of instances on it.
     pub checks: Vec<Check>,
-    /// Whether other checks of the instance go (`replace-existing-checks`).
+    /// Whether checks of the instance that are not in `checks` are removed
+    /// (`replace-existing-checks`).
     pub replace_checks: bool,
-    /// Whether existing checks keep their status in spite of this registration: an agent registers
-    /// the same again and again, and a check that passes must not fail until its next report.
+    /// Whether existing checks keep status and output in spite of this registration: an agent
+    /// registers the same again and again, and a check that passes must not fail until its next
+    /// report.
     pub keep_statuses: bool,
-    /// Condition: a check is unchanged.
+    /// Refuses the command if this check was written since.
     pub guard: Option<CheckGuard>,
 }
 
-/// Removes something.
+/// Removes a node, an instance or a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deregistration {
     /// Name of the node.
     pub node: String,
     /// The part to remove.
     pub what: Deregistered,
-    /// Condition: a check is unchanged.
+    /// Refuses the command if this check was written since.
     pub guard: Option<CheckGuard>,
 }
 
 /// The part to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deregistered {
-    /// The node with all that is on it.
+    /// The node with everything on it.
     #[default]
     Node,
     /// The instance with this id, and its checks.
@@ -62,7 +64,7 @@ pub enum Deregistered {
     Check(String),
 }
 
-/// A check that a decision was based on: if it was written since, the decision is out of date.
+/// The check on which a decision is based. A later write of it makes the decision out of date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckGuard {
     /// Id of the check, on the node of the command.
@@ -74,7 +76,7 @@ pub struct CheckGuard {
 /// Effect of a command about the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogDone {
-    /// Whether anything is different from before.
+    /// Whether the command changed any row.
     pub changed: bool,
 }
 
@@ -82,7 +84,7 @@ pub struct CatalogDone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum CatalogRefusal {
-    /// The name is another node's, which is alive.
+    /// The name belongs to a node with another id that is alive.
     #[error("node name is reserved by a node with another id")]
     NodeNameReserved = 1,
     /// An instance or a check was registered on a node that does not exist.
@@ -94,13 +96,13 @@ pub enum CatalogRefusal {
     /// A check named another node than the registration.
     #[error("check is of another node than the registration")]
     CheckOfOtherNode = 4,
-    /// The decision was based on a check that was written since.
+    /// The check of the [`CheckGuard`] was written or removed since.
     #[error("the check was written since")]
     Stale = 5,
 }
 
 impl CatalogRefusal {
-    /// Every one, by number.
+    /// Every refusal, by number.
     pub const ALL: [Self; 5] =
         [Self::NodeNameReserved, Self::MissingNode, Self::MissingService, Self::CheckOfOtherNode, Self::Stale];
 }

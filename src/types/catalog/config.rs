@@ -1,5 +1,4 @@
-//! Configuration entries, as far as events depend on them: which services a terminating gateway
-//! stands for.
+//! Configuration entries, as far as events depend on them: the services of a terminating gateway.
 
 use crate::LogIndex;
 
@@ -8,7 +7,7 @@ use crate::LogIndex;
 pub struct TerminatingGateway {
     /// Name of the gateway's service.
     pub name: String,
-    /// The services that it stands for, in the order of the entry. No two have the same name.
+    /// The services that it represents, in the order of the entry. No two have the same name.
     pub services: Vec<LinkedService>,
     /// Notes of its author.
     pub meta: std::collections::BTreeMap<String, String>,
@@ -18,19 +17,19 @@ pub struct TerminatingGateway {
     pub modified: LogIndex,
 }
 
-/// A service that a terminating gateway stands for.
+/// A service that a terminating gateway represents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkedService {
     /// Its name.
     pub name: String,
-    /// File with the certificates of authorities that the gateway trusts.
+    /// File with the certificates of the authorities that the gateway trusts.
     pub ca_file: String,
     /// File with the gateway's certificate.
     pub cert_file: String,
     /// File with the gateway's key.
     pub key_file: String,
-    /// Name that the gateway asks for.
+    /// Server name that the gateway sends in TLS (SNI).
     pub sni: String,
-    /// Whether names are left unverified.
+    /// Whether the gateway leaves the host header of requests unchanged. Not interpreted here.
     pub disable_auto_host_rewrite: bool,
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{CheckServiceNode, Node};
 
-/// One event. Those of one command come together, all deregistrations of a subject before all its
-/// registrations.
+/// One event. The events of one command are delivered together, all deregistrations of a subject
+/// before all its registrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogEvent {
     /// Topic of the event.
     pub topic: CatalogTopic,
-    /// Whether something came or changed, or went.
+    /// Kind of the change.
     pub op: CatalogOp,
     /// The subject: the canonical name of the service or node; the exact name in
     /// [`CatalogTopic::ServiceList`]; empty for [`CatalogTopic::Table`].
@@ -19,47 +19,47 @@ pub struct CatalogEvent {
     pub body: CatalogBody,
 }
 
-/// The sorts of events.
+/// The topics of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum CatalogTopic {
-    /// An instance, to subscribers of its service.
+    /// An instance, for subscribers of its service.
     ServiceHealth = 1,
-    /// An instance, to subscribers of the service that can be reached in the mesh through it.
+    /// An instance, for subscribers of the service that can be reached in the mesh through it.
     ServiceHealthConnect = 2,
-    /// A name of a service, with its first and its last instance.
+    /// A name of a service: registered with its first instance, deregistered with its last.
     ServiceList = 3,
-    /// A node: its row, or anything on it, has changed.
+    /// A node: its row, or something on it, has changed.
     Node = 4,
-    /// A table: anything in it has changed.
+    /// A table: something in it has changed.
     Table = 5,
 }
 
 impl CatalogTopic {
-    /// Every one, by number.
+    /// Every variant, by number.
     pub const ALL: [Self; 5] =
         [Self::ServiceHealth, Self::ServiceHealthConnect, Self::ServiceList, Self::Node, Self::Table];
 }
 
-/// Whether something came or changed, or went.
+/// Kind of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogOp {
-    /// It is gone.
+    /// It was removed.
     Deregister,
-    /// It came, or is different now.
+    /// It was added or changed.
     Register,
 }
 
 /// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogBody {
-    /// An instance: of both topics of health.
+    /// An instance, in both topics of health.
     Instance(Arc<CheckServiceNode>),
-    /// The name of a service, as it was registered: of [`CatalogTopic::ServiceList`].
+    /// The name of a service as it was registered, in [`CatalogTopic::ServiceList`].
     Name(Arc<str>),
-    /// A node as it is now; once it has gone, only its name: of [`CatalogTopic::Node`].
+    /// The node in its new state, or only its name after its removal, in [`CatalogTopic::Node`].
     Node(Arc<Node>),
-    /// A table: of [`CatalogTopic::Table`].
+    /// A table, in [`CatalogTopic::Table`].
     Table(CatalogTable),
 }
 
@@ -80,6 +80,6 @@ pub enum CatalogTable {
 }
 
 impl CatalogTable {
-    /// Every one, by number.
+    /// Every variant, by number.
     pub const ALL: [Self; 5] = [Self::Nodes, Self::Services, Self::Checks, Self::Config, Self::Sessions];
 }

@@ -32,7 +32,7 @@ use super::LogIndex;
 /// A machine, or another host of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// As it was registered. Nodes are the same if their names differ in case alone.
+    /// As it was registered. Names that differ in case alone are equal.
     pub name: String,
     /// A UUID, or empty.
     pub id: String,
@@ -42,7 +42,7 @@ pub struct Node {
     pub tagged_addresses: BTreeMap<String, String>,
     /// Notes of the registrant.
     pub meta: BTreeMap<String, String>,
-    /// Where it is, if that was said.
+    /// Its locality, if it was registered with one.
     pub locality: Option<Locality>,
     /// Log index of its registration; zero if it is not stored.
     pub created: LogIndex,
@@ -50,29 +50,29 @@ pub struct Node {
     pub modified: LogIndex,
 }
 
-/// Where something is.
+/// Place of a node or an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
-    /// The larger part.
+    /// The region.
     pub region: String,
-    /// The part of it.
+    /// The zone in the region.
     pub zone: String,
 }
 
-/// An instance of a service with its node and the checks that are about either: the payload of
-/// health events and answers (spec: consul §2.5).
+/// An instance of a service with its node and the checks of both: the payload of health events and
+/// answers (spec: consul §2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckServiceNode {
     /// The node. In a deregistration, only its name.
     pub node: Arc<Node>,
-    /// The instance. In a deregistration, as it was last.
+    /// The instance. In a deregistration, its last state.
     pub service: Arc<Service>,
     /// Checks of the node, then those of the instance, each by id. None in a deregistration.
     pub checks: Vec<Arc<Check>>,
 }
 
 impl CheckServiceNode {
-    /// How the instance stands: as its worst check; one without checks passes.
+    /// The worst status of its checks; passing if it has none.
     pub fn worst(&self) -> CheckStatus {
         self.checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Passing)
     }

@@ -7,7 +7,7 @@ use super::CatalogTable;
 use crate::LogIndex;
 
 /// An answer with its query index: the log index of the last change that could have changed it.
-/// Zero if there never was one; a face that promises a positive number raises it.
+/// Zero if there was none; an API that must answer a positive number raises it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed<T> {
     /// The query index.

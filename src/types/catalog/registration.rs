@@ -1,4 +1,4 @@
-//! Required parts and defaults of a registration, before it is proposed (spec: consul §2.7, §8.3).
+//! Checks and defaults of a registration, before it is proposed (spec: consul §2.7, §8.3).
 
 use std::net::IpAddr;
 
@@ -7,45 +7,45 @@ use thiserror::Error;
 use super::{Deregistration, Registration, TerminatingGateway, Weights, canonical};
 use crate::limits::{CATALOG_CHECKS_MAX, CATALOG_NAME_BYTES_MAX, GATEWAY_SERVICES_MAX};
 
-/// The mistake in a registration. The texts are for clients.
+/// Reason why a registration is refused. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RegistrationProblem {
-    /// No node is named.
+    /// The name of the node is missing.
     #[error("Must provide node")]
     NoNode,
     /// The node has no address.
     #[error("Must provide address if SkipNodeUpdate is not set")]
     NoAddress,
-    /// The node's id is no UUID.
+    /// The node's id is not a UUID.
     #[error("Bad ID: {0:?} is no UUID")]
     BadNodeId(String),
-    /// An instance has an id but no name.
+    /// An instance has no name.
     #[error("Must provide service name (Service.Service) when service ID is provided")]
     NoServiceName,
     /// A gateway has no name.
     #[error("Must provide the name of the gateway (Name)")]
     NoGatewayName,
-    /// An instance has a wildcard for an address.
+    /// The address of an instance is a wildcard, `0.0.0.0` or `::`.
     #[error("Invalid service address: {0} is no address that can be reached")]
     BadServiceAddress(String),
-    /// The port is none.
+    /// The port does not lie between 0 and 65535.
     #[error("Invalid port {0}")]
     BadPort(i32),
-    /// A weight that DNS cannot say, or none for an instance that passes.
+    /// A weight does not fit the 16 bits of DNS, or the one of a passing instance is zero.
     #[error(
         "Invalid Weights: Passing {passing} must lie between 1 and 65535, and Warning {warning} between 0 and 65535; leave both \
          out, or at 0, for 1 and 1"
     )]
     BadWeight {
-        /// The one while its checks pass.
+        /// The given weight while all checks pass.
         passing: i32,
-        /// The one while one of them warns.
+        /// The given weight while a check warns.
         warning: i32,
     },
-    /// A sidecar stands in front of nothing.
+    /// A sidecar names no destination service.
     #[error("Proxy.DestinationServiceName must be non-empty for kind connect-proxy")]
     NoDestination,
-    /// A sidecar cannot speak the protocol itself.
+    /// A sidecar is marked as native in the mesh.
     #[error("a proxy cannot also be Connect native")]
     NativeProxy,
     /// A check has neither id nor name.
@@ -57,16 +57,16 @@ pub enum RegistrationProblem {
     /// More checks than a registration may have.
     #[error("more than {CATALOG_CHECKS_MAX} checks in one registration")]
     TooManyChecks,
-    /// A name is longer than names may be.
+    /// A name is longer than [`CATALOG_NAME_BYTES_MAX`].
     #[error("{0} is longer than {CATALOG_NAME_BYTES_MAX} bytes")]
     TooLong(&'static str),
-    /// A name has a character that no line of text has, such as NUL.
+    /// A name has control characters, such as NUL.
     #[error("{0} has control characters")]
     Control(&'static str),
     /// A service is linked twice, or has no name.
     #[error("every linked service needs a name of its own: {0:?}")]
     BadLink(String),
-    /// All services at once.
+    /// The wildcard as a linked service.
     #[error("a terminating gateway for every service (\"*\") is not supported: name the services")]
     WildcardLink,
     /// More services than a gateway may be linked with.
@@ -75,13 +75,14 @@ pub enum RegistrationProblem {
 }
 
 impl Registration {
-    /// Fills in omitted fields (spec: consul §8.3): an instance's id is its name, a check's id its
-    /// name, its type follows from its definition, node and service of a check are those of the
-    /// registration. Idempotent.
+    /// Checks the registration, and fills in omitted fields (spec: consul §8.3): the id of an
+    /// instance or a check is its name; an instance belongs to the node of the registration, and so
+    /// does a check that names none; the type of a check follows from its definition; weights are 1
+    /// and 1. Node ids become lower case. Idempotent.
     ///
     /// # Errors
     ///
-    /// [`RegistrationProblem`]: it must not be proposed.
+    /// [`RegistrationProblem`]; the registration must not be proposed.
     pub fn complete(&mut self) -> Result<(), RegistrationProblem> {
         let node = &mut self.node;
         if node.name.is_empty() {
@@ -153,7 +154,7 @@ impl Registration {
 }
 
 impl Deregistration {
-    /// Whether it names a node.
+    /// Checks that it names a node.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl Deregistration {
 }
 
 impl TerminatingGateway {
-    /// Whether it may be stored.
+    /// Checks that it may be stored.
     ///
     /// # Errors
     ///
@@ -191,7 +192,7 @@ impl TerminatingGateway {
     }
 }
 
-/// Refuses a name that is too long, or that cannot be printed.
+/// Refuses a name that is too long, or that has control characters.
 fn bounded(text: &str, what: &'static str) -> Result<(), RegistrationProblem> {
     if text.len() > CATALOG_NAME_BYTES_MAX {
         Err(RegistrationProblem::TooLong(what))
@@ -211,7 +212,8 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Clients that cannot omit the fields write zeros for both.
+/// Checks weights, and replaces two zeros by the default: clients that cannot omit the fields send
+/// them.
 fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
     let Weights { passing, warning } = given;
     let most = i32::from(u16::MAX);

@@ -15,11 +15,11 @@ pub struct Service {
     pub kind: ServiceKind,
     /// Unique on its node.
     pub id: String,
-    /// As it was registered. Services are the same if their names differ in case alone.
+    /// As it was registered. Names that differ in case alone are equal.
     pub name: String,
-    /// In the order of the registration, which counts.
+    /// In the order of the registration, which is significant.
     pub tags: Vec<String>,
-    /// Empty: that of the node.
+    /// Empty if it is the node's.
     pub address: String,
     /// Other addresses by purpose.
     pub tagged_addresses: BTreeMap<String, ServiceAddress>,
@@ -29,15 +29,15 @@ pub struct Service {
     pub port: i32,
     /// A Unix socket instead of address and port.
     pub socket_path: String,
-    /// How much it should be used.
+    /// Its share of the load.
     pub weights: Weights,
-    /// Whether others may change the tags.
+    /// Whether clients other than its agent may change the tags.
     pub enable_tag_override: bool,
     /// Its target, if it is a proxy.
     pub proxy: Proxy,
-    /// How it takes part in the mesh.
+    /// Its part in the mesh.
     pub connect: ServiceConnect,
-    /// Where it is, if that was said.
+    /// Its locality, if it was registered with one.
     pub locality: Option<Locality>,
     /// Log index of its registration; zero if it is not stored.
     pub created: LogIndex,
@@ -49,23 +49,23 @@ pub struct Service {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ServiceKind {
-    /// Any other.
+    /// An ordinary service.
     #[default]
     Typical = 1,
-    /// A sidecar: stands in front of another service.
+    /// A sidecar: the proxy of another service.
     ConnectProxy = 2,
-    /// Between meshes.
+    /// A gateway between meshes.
     MeshGateway = 3,
-    /// From the mesh to services that are not in it.
+    /// A gateway from the mesh to services outside it.
     TerminatingGateway = 4,
-    /// From outside into the mesh.
+    /// A gateway from outside into the mesh.
     IngressGateway = 5,
-    /// From outside into the mesh, by routes.
+    /// A gateway from outside into the mesh, by routes.
     ApiGateway = 6,
 }
 
 impl ServiceKind {
-    /// Every one, by number.
+    /// Every kind, by number.
     pub const ALL: [Self; 6] = [
         Self::Typical,
         Self::ConnectProxy,
@@ -108,17 +108,17 @@ pub struct ServiceAddress {
     pub port: i32,
 }
 
-/// How much an instance should be used, in relation to others.
+/// Share of the load of an instance, in relation to other instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
-    /// While its checks pass.
+    /// Weight while all its checks pass.
     pub passing: i32,
-    /// While one of them warns.
+    /// Weight while one of them warns.
     pub warning: i32,
 }
 
 impl Default for Weights {
-    /// Those of an instance that was registered without any (spec: consul §2.5).
+    /// The weights of an instance that was registered without any (spec: consul §2.5).
     fn default() -> Self {
         Self { passing: 1, warning: 1 }
     }
@@ -129,26 +129,27 @@ impl Default for Weights {
 pub struct Proxy {
     /// The service; a sidecar's connect events go to its subscribers.
     pub destination_service_name: String,
-    /// The instance of it.
+    /// Id of the instance of that service.
     pub destination_service_id: String,
-    /// Where that instance listens.
+    /// Address on which that instance listens.
     pub local_service_address: String,
-    /// Where that instance listens.
+    /// Port on which that instance listens.
     pub local_service_port: i32,
-    /// Where that instance listens.
+    /// Unix socket on which that instance listens.
     pub local_service_socket_path: String,
     /// `transparent`, `direct` or empty.
     pub mode: String,
-    /// Every other member (`Config`, `Upstreams`, `MeshGateway`, `Expose`, `TransparentProxy`,
+    /// Every other field (`Config`, `Upstreams`, `MeshGateway`, `Expose`, `TransparentProxy`,
     /// `EnvoyExtensions`, `AccessLogs`) as one JSON object with Consul's names, keys sorted,
     /// without white space; empty if there is none.
     pub more_json: String,
 }
 
-/// How an instance takes part in the mesh.
+/// Part of an instance in the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceConnect {
-    /// Whether it speaks the mesh's protocol itself: its connect events go to its own subscribers.
+    /// Whether it implements the mesh's protocol itself: its connect events go to its own
+    /// subscribers.
     pub native: bool,
     /// `SidecarService` and `PeerMeta` as one JSON object, as [`Proxy::more_json`].
     pub more_json: String,

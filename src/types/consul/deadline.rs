@@ -1,4 +1,4 @@
-//! Deadlines of checks and sessions without news (`docs/consul-kv.md`).
+//! Deadlines that the store keeps for sessions, checks and locks (`docs/consul-kv.md`).
 //!
 //! A deadline is a lease that no client can name: see
 //! [`LeaseId::is_deadline`](crate::LeaseId::is_deadline).
@@ -8,22 +8,22 @@ use bytes::Bytes;
 /// Subject of a deadline. There is at most one for each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
-    /// The session with this id ends.
+    /// Ends the session with this id: it was not renewed in time.
     Session(String),
-    /// The check was not refreshed in time.
+    /// Turns a check critical: it was not refreshed in time.
     TtlCheck {
         /// Name of the node.
         node: String,
         /// Id of the check.
         check: String,
     },
-    /// The service of the check was critical for too long.
+    /// Deregisters the service of a check: the check was critical for too long.
     CriticalService {
         /// Name of the node.
         node: String,
         /// Id of the check.
         check: String,
     },
-    /// The lock of this path may be taken again.
+    /// Frees the lock of this path: its lock delay has passed.
     LockDelay(Bytes),
 }

@@ -1,9 +1,9 @@
 //! Consul's keys with their locks, and sessions: records, commands, outcomes (spec: consul §8.3;
 //! `docs/consul-kv.md`).
 //!
-//! Owns where a path lives among the keys of the KV face. Knows no wire format. A *path* is a key
-//! as Consul's clients name it, without the prefix; an empty one stands for all of them where a
-//! prefix is meant.
+//! Owns the mapping of paths to keys of the KV face. Knows no wire format. A *path* is a key as
+//! Consul's clients name it, without the prefix; where a prefix is meant, the empty path stands for
+//! all of them.
 
 mod deadline;
 mod op;
@@ -21,15 +21,15 @@ use super::LogIndex;
 
 /// Prefix of the etcd keys that are paths of Consul's KV.
 pub const CONSUL_PREFIX: &[u8] = b"consul/kv/";
-/// The check on which a session stands if none is named and the node has it.
+/// The check on which a session depends if its client names none and the node has this one.
 pub const DEFAULT_CHECK: &str = "serfHealth";
 
-/// The key of the KV face where a path lives.
+/// The key of the KV face that holds a path.
 pub fn consul_key(path: &[u8]) -> Bytes {
     [CONSUL_PREFIX, path].concat().into()
 }
 
-/// The path that lives at a key of the KV face, if one does.
+/// The path that a key of the KV face holds; `None` for other keys.
 pub fn consul_path(key: &Bytes) -> Option<Bytes> {
     key.starts_with(CONSUL_PREFIX).then(|| key.slice(CONSUL_PREFIX.len()..))
 }
@@ -39,9 +39,9 @@ pub fn consul_path(key: &Bytes) -> Option<Bytes> {
 pub struct KvSide {
     /// Opaque to the store.
     pub flags: u64,
-    /// Id of the session that holds the lock; empty if nobody does.
+    /// Id of the session that holds the lock; empty if none does.
     pub session: String,
-    /// How often the lock was taken since the key was made.
+    /// Number of times the lock was taken since the key was made.
     pub lock_index: u64,
     /// Log index of the command that made the key.
     pub created: LogIndex,
@@ -56,7 +56,7 @@ pub struct KvEntry {
     pub value: Bytes,
     /// The side record.
     pub side: KvSide,
-    /// Log index of the command that wrote it last.
+    /// Log index of the last write.
     pub modified: LogIndex,
 }
 

@@ -11,29 +11,29 @@ use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN
 /// A command of Consul's KV and session API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulCommand {
-    /// One operation on a path. A condition that does not hold is no refusal but "false".
+    /// One operation on a path. If its condition does not hold, the outcome is
+    /// [`ConsulOutcome::Kv`] with `false`, not a refusal.
     Kv(KvOp),
-    /// Operations of which all are done or none; at most
-    /// [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
+    /// Operations, all or nothing; at most [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
     Txn(Vec<TxnOp>),
-    /// Makes a session.
+    /// Creates a session.
     SessionCreate(Box<SessionCreate>),
-    /// Ends a session, by id. One that does not exist has ended.
+    /// Ends a session, by id. Succeeds if it does not exist.
     SessionDestroy(String),
 }
 
-/// One operation on a path, or on all that begin with it.
+/// One operation on a path, or on all paths that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvOp {
     /// The operation.
     pub verb: KvVerb,
     /// The path or the prefix; only a prefix may be empty.
     pub path: Bytes,
-    /// For those that write.
+    /// The value, for verbs that write.
     pub value: Bytes,
-    /// For those that write.
+    /// The flags, for verbs that write.
     pub flags: u64,
-    /// For those that compare: the `ModifyIndex` that is expected.
+    /// The expected `ModifyIndex`, for verbs that compare.
     pub index: LogIndex,
     /// Id of a session, for locks; else empty.
     pub session: String,
@@ -42,36 +42,36 @@ pub struct KvOp {
 /// Operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvVerb {
-    /// Writes; a lock that is held stays.
+    /// Writes; keeps the lock if one is held.
     Set,
-    /// Writes if the index is that of the key; 0 means that it must not be there.
+    /// Writes if the index is that of the key, or if the index is 0 and the key is absent.
     Cas,
     /// Writes and takes the lock.
     Lock,
-    /// Writes and gives the lock back.
+    /// Writes and releases the lock.
     Unlock,
-    /// Deletes the key, if it is there.
+    /// Deletes the key. Succeeds if it is absent.
     Delete,
-    /// Deletes the key if the index is its own. One that is not there is deleted.
+    /// Deletes the key if the index is that of the key. Succeeds if it is absent.
     DeleteCas,
-    /// Deletes all that begin with the path.
+    /// Deletes all keys that begin with the path.
     DeleteTree,
-    /// Reads the key, which must be there.
+    /// Reads the key, which must exist.
     Get,
-    /// Reads the key, if it is there.
+    /// Reads the key; an absent one reads as empty.
     GetOrEmpty,
-    /// Reads all that begin with the path.
+    /// Reads all keys that begin with the path.
     GetTree,
-    /// The index must be that of the key.
+    /// Requires that the index is that of the key.
     CheckIndex,
-    /// The key must be locked by the session.
+    /// Requires that the session holds the key's lock.
     CheckSession,
-    /// The key must not be there.
+    /// Requires that the key is absent.
     CheckNotExists,
 }
 
 impl KvVerb {
-    /// Every verb; the place is its number on the wire, from 1.
+    /// Every verb. The number of a verb on the wire is its position here, from 1.
     pub const ALL: [Self; 13] = [
         Self::Set,
         Self::Cas,
@@ -98,12 +98,12 @@ impl KvVerb {
         }
     }
 
-    /// Whether it is about all paths that begin with the given one.
+    /// Whether it concerns all paths that begin with the given one.
     pub const fn is_about_prefix(self) -> bool {
         matches!(self, Self::DeleteTree | Self::GetTree)
     }
 
-    /// Whether it may leave more behind than there was.
+    /// Whether it may make the store larger.
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Set | Self::Cas | Self::Lock | Self::Unlock)
     }
@@ -119,7 +119,7 @@ pub enum TxnOp {
 }
 
 impl TxnOp {
-    /// The operation on a path that it is, if it changes nothing and need not be replicated.
+    /// The operation, if it is one on a path that changes nothing and need not be replicated.
     /// Operations on the catalog are always replicated.
     pub fn as_read(&self) -> Option<&KvOp> {
         match self {
@@ -132,25 +132,26 @@ impl TxnOp {
 /// Operation on a row of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogVerb {
-    /// Reads it; it must be there.
+    /// Reads it; it must exist.
     Get,
     /// Writes it.
     Set,
-    /// Writes it if the index is that of the stored one; 0 means that it must not be there.
+    /// Writes it if the index is that of the stored row, or if the index is 0 and the row is
+    /// absent.
     Cas,
     /// Removes it, with everything on it.
     Delete,
-    /// Removes it if the index is its own. One that is not there is removed.
+    /// Removes it if the index is that of the stored row. Succeeds if it is absent.
     DeleteCas,
 }
 
 impl CatalogVerb {
-    /// Every verb; the place is its number on the wire, from 1.
+    /// Every verb. The number of a verb on the wire is its position here, from 1.
     pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Cas, Self::Delete, Self::DeleteCas];
 }
 
-/// A row of the catalog. In an operation `modified` is the index that is expected, and where
-/// nothing is written the names alone count.
+/// A row of the catalog. In an operation, `modified` is the expected index, and verbs that do not
+/// write use only the names and ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnRow {
     /// A node.
@@ -164,7 +165,7 @@ pub enum TxnRow {
 /// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulOutcome {
-    /// Of one operation: whether it was done. If not, nothing changed.
+    /// Of one operation: whether it was done. If `false`, nothing changed.
     Kv(bool),
     /// Of a transaction that was carried out: the results of its operations, in order.
     Txn(Vec<TxnItem>),
@@ -188,7 +189,7 @@ pub enum TxnItem {
 /// Why an operation stopped its transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnFault {
-    /// Place of the operation, from 0.
+    /// Position of the operation, from 0.
     pub op: u32,
     /// The condition that does not hold.
     pub reason: TxnFaultReason,
@@ -215,16 +216,16 @@ pub enum TxnFaultReason {
     /// There is such a key.
     #[error("key exists")]
     Present,
-    /// Fault of the session.
+    /// The session is missing or cannot be used.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
     /// There is no such row in the catalog.
     #[error("it doesn't exist")]
     RowAbsent,
-    /// A rule of the catalog.
+    /// A rule of the catalog forbids it.
     #[error(transparent)]
     Catalog(#[from] CatalogRefusal),
-    /// With this operation there is more to tell than a transaction may tell.
+    /// With this operation the results exceed the limits of one transaction.
     #[error(
         "the transaction reads too much (more than {CONSUL_TXN_TOLD_KEYS_MAX} keys or {CONSUL_TXN_TOLD_BYTES_MAX} bytes \
          where it writes, {CONSUL_LIST_BYTES_MAX} bytes where it does not): read longer prefixes, or in several transactions"

@@ -29,10 +29,9 @@ pub struct Session {
     pub service_checks: Vec<String>,
     /// Effect of its end on its keys.
     pub behavior: SessionBehavior,
-    /// How long a key that it held cannot be locked after it has ended, milliseconds; 0 for not at
-    /// all.
+    /// Time for which keys that it held cannot be locked after its end, milliseconds; 0 for none.
     pub lock_delay_ms: u64,
-    /// How long it lives without being renewed, milliseconds; 0 for ever.
+    /// Time that it lives without being renewed, milliseconds; 0 for ever.
     pub ttl_ms: u64,
     /// The time to live as the client wrote it; empty without one.
     pub ttl: String,
@@ -41,34 +40,34 @@ pub struct Session {
 }
 
 impl Session {
-    /// Every check that it stands on.
+    /// Every check that it depends on.
     pub fn checks(&self) -> impl Iterator<Item = &String> {
         self.node_checks.iter().chain(&self.service_checks)
     }
 }
 
-/// Makes a session.
+/// Creates a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionCreate {
-    /// As it is to be; `created` is not looked at.
+    /// The session to create; `created` is ignored.
     pub session: Session,
-    /// Whether it stands on [`DEFAULT_CHECK`](super::DEFAULT_CHECK) if the node has that check.
+    /// Whether it depends on [`DEFAULT_CHECK`](super::DEFAULT_CHECK) if the node has that check.
     pub default_check: bool,
-    /// Whether the node must be registered: it was named by the client, and is not the member
+    /// Whether the node must be registered. Set if the client named a node other than the member
     /// itself.
     pub node_required: bool,
 }
 
-/// Why a command about sessions or locks was refused. The texts are Consul's clients' to read.
+/// Why a command about sessions or locks was refused. The texts are for Consul's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SessionRefusal {
-    /// The lock was asked for without a session.
+    /// An operation on a lock names no session.
     #[error("missing session")]
     Missing,
     /// There is no such session.
     #[error("invalid session")]
     Invalid,
-    /// The id is another session's already.
+    /// A session with this id exists.
     #[error("session already exists")]
     Exists,
     /// The node of the session is not registered.
@@ -83,7 +82,7 @@ pub enum SessionRefusal {
 }
 
 impl SessionRefusal {
-    /// Every reason; the place is its number on the wire, from 1.
+    /// Every reason. The number of a reason on the wire is its position here, from 1.
     pub const ALL: [Self; 6] =
         [Self::Missing, Self::Invalid, Self::Exists, Self::NodeUnknown, Self::CheckUnknown, Self::CheckCritical];
 }

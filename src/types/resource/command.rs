@@ -1,8 +1,8 @@
 //! Commands about resources, and their outcomes (spec: consul §5.6 to §5.10).
 //!
-//! A command carries all choices (ULIDs, times) and the result of earlier checks (which
-//! registration of the type it obeys). Everything else is decided where it is applied, so that
-//! nothing can come in between.
+//! A command carries all choices of the proposer (ULIDs, times), and the version of the
+//! registration that its data was checked against. Everything else is decided in apply, where no
+//! other command can come in between.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -13,11 +13,11 @@ use crate::LogIndex;
 /// Every change of resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceCommand {
-    /// Creates or replaces one.
+    /// Creates or replaces a resource.
     Write(Box<ResourceWrite>),
-    /// Replaces one status of one.
+    /// Replaces one status of a resource.
     WriteStatus(Box<ResourceWriteStatus>),
-    /// Deletes one, or marks it.
+    /// Deletes a resource, or marks it for deletion.
     Delete(Box<ResourceDelete>),
     /// Deletes some children of a deleted owner.
     Reap(Box<ResourceReap>),
@@ -29,58 +29,58 @@ pub struct ResourceWrite {
     /// The resource to store. A `uid` names the incarnation; `version` and `generation` are
     /// ignored.
     pub resource: Resource,
-    /// The version that must be stored; zero is one that nothing has.
+    /// The version that the stored resource must have, if given; no resource has zero.
     pub expected: Option<LogIndex>,
     /// The ULID that the resource gets if it is new.
     pub uid: String,
-    /// The ULID of this writing.
+    /// The new generation, a ULID.
     pub generation: String,
-    /// The version of the type's registration that was obeyed; zero for a type that is always
-    /// there.
+    /// The version of the type's registration that the data was checked against; zero for a
+    /// built-in type.
     pub type_version: LogIndex,
-    /// If the resource is a type: the type, and where its resources live.
+    /// For the registration of a type: the type and its scope.
     pub registers: Option<(Type, Scope)>,
 }
 
 /// Replaces one status of a resource (spec: consul §5.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWriteStatus {
-    /// Which life of which resource.
+    /// The resource; its uid names the incarnation.
     pub id: ResourceId,
-    /// The version that must be stored; zero is one that nothing has.
+    /// The version that the stored resource must have, if given; no resource has zero.
     pub expected: Option<LogIndex>,
     /// Key of the status.
     pub key: String,
-    /// The new status, with the time.
+    /// The new status, with its time.
     pub status: Status,
 }
 
-/// Deletes a resource, or marks it (spec: consul §5.9).
+/// Deletes a resource, or marks it for deletion (spec: consul §5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceDelete {
-    /// Which one; with a uid, only this life.
+    /// The resource; with a uid, only this incarnation.
     pub id: ResourceId,
-    /// The version that must be stored; zero is one that nothing has.
+    /// The version that the stored resource must have, if given; no resource has zero.
     pub expected: Option<LogIndex>,
-    /// Choices of the proposer.
+    /// ULIDs and time, chosen by the proposer.
     pub chosen: Chosen,
 }
 
 /// Deletes the next children of a deleted resource (spec: consul §5.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceReap {
-    /// The life that has ended.
+    /// The deleted incarnation.
     pub owner: ResourceId,
-    /// Version of the tombstone when the walk through its children began: a later child has given
-    /// it another one.
+    /// Version of the tombstone when the walk through the children began. Refused if the tombstone
+    /// has another version by now.
     pub tombstone_version: LogIndex,
-    /// The child that was looked at last; empty at the beginning of the walk.
+    /// Key of the child that the last step ended with; empty at the beginning of the walk.
     pub after: Bytes,
-    /// Choices of the proposer.
+    /// ULIDs and time, chosen by the proposer.
     pub chosen: Chosen,
 }
 
-/// Choices of one command, for any number of deleted resources.
+/// ULIDs and time, chosen by the proposer for all resources that one command deletes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// The first of the ULIDs that it may need, as a number; the others follow it.
@@ -92,7 +92,7 @@ pub struct Chosen {
 /// Outcome of a command about resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceOutcome {
-    /// It is stored like this.
+    /// The resource as it is stored now.
     Written(Box<Resource>),
     /// Of [`ResourceCommand::Delete`].
     Deleted(ResourceDeletion),
@@ -105,9 +105,9 @@ pub enum ResourceOutcome {
 pub enum ResourceDeletion {
     /// Nothing: there was none, or it was marked already.
     Nothing,
-    /// Marked it: it has finalizers, or is a unit of tenancy that is in use.
+    /// Marked for deletion: it has finalizers, or is a unit of tenancy that is in use.
     Marked,
-    /// Removed it.
+    /// Removed.
     Removed,
 }
 
@@ -116,9 +116,9 @@ pub enum ResourceDeletion {
 pub struct ResourceReaped {
     /// Children that were removed.
     pub removed: u64,
-    /// Children that were marked, for they have finalizers.
+    /// Children that were marked for deletion, because they have finalizers.
     pub marked: u64,
-    /// The child to go on after; `None` if this was the last step.
+    /// Key of the child after which the walk continues; `None` if this was the last step.
     pub next: Option<Bytes>,
 }
 
@@ -126,13 +126,14 @@ pub struct ResourceReaped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum ResourceRefusal {
-    /// The type is not registered, or another version of it.
+    /// The type is not registered, or only another version of it is.
     #[error("resource type not registered")]
     TypeUnknown = 1,
-    /// The type was registered anew since the command was made; make it again.
+    /// The type's registration has changed since the command was made; check the data again and
+    /// retry.
     #[error("resource type was changed meanwhile")]
     TypeChanged = 2,
-    /// The units are not those of the type's scope.
+    /// The given units of tenancy do not match the type's scope.
     #[error("tenancy does not fit the scope of the resource type")]
     ScopeMismatch = 3,
     /// There is no such partition.
@@ -168,10 +169,10 @@ pub enum ResourceRefusal {
     /// The uid is not the stored one.
     #[error("the given uid doesn't match what is stored")]
     WrongUid = 14,
-    /// A write took the mark off.
+    /// A write removed the mark for deletion.
     #[error("cannot remove deletionTimestamp")]
     MarkRemoved = 15,
-    /// A write changed the mark.
+    /// A write changed the mark for deletion.
     #[error("cannot modify deletionTimestamp")]
     MarkModified = 16,
     /// A write changed metadata of a marked resource, or while marking it.
@@ -186,7 +187,7 @@ pub enum ResourceRefusal {
     /// A write to a marked resource removed no finalizer, or added one.
     #[error("expected at least one finalizer to be removed, and none to be added")]
     FinalizerNotRemoved = 20,
-    /// There is no such resource, or only another life of it.
+    /// There is no such resource, or no such incarnation of it.
     #[error("resource not found")]
     NotFound = 21,
     /// The resource is stored under another version of its group.
@@ -201,33 +202,33 @@ pub enum ResourceRefusal {
     /// The default units stay.
     #[error("the default partition and namespace cannot be deleted")]
     DefaultUnit = 25,
-    /// There is nothing to reap: the owner lives, or its tombstone is another one by now.
+    /// The owner has no tombstone, or its tombstone has another version by now.
     #[error("nothing to reap")]
     NothingToReap = 26,
-    /// As many types are registered as may be.
+    /// The limit of registered types is reached.
     #[error("too many resource types are registered")]
     TooManyTypes = 27,
-    /// The resource would say more than one may.
+    /// The resource would exceed the size limit.
     #[error("the resource would become too large")]
     TooLarge = 28,
-    /// The owner's name belongs to another life.
+    /// The resource with the owner's name has another uid.
     #[error(
         "resource.owner.uid doesn't match what is stored under the owner's name; leave it out to mean the stored one"
     )]
     OwnerWrongUid = 29,
-    /// The owner's units are not those of its type's scope.
+    /// The owner's units of tenancy do not match the scope of its type.
     #[error("resource.owner.tenancy does not fit the scope of the owner's type")]
     OwnerScopeMismatch = 30,
-    /// A write names a life that has ended, and nothing has its name now.
+    /// A write names the uid of a deleted incarnation, and no resource has the name now.
     #[error("the resource with the given uid does not exist any more; leave out the uid to create a new one")]
     Gone = 31,
-    /// A write marks a resource with something that is not a time.
+    /// A write marks a resource with a text that is not a time.
     #[error("deletionTimestamp must be a time as RFC 3339 has it, such as 2026-01-31T12:00:00Z")]
     MarkInvalid = 32,
 }
 
 impl ResourceRefusal {
-    /// Every one, by number.
+    /// Every refusal, by number.
     pub const ALL: [Self; 32] = [
         Self::TypeUnknown,
         Self::TypeChanged,

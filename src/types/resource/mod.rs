@@ -38,7 +38,7 @@ pub fn is_rfc3339(text: &str) -> bool {
     chrono::DateTime::parse_from_rfc3339(text).is_ok()
 }
 
-/// Which sort of thing a resource is. Written `group.version.Kind`.
+/// Type of a resource. Written `group.version.Kind`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Type {
     /// Lower snake case.
@@ -109,11 +109,10 @@ impl Tenancy {
     }
 }
 
-/// Names one resource and, if `uid` is not empty, one life of it.
+/// Names one resource and, if `uid` is not empty, one incarnation of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId {
-    /// A ULID chosen by the server at creation; empty in a request that means whichever life there
-    /// is.
+    /// A ULID chosen by the server at creation; empty in a request for any incarnation.
     pub uid: String,
     /// A DNS label.
     pub name: String,
@@ -124,8 +123,8 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// Where the tombstone of this life is (spec: consul §5.9). Its name may be longer than a
-    /// client's may.
+    /// Id of the tombstone of this incarnation (spec: consul §5.9). Its name may be longer than
+    /// [`RESOURCE_NAME_BYTES_MAX`](super::limits::RESOURCE_NAME_BYTES_MAX).
     pub fn tombstone(&self) -> Self {
         Self {
             uid: String::new(),
@@ -136,7 +135,7 @@ impl ResourceId {
     }
 }
 
-/// The content of a resource: a message of another's making.
+/// The content of a resource: a message defined by the author of the type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Any {
     /// `type.googleapis.com/` and the full name of the message.
@@ -166,14 +165,14 @@ pub struct Resource {
     pub generation: String,
     /// Notes of clients; see [`DELETION_TIMESTAMP`] and [`FINALIZERS`].
     pub metadata: BTreeMap<String, String>,
-    /// Findings of controllers, each under its own key.
+    /// Statuses set by controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
     /// Its content, if its type has content and some was given.
     pub data: Option<Any>,
 }
 
 impl Resource {
-    /// Whether it is to be deleted as soon as nobody holds it.
+    /// Whether it is marked for deletion: it is deleted once no finalizer holds it.
     pub fn is_marked(&self) -> bool {
         self.metadata.contains_key(DELETION_TIMESTAMP)
     }
@@ -187,8 +186,8 @@ impl Resource {
         names
     }
 
-    /// How much it says, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts
-    /// it. The mark is left out, so that every resource that fits can be deleted.
+    /// Its size, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts it. The
+    /// mark for deletion is left out, so that every resource that fits can be marked.
     pub fn said_bytes(&self) -> usize {
         let metadata = self.metadata.iter().filter(|(key, _)| *key != DELETION_TIMESTAMP);
         let metadata: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
@@ -201,7 +200,7 @@ impl Resource {
 /// Status that one controller has set on a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The generation that it looked at.
+    /// The generation that the controller has observed.
     pub observed_generation: String,
     /// The findings.
     pub conditions: Vec<Condition>,
@@ -221,7 +220,7 @@ impl Status {
 pub struct Timestamp {
     /// Seconds since the Unix epoch.
     pub seconds: i64,
-    /// And nanoseconds, 0 to 999 999 999.
+    /// Nanoseconds after that, 0 to 999 999 999.
     pub nanos: i32,
 }
 
@@ -238,12 +237,12 @@ impl Timestamp {
 pub struct Condition {
     /// Type of the condition.
     pub type_: String,
-    /// 0 unknown, 1 true, 2 false. An earlier version of the program took other numbers, too; they
-    /// stay.
+    /// 0 unknown, 1 true, 2 false. An earlier version of the program accepted other numbers, too;
+    /// they stay as stored.
     pub state: i32,
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub message: String,
     /// The resource concerned, if it is another one.
     pub resource: Option<Reference>,
@@ -256,7 +255,7 @@ impl Condition {
     }
 }
 
-/// Points at another resource.
+/// A reference to another resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
     /// Its type.
@@ -265,7 +264,7 @@ pub struct Reference {
     pub tenancy: Tenancy,
     /// Its name.
     pub name: String,
-    /// The part that is meant, if not all of it.
+    /// The part of the resource that is meant; empty for all of it.
     pub section: String,
 }
 

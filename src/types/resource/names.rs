@@ -6,9 +6,9 @@ use crate::limits::RESOURCE_NAME_BYTES_MAX;
 
 /// Stands for every unit of tenancy, in queries.
 pub const WILDCARD: &str = "*";
-/// The unit that is meant when none is named.
+/// The default unit of tenancy.
 pub const DEFAULT_UNIT: &str = "default";
-/// The mistake in a name. The text has no subject, so that the caller can add the name.
+/// Reason why a name is refused. The text has no subject, so that the caller can add the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameProblem {
     /// Not a lower-case DNS label.

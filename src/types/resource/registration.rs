@@ -1,4 +1,4 @@
-//! Types as they are registered, and those that are always there.
+//! Registrations of types, and the built-in types, which need none.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::{DEFAULT_UNIT, Tenancy, Type};
 
-/// Which units of tenancy the resources of a type live in.
+/// The units of tenancy that the resources of a type live in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Not said: the units are taken as they come. Of `internal.v1.Tombstone` alone.
+    /// Any units are accepted. Of `internal.v1.Tombstone` alone.
     Undefined,
     /// None.
     Cluster,
@@ -41,7 +41,7 @@ impl Scope {
         }
     }
 
-    /// Whether `tenancy` has just the units that the scope has.
+    /// Whether `tenancy` has exactly the units that the scope has.
     pub fn fits(self, tenancy: &Tenancy) -> bool {
         self == Self::Undefined
             || (self.has_partition() != tenancy.partition.is_empty()
@@ -75,7 +75,7 @@ pub struct ResourceType {
     pub defaults_json: String,
     /// Rules for the data, in order.
     pub rules: Vec<Rule>,
-    /// Leaves the type out of HTTP.
+    /// Whether the type is left out of the HTTP API.
     pub dont_map_http: bool,
     /// For people.
     pub description: String,
@@ -91,7 +91,8 @@ pub struct Rule {
 }
 
 /// The name of the resource that registers a type: group, version and kind in lower case, joined by
-/// `-`. Two types have the same name only if they differ in the case of their kind alone.
+/// `-`, with `-` for each `_` of the group. Two types have the same name only if they differ in the
+/// case of their kind alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeName(pub String);
 
@@ -103,7 +104,7 @@ impl TypeName {
     }
 }
 
-/// The types that are always there, with their scopes and the full names of their messages.
+/// The built-in types, with their scopes and the full names of their messages.
 pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
     [
         (Type::tombstone(), Scope::Undefined, "hashicorp.consul.resource.Tombstone"),
@@ -113,8 +114,8 @@ pub fn builtin_types() -> [(Type, Scope, &'static str); 4] {
     ]
 }
 
-/// The types that are always there, as registrations; `descriptors` is the encoded
-/// `FileDescriptorSet` of their messages.
+/// The built-in types as registrations; `descriptors` is the encoded `FileDescriptorSet` of their
+/// messages.
 pub fn builtin_registrations(descriptors: &'static [u8]) -> [ResourceType; 4] {
     builtin_types().map(|(type_, scope, message)| ResourceType {
         type_,
@@ -128,7 +129,7 @@ pub fn builtin_registrations(descriptors: &'static [u8]) -> [ResourceType; 4] {
     })
 }
 
-/// The scope of a type that is always there.
+/// The scope of a built-in type; `None` for other types.
 pub fn builtin_scope(type_: &Type) -> Option<Scope> {
     let (group, version, kind) = (type_.group.as_str(), type_.group_version.as_str(), type_.kind.as_str());
     match (group, version, kind) {

@@ -1,20 +1,20 @@
-//! Where a resource is kept, and how many are asked for at once.
+//! The storage key of a resource, and queries for many resources.
 //!
 //! Owns the key of a resource: group, kind, partition, namespace and name, each but the last
-//! followed by a separator that no name has and that sorts before everything that a name has. So
-//! the resources of a type follow each other by partition, namespace and name, and a query without
-//! a wildcard is one stretch of keys. The version of the group is no part of it: versions of a kind
-//! share one space of names (spec: consul §5.15).
+//! followed by a separator that sorts before every character of a name. So the resources of a type
+//! are ordered by partition, namespace and name, and a query without a wildcard is one interval of
+//! keys. The version of the group is not part of it: versions of a kind share one space of names
+//! (spec: consul §5.15).
 
 use bytes::Bytes;
 
 use super::{ResourceId, Tenancy, Type, WILDCARD};
 use crate::KeyRange;
 
-/// Ends each part of a key but the name. No name has it, and it sorts before all that names have.
+/// Ends each part of a key but the name. It sorts before every character of a name.
 const SEPARATOR: u8 = 1;
 
-/// The key of a resource, whichever life of it.
+/// The storage key of a resource, the same for all its incarnations.
 pub fn resource_key(id: &ResourceId) -> Bytes {
     let mut key = Vec::with_capacity(
         id.type_.group.len()
@@ -36,7 +36,7 @@ fn push_part(key: &mut Vec<u8>, part: &str) {
     key.push(SEPARATOR);
 }
 
-/// The resources of one type in some units, with names that begin alike.
+/// A query for resources by type, units of tenancy and prefix of the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
     /// The type; resources of other versions of its kind are left out. [`WILDCARD`] stands for
@@ -54,7 +54,7 @@ impl Selector {
         Self { type_, tenancy: Tenancy::new(WILDCARD, WILDCARD), name_prefix: String::new() }
     }
 
-    /// Whether `id` is asked for.
+    /// Whether the query matches `id`.
     pub fn matches(&self, id: &ResourceId) -> bool {
         let part = |wanted: &str, part: &str| wanted == WILDCARD || wanted == part;
         part(&self.type_.group, &id.type_.group)
@@ -63,7 +63,7 @@ impl Selector {
             && self.is_at(id)
     }
 
-    /// Whether `id` is asked for if its type is.
+    /// Whether units and name of `id` match.
     fn is_at(&self, id: &ResourceId) -> bool {
         let unit = |wanted: &str, unit: &str| wanted == WILDCARD || wanted == unit;
         unit(&self.tenancy.partition, &id.tenancy.partition)
@@ -71,8 +71,9 @@ impl Selector {
             && id.name.starts_with(&self.name_prefix)
     }
 
-    /// The stretch of keys that has every match: it ends at the first wildcard, so that its keys
-    /// must still be matched.
+    /// An interval of keys that contains every match. Its prefix ends at the first wildcard, and
+    /// has no version of the group: each key in it must still be checked with
+    /// [`matches`](Self::matches).
     pub fn range(&self) -> KeyRange {
         let mut prefix = Vec::new();
         for part in [&self.type_.group, &self.type_.kind] {

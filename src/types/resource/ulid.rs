@@ -1,4 +1,4 @@
-//! ULIDs: 48 bits of milliseconds and 80 of chance, written in 26 characters that sort like the
+//! ULIDs: 48 bits of milliseconds and 80 random bits, written in 26 characters that sort like the
 //! numbers.
 //!
 //! Ours rather than the crate `ulid` (1.2): its parser accepts texts of more than 128 bits, so the
@@ -7,10 +7,10 @@
 
 /// Crockford's base 32.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of a ULID: 26 times five bits are two more than 128.
+/// Characters of a ULID, 5 bits each: 130 bits, two more than it has.
 const LEN: u32 = 26;
 
-/// A ULID as it is written.
+/// The text of a ULID.
 pub fn ulid_text(ulid: u128) -> String {
     (0..LEN).rev().map(|place| DIGITS[(ulid >> (5 * place)) as usize & 31] as char).collect()
 }
