@@ -1,9 +1,9 @@
-//! Fail points: places in the code where a test may end the process, or a task, to see that nothing
-//! is lost.
+//! Fail points: places in the code where a test may end the process or a task, to check that no
+//! data is lost.
 //!
-//! Owns the macro and the list of all places. Knows nothing of what the places are in. Invariant:
-//! the program that people run has none; they exist with the feature `enabled`, which tests ask
-//! for. What uses them is `tests/crash`.
+//! Owns the macro and the list of all places. Knows nothing of the code around the places.
+//! Invariant: the released program has none of them; they exist only with the feature `enabled`.
+//! `tests/crash` uses them.
 //!
 //! ```
 //! headwater_fail_points::fail_point!(LogSynced); // here the process may end
@@ -17,12 +17,12 @@ macro_rules! fail_point {
     };
 }
 
-/// The process has come to `point`. Nothing without the feature `enabled`.
+/// Called when the process reaches a place. Does nothing without the feature `enabled`.
 #[cfg(not(feature = "enabled"))]
 #[inline(always)]
 pub fn hit(_point: Point) {}
 
-/// The process has come to `point`.
+/// Called when the process reaches `point`. Runs the action that the test has configured for it.
 #[cfg(feature = "enabled")]
 pub fn hit(point: Point) {
     fail::fail_point!(point.name());
@@ -30,17 +30,17 @@ pub fn hit(point: Point) {
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident,)*) => {
-        /// One place.
+        /// A place where a test may end the process or a task.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Point {
             $($(#[$doc])* $point,)*
         }
 
         impl Point {
-            /// All of them.
+            /// Every place.
             pub const ALL: &[Self] = &[$(Self::$point,)*];
 
-            /// Its name, here and on a command line.
+            /// Its name, as in the code and on command lines.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$point => stringify!($point),)*
@@ -53,72 +53,73 @@ macro_rules! points {
 points! {
     /// Before a batch of the log is written.
     LogWrite,
-    /// After its fsync, before anything says so.
+    /// After the batch and its fsync, before the mark file is written.
     LogSynced,
-    /// After the file beside the log says so, before anybody hears of it.
+    /// After the mark file is written, before the append is reported.
     LogMarked,
-    /// Before entries are cut off the end of the log.
+    /// When a change that cuts entries off the end of the log is added to a batch.
     LogTruncate,
-    /// After that.
+    /// After the cut is durable.
     LogTruncated,
     /// Before entries are purged from the beginning of the log.
     LogPurge,
-    /// After that, before their space is given back.
+    /// After the purge is durable, before its space is given back.
     LogPurged,
     /// Before files of purged entries are dropped.
     LogReclaim,
-    /// After that.
+    /// After files of purged entries are dropped.
     LogReclaimed,
     /// Before a run of entries is committed to the state.
     StateCommit,
-    /// After that, before its events are published.
+    /// After that commit, before its events are published.
     StateCommitted,
-    /// After that, before anybody is answered.
+    /// After its events are published, before proposers get their outcomes.
     StatePublished,
     /// When an entry that changes the membership is applied.
     MembershipApply,
-    /// Before a batch of what compaction reclaims is written.
+    /// Before a batch of one step of reclamation is written.
     StateReclaim,
-    /// After that.
+    /// After that batch is written.
     StateReclaimed,
-    /// When a checkpoint of the state is made, and not yet durable.
+    /// After a checkpoint of the state is made, before it is durable.
     SnapshotCheckpoint,
-    /// When it is durable, and nobody knows of it.
+    /// After the checkpoint is durable, before consensus gets it as the newest snapshot.
     SnapshotBuilt,
-    /// After a snapshot was offered to a follower.
+    /// After a follower has answered the offer of a snapshot.
     SnapshotOffered,
-    /// After a chunk of it was sent.
+    /// After a chunk of a snapshot was sent.
     SnapshotChunkSent,
-    /// After a chunk of it was received and written.
+    /// After a chunk of a snapshot was received and written.
     SnapshotChunkReceived,
-    /// After a file of it is complete and durable.
+    /// After a received file of a snapshot is complete and durable.
     SnapshotFileReceived,
-    /// After all files are.
+    /// After all received files, and their folder, are durable.
     SnapshotReceived,
-    /// Before a received snapshot is moved beside the state.
+    /// Before a received snapshot is moved to the folder of the state.
     InstallRename,
-    /// After that.
+    /// After that move, before the snapshot is opened.
     InstallRenamed,
-    /// When it was opened, before consensus knows of it.
+    /// After a received snapshot is opened, before it is given to consensus.
     InstallOpened,
-    /// Before it becomes the state: before the rename of the file that names the state.
+    /// Before an installed snapshot becomes the state, by the rename of the file that names the
+    /// state.
     InstallSwitch,
-    /// After that.
+    /// After that rename.
     InstallSwitched,
-    /// After subscribers were told, before consensus hears that it is installed.
+    /// After subscribers of the replaced state are reset, before waiters see the installed index.
     InstallPublished,
-    /// Before the end of a lease that has run out is proposed.
+    /// Before the leader proposes the end of expired leases.
     LeaseExpire,
-    /// Before a leader sends entries.
+    /// Before a leader sends an append request.
     LeaderSend,
-    /// Before a follower answers that it has them.
+    /// Before a follower answers an append request.
     FollowerAnswer,
     /// Before a follower forwards writes to the leader.
     FollowerForward,
-    /// Before a response is given to a watch stream.
+    /// Before a frame is given to a stream of changes.
     WatchSend,
-    /// Before history is read for readers that lag.
+    /// Before history is read for lagging readers.
     CatchUpRead,
-    /// After that, before they are given it.
+    /// After history is read, before lagging readers get it.
     CatchUpAnswer,
 }

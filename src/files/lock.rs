@@ -1,6 +1,6 @@
-//! Advisory locks: one process at a time uses a folder.
+//! Advisory locks, so that only one process at a time uses a folder.
 //!
-//! Invariant: the operating system releases a lock when its process ends, in whatever way.
+//! Invariant: the operating system releases a lock when its process ends, for any reason.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{FileError, at};
 
-/// A lock that this process holds while the value lives.
+/// A lock that this process holds until the value is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -22,7 +22,7 @@ pub enum LockError {
     /// Another process holds it.
     #[error("locked by another process")]
     Held {
-        /// The text that the holder has left in the file: its process id. Empty for a folder.
+        /// The text that the holder wrote into the file: its process id. Empty for a folder.
         holder: String,
     },
     /// The file could not be opened, locked or written.
@@ -31,12 +31,13 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Locks the file `path`, created if it is missing, and writes the process id into it. The text
-    /// only informs: it is not durable, and stays when the lock is gone.
+    /// Locks the file `path`, creates it if it is missing, and writes the process id into it. The
+    /// text is only a hint for people: it is not durable, and remains after the release.
     ///
     /// # Errors
     ///
-    /// [`LockError`].
+    /// [`LockError::Held`] if another process, or another value of this one, holds the lock;
+    /// [`LockError::File`] otherwise.
     pub fn file(path: &Path) -> Result<Self, LockError> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = Self::take(file.map_err(at(path))?, path)?;
@@ -48,7 +49,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError`].
+    /// [`LockError::Held`] if another process, or another value of this one, holds the lock;
+    /// [`LockError::File`] otherwise.
     pub fn dir(dir: &Path) -> Result<Self, LockError> {
         let file = File::open(dir).map_err(at(dir))?;
         Ok(Self { _file: Self::take(file, dir)? })

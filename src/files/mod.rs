@@ -2,8 +2,8 @@
 //!
 //! Owns no format and no name. RocksDB flushes its own files; the log's mark (`storage::log`) is
 //! written in place. Invariant: when a function returns `Ok`, its effect survives a power failure,
-//! unless its documentation says otherwise. All of them block. Every error names the path that
-//! failed; after one, the effect may or may not be on disk.
+//! unless its documentation says otherwise. All functions block. Every error names the path that
+//! failed; after an error, the effect may or may not be on disk.
 //!
 //! ```text
 //! replace    draft written ─► draft synced ─► draft renamed ─► folder synced      a crash leaves the old file or the new one
@@ -30,7 +30,7 @@ pub struct FileError {
 }
 
 impl From<FileError> for io::Error {
-    /// Keeps kind and path.
+    /// Keeps the kind, and the path in the text.
     fn from(error: FileError) -> Self {
         Self::new(error.source.kind(), error)
     }
@@ -47,10 +47,10 @@ pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates the folder `dir` and its missing parents. An existing folder is left alone, and not
-/// synced.
+/// Creates the folder `dir` and its missing parents, durably. An existing folder is neither changed
+/// nor synced.
 ///
-/// Crash: some of the parents exist.
+/// Crash: some of the missing folders may exist.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn recreate_dir(dir: &Path) -> Result<(), FileError> {
 ///
 /// # Errors
 ///
-/// [`FileError`]; a missing file is none.
+/// [`FileError`]; a missing file is no error.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -91,7 +91,7 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
 ///
 /// # Errors
 ///
-/// [`FileError`]; a missing folder is none.
+/// [`FileError`]; a missing folder is no error.
 pub fn remove_tree(dir: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(at(dir)(error)),
@@ -143,8 +143,8 @@ pub fn touch(path: &Path) -> Result<(), FileError> {
     sync_dir(parent(path))
 }
 
-/// Renames a file or folder. A file at `to` is replaced, and so is an empty folder by a folder. The
-/// content of `from` must be synced before ([`sync_tree`]).
+/// Renames a file or folder. Replaces a file at `to`, and an empty folder if `from` is a folder.
+/// The content of `from` must be synced before ([`sync_tree`]).
 ///
 /// Crash: the old name or the new one; in two folders on a file system without a journal, both.
 ///
@@ -167,8 +167,8 @@ pub fn sync_dir(dir: &Path) -> Result<(), FileError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
-/// Makes everything below the folder `dir`, and `dir` itself, durable. Its own name is the business
-/// of its parent.
+/// Makes everything below the folder `dir`, and `dir` itself, durable. The name of `dir` in its
+/// parent is not synced.
 ///
 /// # Errors
 ///
@@ -232,8 +232,8 @@ impl FileWriter {
     ///
     /// # Errors
     ///
-    /// [`FileError`]; the content is then unknown, and must not be synced again in the hope of
-    /// better.
+    /// [`FileError`]; the content on disk is then unknown. A second sync could succeed without
+    /// writing it, so do not retry.
     pub fn finish(self) -> Result<(), FileError> {
         self.file.sync_all().map_err(at(&self.path))
     }

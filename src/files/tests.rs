@@ -33,7 +33,7 @@ fn a_file_is_replaced_whole() {
     assert_eq!(names(temp.path()), ["NOTE"]);
 }
 
-/// A folder in the way makes the step fail.
+/// A folder with the name of the file makes each step fail.
 #[test]
 fn a_replacement_that_fails_at_any_step_leaves_the_old_content() {
     let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Data as proto-JSON and back, by the type's message.
+//! Converts the data of a type to proto-JSON and back.
 
 use prost::Message;
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
@@ -10,9 +10,9 @@ use headwater_types::resource::Any;
 /// Prefix of a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// Values that are not set are left out, names are in camel case: proto-JSON as others write it.
+/// Unset values are left out, names are in camel case: standard proto-JSON.
 const WRITE: SerializeOptions = SerializeOptions::new();
-/// A field that the message does not have is an error: mostly it is a misspelt one.
+/// Unknown fields are an error: most are misspelt.
 const READ: DeserializeOptions = DeserializeOptions::new();
 
 impl TypeSchema {
@@ -20,8 +20,8 @@ impl TypeSchema {
     ///
     /// # Errors
     ///
-    /// The reader's, wherever the data is not the message. [`Violation::NoDataWanted`] as text if
-    /// the type has no data.
+    /// The reader's error if the input is not the message. The text of [`Violation::NoDataWanted`]
+    /// if the type has no data.
     pub fn read_data<'de, D: Deserializer<'de>>(&self, from: D) -> Result<Any, D::Error> {
         let Some(message) = &self.message else {
             let refusal = Violation::NoDataWanted { given: "an object".to_owned() };
@@ -40,8 +40,8 @@ impl TypeSchema {
     }
 }
 
-/// Data that is serialised as proto-JSON, fields in the order of their numbers. A time or a
-/// duration that has no form in JSON is an error of the format that it is written to.
+/// Data that serialises as proto-JSON, fields in the order of their numbers. A time or a duration
+/// that JSON cannot represent is an error of the serializer.
 #[derive(Clone, Debug)]
 pub struct JsonData(DynamicMessage);
 

@@ -1,8 +1,8 @@
-//! Defaults: a message; its set fields are copied to data with these fields unset.
+//! Defaults of a type: a message. Its set fields are copied to data in which they are unset.
 //!
-//! A field of a nested message is filled where the data has that message. A field without presence
-//! (proto3 without `optional`) is unset when it is zero: a field with a default that may be zero
-//! must be `optional`.
+//! Fields of a nested message are filled only if the data has that message; a missing one is copied
+//! whole. A field without presence (proto3 without `optional`) counts as unset when it is zero: a
+//! field that has a default and may be zero must be `optional`.
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
@@ -25,7 +25,8 @@ pub(super) fn read(message: Option<&MessageDescriptor>, text: &str) -> Result<Op
         .map_err(|error| SchemaError::Defaults { message: message.full_name().to_owned(), why: error.to_string() })
 }
 
-/// Fills unset fields; returns whether there were any.
+/// Fills unset fields; returns whether any was filled. A field of a oneof is left unset if another
+/// member is set.
 pub(super) fn apply(defaults: &DynamicMessage, data: &mut DynamicMessage) -> bool {
     let mut changed = false;
     for (field, default) in defaults.fields() {
@@ -37,7 +38,8 @@ pub(super) fn apply(defaults: &DynamicMessage, data: &mut DynamicMessage) -> boo
             data.set_field(&field, default.clone());
             changed = true;
         } else if let (Value::Message(default), Value::Message(inner)) = (default, data.get_field_mut(&field)) {
-            // A time or a wrapped number is one value, not a message with fields to fill.
+            // A well-known type, such as a time or a wrapped number, is one value without fields to
+            // fill.
             if !default.descriptor().full_name().starts_with("google.protobuf.") {
                 changed |= apply(default, inner);
             }

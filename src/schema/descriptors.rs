@@ -8,7 +8,7 @@ use super::SchemaError;
 use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
 use headwater_types::resource::ResourceType;
 
-/// Messages that are named when the one asked for is not there, count.
+/// Messages that the refusal of an unknown message name lists, count.
 const KNOWN_SHOWN_MAX: usize = 5;
 
 pub(super) fn message(registration: &ResourceType) -> Result<Option<MessageDescriptor>, SchemaError> {
@@ -35,8 +35,8 @@ pub(super) fn message(registration: &ResourceType) -> Result<Option<MessageDescr
     }
 }
 
-/// The files of the set and the well-known files that any set may import. A set that includes some
-/// of these, perhaps in another release, uses its own.
+/// The files of the set, and the well-known files that any set may import. For a well-known file
+/// that the set includes, perhaps in another release, the set's own is used.
 fn pool(encoded: &[u8]) -> Result<DescriptorPool, SchemaError> {
     let refused = |error: &dyn std::fmt::Display| SchemaError::Descriptors(error.to_string());
     let given = FileDescriptorSet::decode(encoded).map_err(|error| refused(&error))?.file;

@@ -8,12 +8,12 @@ use headwater_types::resource::NameProblem;
 /// The refusal of a registration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SchemaError {
-    /// More than a limit allows.
+    /// A value exceeds a limit.
     #[error("{what} is {size}, more than the {max} that are allowed")]
     TooLarge {
-        /// The kind of the limited value.
+        /// Name of the limited value, with its unit.
         what: String,
-        /// The given amount.
+        /// The given size.
         size: usize,
         /// The limit.
         max: usize,
@@ -31,18 +31,18 @@ pub enum SchemaError {
     /// The descriptors cannot be read, or do not belong together.
     #[error("the descriptor set cannot be used: {0}; it must hold the message's file and all that it imports")]
     Descriptors(String),
-    /// The message is not among the descriptors.
+    /// The descriptors have no message of the given name.
     #[error("the descriptor set has no message {name:?}{}", list(.known))]
     NoSuchMessage {
         /// The requested name.
         name: String,
-        /// The known names.
+        /// Some of the names that the descriptors have.
         known: Vec<String>,
     },
-    /// Something needs a message, and none is named.
+    /// Descriptors, defaults or rules need a message, and the registration names none.
     #[error("{0} need a message, and the type names none")]
     NoMessage(&'static str),
-    /// The defaults are not the message.
+    /// The defaults cannot be read as the message.
     #[error("the defaults are not {message} as JSON: {why}")]
     Defaults {
         /// The message.
@@ -55,12 +55,13 @@ pub enum SchemaError {
     Rule {
         /// The number of the rule, from 1.
         number: usize,
-        /// As it was given, cut when long.
+        /// The expression as it was given, cut if it is long.
         expression: String,
         /// The reason.
         why: String,
     },
-    /// This machine could not do it now; says nothing about the registration.
+    /// The member could not start a thread to compile rules. Says nothing about the registration;
+    /// retry.
     #[error("rules cannot be compiled at the moment: {0}")]
     Unavailable(String),
 }
@@ -68,21 +69,21 @@ pub enum SchemaError {
 /// The refusal of data.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Violation {
-    /// Another message than the type's.
+    /// The data is another message than the type's.
     #[error("resource.data is of wrong type: {given:?}, but the type's data is {wanted:?}")]
     WrongType {
-        /// The type's.
+        /// The message of the type.
         wanted: String,
-        /// The data's.
+        /// The message of the data.
         given: String,
     },
-    /// The type has no data.
+    /// Data was given, and the type has none.
     #[error("resource.data is of wrong type: {given:?}, but the type has no data")]
     NoDataWanted {
-        /// The data's.
+        /// The message of the data.
         given: String,
     },
-    /// Not an encoding of the message.
+    /// The data is not an encoding of the message.
     #[error("resource.data is not an encoded {message}: {why}")]
     Malformed {
         /// The message.
@@ -90,10 +91,10 @@ pub enum Violation {
         /// The error of the decoder.
         why: String,
     },
-    /// Rules are broken; their texts.
+    /// The data breaks rules; their texts.
     #[error("{}", .0.join("; "))]
     Broken(Vec<String>),
-    /// A rule came to no result.
+    /// The evaluation of a rule failed, or gave no boolean.
     #[error("a rule of the type has no answer for this data: {why}: {expression}")]
     Undecided {
         /// The rule.
@@ -101,7 +102,7 @@ pub enum Violation {
         /// The reason.
         why: String,
     },
-    /// Judging the data would take too long.
+    /// The evaluation of the rules exceeds the budget.
     #[error("the rules of the type cost too much for this much data; judging stopped at: {expression}")]
     TooCostly {
         /// The rule during which the budget was spent.

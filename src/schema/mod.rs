@@ -1,9 +1,9 @@
 //! Schemas of resource types: the protobuf message of the data, defaults, and rules in CEL.
 //!
-//! Pure and synchronous: a registration goes in, a [`TypeSchema`] comes out, and data is validated
-//! against it. Knows nothing of nodes, requests or where types are stored. Invariant: compiling and
-//! validating end soon for every input: input has a size limit, and rules are evaluated under a
-//! budget. Validation happens before a write is proposed, never in apply.
+//! Pure and synchronous: a registration is compiled to a [`TypeSchema`], and data is validated
+//! against it. Knows nothing of nodes, requests or where types are stored. Invariant: compilation
+//! and validation end soon for every input, because input has a size limit, and rules are evaluated
+//! under a budget. Validation happens before a write is proposed, never in apply.
 //!
 //! ```text
 //! TypeSchema::compile(registration) ─► complete(data, resource)
@@ -24,7 +24,7 @@ pub use error::{SchemaError, Violation};
 use headwater_types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
 use rules::Rules;
 
-/// A registered type, ready to judge data. Cheap to share, costly to make.
+/// A registered type, compiled to validate data. Cheap to share, costly to make.
 #[derive(Debug)]
 pub struct TypeSchema {
     message: Option<MessageDescriptor>,
@@ -33,11 +33,11 @@ pub struct TypeSchema {
 }
 
 impl TypeSchema {
-    /// Reads a registration.
+    /// Compiles a registration.
     ///
     /// # Errors
     ///
-    /// [`SchemaError`] for every fault, with a text for its author.
+    /// [`SchemaError`] for the first fault, with a text for the author of the registration.
     pub fn compile(registration: &ResourceType) -> Result<Self, SchemaError> {
         let type_ = &registration.type_;
         for (field, given, problem) in [
@@ -60,7 +60,8 @@ impl TypeSchema {
     }
 
     /// Completes data and validates it: sets unset fields that have a default, then evaluates the
-    /// rules of the type for this resource. Data without unset defaults keeps its bytes.
+    /// rules of the type for this resource. If no default was missing, the bytes of `data` stay the
+    /// same.
     ///
     /// # Errors
     ///
@@ -93,7 +94,7 @@ impl TypeSchema {
 /// Longest part of the input that an error repeats, characters.
 const SHOWN_MAX: usize = 200;
 
-/// The part of the input that an error repeats.
+/// The beginning of the input that an error repeats, with an ellipsis if it was cut.
 #[must_use]
 pub fn shown(given: &str) -> String {
     match given.char_indices().nth(SHOWN_MAX) {

@@ -1,4 +1,5 @@
-//! Registrations that are accepted and refused, validation of data, and bounds on the time of both.
+//! Tests of registrations that are accepted and refused, of validation, and of bounds on the time
+//! of both.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ const PROTO: &str = r#"
     enum Genre { GENRE_UNSPECIFIED = 0; GENRE_JAZZ = 1; GENRE_METAL = 2; }
 "#;
 
-/// The encoded descriptors of one file; with the files that it imports, or without.
+/// The encoded descriptors of one file, with or without the files that it imports.
 pub(crate) fn descriptors(proto: &str, with_imports: bool) -> Vec<u8> {
     let file = protox::file::File::from_source("demo.proto", proto).unwrap();
     let mut resolver = protox::file::ChainFileResolver::new();
@@ -81,7 +82,7 @@ fn data(schema: &TypeSchema, json: serde_json::Value) -> Any {
     schema.read_data(json).unwrap()
 }
 
-/// Validates data.
+/// Validates a copy of the data, for any result.
 fn complete(schema: &TypeSchema, data: &Any) -> Result<(), Violation> {
     schema.complete(&mut data.clone(), &resource())
 }
@@ -218,7 +219,7 @@ fn registrations_that_cannot_be_used_are_refused() {
         TypeSchema::compile(&bad).map(|_| ()).unwrap_err().to_string()
     };
     let dangling = descriptors(PROTO, false);
-    // The first import's name is replaced by one of the same length that nobody knows.
+    // Replaces the name of the first import by an unknown one of the same length.
     let at = dangling.windows(31).position(|w| w == b"google/protobuf/timestamp.proto").unwrap();
     let mut unresolved = dangling.clone();
     unresolved[at..at + 6].copy_from_slice(b"gooogl");
@@ -313,7 +314,7 @@ fn defaults_fill_what_is_unset() {
         let mut any = data(&schema, given);
         schema.complete(&mut any, &resource()).unwrap();
         assert_eq!(to_json(&schema, &any), wanted);
-        // A second time changes nothing.
+        // A second completion changes nothing.
         let before = any.clone();
         schema.complete(&mut any, &resource()).unwrap();
         assert_eq!(any, before);
@@ -365,8 +366,8 @@ fn data_nested_too_deep_is_refused_and_not_followed() {
     assert!(matches!(complete(&schema, &deep), Err(Violation::Malformed { .. })));
 }
 
-/// Longer than anything here may take, on a busy machine too; without the budget each case takes
-/// minutes at the least.
+/// Time limit of each case, generous for a busy machine. Without the budget each case takes minutes
+/// at least.
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
@@ -472,7 +473,7 @@ fn numbers_and_times_past_their_ends_are_answers_too() {
         "data.since.getHours('-') == 1",
     ] {
         let compiled = TypeSchema::compile(&registration(&[(rule, "no")], ""));
-        // Whether it is refused, broken or without an answer: nothing panics.
+        // Any result but a panic: refused, broken or undecided.
         if let Ok(schema) = compiled {
             let judged = complete(&schema, &data(&schema, artist.clone()));
             assert!(!matches!(judged, Err(Violation::TooCostly { .. })), "{rule}");

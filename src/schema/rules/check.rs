@@ -1,9 +1,9 @@
-//! Type checker of rules: finds at registration unknown variables, functions and fields, and rules
-//! that are not true or false. The crate's interpreter has none. This one knows messages, lists and
-//! maps, and accepts expressions of unknown type.
+//! Type checker of rules: finds unknown variables, functions and fields at registration, and rules
+//! that are not boolean. The interpreter of the crate `cel` has no type checker. This one knows
+//! messages, lists and maps, and accepts every expression with a type that it cannot tell.
 //!
-//! On the way, names of enumeration values become their numbers, and `has()` becomes a call that
-//! knows messages.
+//! It also rewrites the expression: names of enumeration values become their numbers, and `has()`
+//! becomes a call of a function that knows messages.
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::{CelInt, CelString};
@@ -14,16 +14,16 @@ use super::meter::HAS;
 /// The known type of a value.
 #[derive(Clone, Debug)]
 enum Shape {
-    /// Nothing.
+    /// Unknown.
     Any,
     Bool,
-    /// Neither a container nor a bool; its name.
+    /// A value that is neither a container nor a bool, with the name of its type.
     Scalar(&'static str),
     Message(MessageDescriptor),
-    /// `resource`.
+    /// The variable `resource`.
     Resource,
     List(Box<Shape>),
-    /// Of these values.
+    /// A map with values of this type; keys are not checked.
     Map(Box<Shape>),
 }
 
@@ -41,7 +41,7 @@ impl Shape {
     }
 }
 
-/// Functions beside the operators that rules may call.
+/// Functions that rules may call beside the operators, with the types of their results.
 const FUNCTIONS: &[(&str, Shape)] = &[
     ("size", Shape::Scalar("int")),
     ("contains", Shape::Bool),
@@ -70,10 +70,10 @@ const FUNCTIONS: &[(&str, Shape)] = &[
     ("getSeconds", Shape::Scalar("int")),
 ];
 
-/// Names of types, for `type(x) == int`.
+/// Names of types, as in `type(x) == int`.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
-/// Checks a rule about messages of this kind; it must be true or false.
+/// Checks a rule about this message; the rule must be boolean, or of unknown type.
 pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<(), String> {
     let mut scope = Scope {
         message: message.clone(),
@@ -85,8 +85,8 @@ pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<
     }
 }
 
-/// Whether no path through an expression is longer than this many nodes: evaluating and checking go
-/// as deep as it does.
+/// Whether no path through the expression is longer than `depth_max` nodes: evaluation and checks
+/// recurse as deep.
 pub(super) fn is_shallow(node: &IdedExpr, depth_max: usize) -> bool {
     let Some(left) = depth_max.checked_sub(1) else { return false };
     match &node.expr {
@@ -163,7 +163,8 @@ impl Scope {
         Err(format!("{name} is not known; there are data and resource"))
     }
 
-    /// The number of `Enum.VALUE`, by its full name or as seen from the message.
+    /// The number of `Enum.VALUE`, with the enumeration's full name or its name in the scope of the
+    /// message; `None` for other expressions.
     fn enum_value(&self, expr: &Expr) -> Option<i32> {
         let Expr::Select(last) = expr else { return None };
         let mut names = vec![last.field.as_str()];
@@ -186,7 +187,7 @@ impl Scope {
         names.reverse();
         let path = names.join(".");
         let pool = self.message.parent_pool();
-        // As protoc looks names up: from the innermost scope outwards.
+        // The order in which protoc resolves names: from the innermost scope outwards.
         let mut scope = self.message.full_name();
         loop {
             let candidate = if scope.is_empty() { path.clone() } else { format!("{scope}.{path}") };

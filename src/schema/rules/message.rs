@@ -1,5 +1,5 @@
-//! Protobuf messages as CEL sees them: fields by their names in the proto, unset ones with their
-//! defaults, enumerations as numbers, well-known types as the values they stand for (cel-spec,
+//! Protobuf messages as values of CEL: fields by their names in the proto, unset ones with their
+//! defaults, enumerations as numbers, well-known types as the values that they represent (cel-spec,
 //! "Protocol Buffer Data Conversion").
 
 use std::any::Any;
@@ -25,7 +25,7 @@ pub(super) struct MessageVal {
     descriptor: MessageDescriptor,
     /// The set fields.
     fields: Arc<HashMap<String, Box<dyn Val>>>,
-    /// The cost of reading all of it.
+    /// The cost of reading all of it, units of the budget.
     pub(super) weight: u64,
 }
 
@@ -37,7 +37,7 @@ impl MessageVal {
     }
 }
 
-/// A message as a value.
+/// A message as a value of CEL.
 pub(super) fn value(mut message: DynamicMessage) -> Box<dyn Val> {
     let descriptor = message.descriptor();
     if let Some(known) = well_known(&message) {
@@ -73,7 +73,7 @@ fn single(content: Value) -> Box<dyn Val> {
         Value::String(it) => Box::new(CelString::from(it)),
         Value::Bytes(it) => Box::new(CelBytes::from(it.to_vec())),
         Value::Message(it) => value(it),
-        // Neither is inside another one.
+        // Lists and maps hold neither lists nor maps.
         Value::List(_) | Value::Map(_) => Box::new(CelNull),
     }
 }
@@ -158,7 +158,8 @@ fn list(values: Vec<Value>) -> Box<dyn Val> {
     Box::new(CelList::from(values.into_iter().map(single).collect::<Vec<_>>()))
 }
 
-/// A time out of CEL's range is a message like any other.
+/// The time or duration as a value of CEL; `None` if it is out of range, so that it stays an
+/// ordinary message.
 fn time(name: &str, seconds: i64, nanos: i32) -> Option<Box<dyn Val>> {
     let nanos = u32::try_from(nanos).ok().or_else(|| (name == "Duration").then_some(0))?;
     if name == "Timestamp" {

@@ -1,17 +1,17 @@
 //! Bounds the cost of an evaluation. The interpreter has no budget of its own, so the compiled
-//! expression is changed before it is kept: every step that takes time or memory in proportion to
-//! data passes through functions that charge for it.
+//! expression is rewritten: every value that takes time or memory in proportion to data is passed
+//! through functions that charge for it.
 //!
-//! * `@loop(range, weight)` around the range of a comprehension: each element costs the count of
-//!   nodes in the loop's body.
-//! * `@cost(value)` around operands and elements: comparing, joining and copying cost the weight of
-//!   the value.
+//! * `@loop(range, weight)` around the range of a comprehension: charges the weight of the range,
+//!   and for each element the count of nodes in the loop's body.
+//! * `@cost(value)` around operands and elements: charges the weight of the value for comparing,
+//!   joining and copying it.
 //! * `matches` is our own: patterns are literals, compiled once at registration, and their size is
 //!   limited.
 //!
-//! `@` cannot be written in CEL, so rules cannot call these functions. The budget is the thread's
-//! while [`Metered`] lives: an evaluation runs on one thread from beginning to end. Once it is
-//! spent, every charge fails, and so every loop ends.
+//! `@` cannot be written in CEL, so rules cannot call these functions. The budget belongs to the
+//! thread while a [`Metered`] lives: an evaluation runs on one thread from beginning to end. Once
+//! the budget is spent, every charge fails, and so every loop ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -31,16 +31,16 @@ pub(super) type Patterns = HashMap<String, Regex>;
 
 const COST: &str = "@cost";
 const LOOP: &str = "@loop";
-/// `has(operand.field)`: the interpreter would find every field of a message, for unset ones have
-/// defaults.
+/// Replaces `has(operand.field)`: the interpreter's own would find every field of a message, for
+/// unset ones have defaults.
 pub(super) const HAS: &str = "@has";
 const MATCHES: &str = "matches";
 
 /// Bytes of a text that cost as much as one node of an expression.
 const BYTES_PER_UNIT: usize = 16;
 
-/// The cost of `matches` for each byte: the worst patterns that are allowed keep hundreds of states
-/// for each.
+/// Cost of `matches` for each byte of the text: the worst patterns that are allowed keep hundreds
+/// of states for each.
 const MATCH_UNITS_PER_BYTE: u64 = 4;
 
 thread_local! {
@@ -48,7 +48,7 @@ thread_local! {
     static PATTERNS: RefCell<Option<Arc<Patterns>>> = const { RefCell::new(None) };
 }
 
-/// While it lives, this thread evaluates under a budget.
+/// Gives this thread a full budget. Dropping it ends the budget.
 pub(super) struct Metered(());
 
 impl Metered {
@@ -76,7 +76,8 @@ fn charge(units: u64) -> Result<(), ExecutionError> {
     if left == 0 { Err(ExecutionError::InternalError("the budget is spent".to_owned())) } else { Ok(()) }
 }
 
-/// The cost of reading all of a value.
+/// The cost of reading all of a value: one unit for each part, and one more for every
+/// [`BYTES_PER_UNIT`] bytes of a text.
 pub(super) fn weight(value: &dyn Val) -> u64 {
     let of_bytes = |bytes: usize| 1 + (bytes / BYTES_PER_UNIT) as u64;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
@@ -110,8 +111,8 @@ pub(super) fn declare(env: &mut Env) {
 }
 
 fn cost<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    // Before weighing, which takes time itself: once the budget is spent, nothing is looked at any
-    // more.
+    // Charged before weighing, which takes time itself: once the budget is spent, values are not
+    // read any more.
     charge(1)?;
     charge(weight(args[0].as_ref()))?;
     Ok(args.swap_remove(0))
@@ -160,13 +161,13 @@ fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionE
     text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
 }
 
-/// Puts the meter into an expression, and collects its patterns.
+/// Inserts the charging functions into an expression, and compiles its patterns into `patterns`.
 pub(super) fn instrument(expr: &mut IdedExpr, patterns: &mut Patterns) -> Result<(), String> {
     walk(expr, patterns).map(|_| ())
 }
 
-/// Changes a node and all nodes below it. Returns their count, without the loops inside, which are
-/// charged separately.
+/// Instruments a node and all nodes below it. Returns their count without the bodies of loops
+/// inside, which are charged separately.
 fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     let mut nodes = 1;
     match &mut node.expr {
@@ -206,7 +207,7 @@ fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
                 }
             }
         }
-        // `check` refuses them.
+        // `check` refuses literals of messages.
         Expr::Struct(_) => {}
         Expr::Comprehension(comprehension) => {
             nodes += walk(&mut comprehension.iter_range, patterns)?;
@@ -221,8 +222,8 @@ fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     Ok(nodes)
 }
 
-/// As [`walk`] for a loop's step. The macros have made its outermost nodes; the accumulator is not
-/// charged for there, because the interpreter appends to it in place.
+/// Like [`walk`], for the step of a loop. The outermost nodes of a step come from the macros; the
+/// accumulator is not charged for there, because the interpreter appends to it in place.
 fn steps(node: &mut IdedExpr, accumulator: &str, patterns: &mut Patterns) -> Result<u64, String> {
     let is_accumulator = |node: &IdedExpr| matches!(&node.expr, Expr::Ident(name) if name == accumulator);
     match &mut node.expr {

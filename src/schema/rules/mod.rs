@@ -1,9 +1,9 @@
 //! Rules in CEL: conditions on the data of a type.
 //!
 //! Owns parsing and evaluation of expressions; [`check`] finds faults at registration, [`meter`]
-//! bounds the cost of an evaluation, [`message`] shows protobuf messages to the interpreter. The
-//! dialect is CEL's standard library without optionals and macros of one's own; variables are
-//! `data`, and `resource` with `name`, `partition`, `namespace` and `metadata`.
+//! bounds the cost of an evaluation, [`message`] converts protobuf messages for the interpreter.
+//! The dialect is CEL's standard library without optional values and user-defined macros. Variables
+//! are `data`, and `resource` with `name`, `partition`, `namespace` and `metadata`.
 
 mod check;
 mod message;
@@ -30,15 +30,16 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// Far more than reading or evaluating the deepest expression that is allowed takes, bytes.
+/// Stack for parsing or evaluating the deepest expression that is allowed, bytes, with a large
+/// margin.
 const LARGE_STACK_BYTES: usize = 16 << 20;
-/// Up to this depth, expressions are evaluated on the calling thread, nodes.
+/// Depth up to which expressions are evaluated on the stack of the calling thread, nodes.
 const SHALLOW_MAX: usize = 10;
 
 /// The rules of a type, compiled.
 pub(super) struct Rules {
     rules: Vec<Rule>,
-    /// Whether evaluating one takes more stack than a thread may have left.
+    /// Whether the evaluation of some rule needs a large stack.
     is_deep: bool,
     patterns: Arc<meter::Patterns>,
 }
@@ -57,8 +58,8 @@ impl std::fmt::Debug for Rules {
 
 impl Rules {
     pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
-        // The parser recurses as deep as a chain of operators is long, before anything can tell how
-        // long it is.
+        // The parser recurses as deep as a chain of operators is long, and the length is known only
+        // after parsing.
         on_large_stack(|| Self::compile_here(given, message)).unwrap_or_else(|why| Err(SchemaError::Unavailable(why)))
     }
 
@@ -91,7 +92,7 @@ impl Rules {
         Ok(Self { rules, is_deep, patterns: Arc::new(patterns) })
     }
 
-    /// Judges a message. All rules share one budget.
+    /// Validates a message. All rules share one budget.
     pub(super) fn check(&self, message: DynamicMessage, resource: &Resource) -> Result<(), Violation> {
         if self.rules.is_empty() {
             return Ok(());
@@ -135,7 +136,8 @@ impl Rules {
     }
 }
 
-/// Runs something that may go deep; the error says why there is no thread for it.
+/// Runs `work`, which may recurse deeply, on a thread with a large stack. The error is the reason
+/// why the thread could not be started.
 fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("rules".to_owned()).stack_size(LARGE_STACK_BYTES);
@@ -144,14 +146,14 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String>
     })
 }
 
-/// Calls into the crate that reads and evaluates expressions. No expression may end the node's
-/// thread: a panic of the crate, on an overflow of its own for example, becomes an error. Nothing
-/// that it leaves half done is used afterwards.
+/// Calls into the crate `cel`. No expression may end the node's thread: a panic of the crate, on an
+/// arithmetic overflow for example, becomes an error. Values that it leaves half done are not used
+/// afterwards.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "the interpreter gave up on it".to_owned())
 }
 
-/// The variables of a rule about a resource, besides its data; [`check`] has the same list.
+/// The value of the variable `resource`; [`check`] has the same list of fields.
 fn facts(resource: &Resource) -> Box<dyn Val + '_> {
     let metadata = resource.metadata.iter().map(|(key, value)| (key.as_str().into(), text(value)));
     let metadata: HashMap<CelMapKey<'_>, Box<dyn Val + '_>> = metadata.collect();
@@ -186,12 +188,12 @@ fn compile(expression: &str, message: &MessageDescriptor, patterns: &mut meter::
     Ok(code)
 }
 
-/// Depth limit of the parser's own recursion: a level of an expression takes several of the
+/// Depth limit of the parser's own recursion: one level of an expression takes several of the
 /// grammar's.
 const RECURSION_MAX: u16 = 16 * TYPE_RULE_DEPTH_MAX as u16;
 
-/// Most open brackets at once, with the operators that nest without any. Quotes are not looked at:
-/// a bracket in a text counts, too.
+/// Nesting depth: the most open brackets at once, and one level for every four of the operators
+/// `?`, `!` and `-`, which nest without brackets. A bracket in a quoted text counts, too.
 fn nesting(expression: &str) -> usize {
     let mut open = 0_usize;
     let mut deepest = 0;
@@ -208,7 +210,7 @@ fn nesting(expression: &str) -> usize {
     deepest + signs / 4
 }
 
-/// The interpreter's words, cut: they may show the whole data.
+/// The interpreter's error, cut: it may show the whole data.
 fn why_undecided(error: &cel::ExecutionError) -> String {
     shown(&error.to_string())
 }
