@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
 use headwater_raft::Roster;
 use headwater_types::{
-    ClusterVersion, Command, MemberProgram, NodeId, Refusal, Supported, Version, VersionChange, VersionRefusal,
+    ClusterVersion, Command, MemberProgram, NodeId, Refusal, Supported, Term, Version, VersionChange, VersionRefusal,
 };
 
 /// Interval of the checks.
@@ -144,9 +144,6 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
         return Ok(());
     }
     if leadership.leader == Some(me) {
-        // No member joins meanwhile.
-        let _turn = node.inner.members.hold_changes().await;
-        let versions = node.versions().known()?;
         let roster = members.roster();
         let target = next_version(&versions, own.supported, &roster);
         let holding =
@@ -158,22 +155,8 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
             }
             *logged = holding;
         }
-        let change = match target {
-            Target::Raise(to) => Some(VersionChange::Raise { to, term: leadership.term }),
-            Target::EndDowngrade => Some(VersionChange::EndDowngrade),
-            Target::Stay => None,
-        };
-        if let Some(change) = change {
-            node.propose(&ctx, Command::SetVersion(change)).await?;
-            let version = node.versions().cluster().version;
-            match change {
-                VersionChange::Raise { .. } => {
-                    tracing::info!(%version, "all members support it: the cluster's version")
-                }
-                VersionChange::Downgrade { .. } | VersionChange::EndDowngrade => {
-                    tracing::info!(%version, "all members run it: the downgrade is complete");
-                }
-            }
+        if target != Target::Stay {
+            change(node, leadership.term).await?;
         }
     }
     #[cfg(feature = "next-version")]
@@ -182,6 +165,26 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
         node.propose(&ctx, Command::Note(text)).await?;
     }
     ready_for_older_programs(node).await
+}
+
+/// Makes the change that is due, if it still is while no member joins. This member leads in `term`.
+async fn change(node: &Node, term: Term) -> Result<(), NodeError> {
+    let _members_stay = node.inner.members.hold_changes().await;
+    let versions = node.versions().known()?;
+    let roster = node.inner.consensus.members().roster();
+    let change = match next_version(&versions, node.inner.program.supported, &roster) {
+        Target::Raise(to) => VersionChange::Raise { to, term },
+        Target::EndDowngrade => VersionChange::EndDowngrade,
+        Target::Stay => return Ok(()),
+    };
+    node.propose(&RequestContext::within(CHANGE_TIMEOUT), Command::SetVersion(change)).await?;
+    let version = node.versions().cluster().version;
+    if change == VersionChange::EndDowngrade {
+        tracing::info!(%version, "all members run it: the downgrade is complete");
+    } else {
+        tracing::info!(%version, "all members support it: the cluster's version");
+    }
+    Ok(())
 }
 
 /// The leader's next step.
@@ -237,6 +240,10 @@ async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     flushed.await.map_err(|_| NodeError::Stopped)??;
     if !node.inner.consensus.progress().forget_log(through, CHANGE_TIMEOUT).await {
         return Err(NodeError::Timeout);
+    }
+    // It may have risen again meanwhile.
+    if node.versions().cluster().version != version {
+        return Ok(());
     }
     mark.lower(version)?;
     tracing::info!(%version, "this member's data can be taken over by that version's program");

@@ -286,12 +286,16 @@ impl MemberKeeper {
         if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
             return Ok(MemberChanged { id: member.id, index: roster.index() });
         }
-        let store = self.store.upgrade().ok_or(ChangeError::NotLeader)?;
-        let version = store.current().head().version.version;
-        drop(store);
+        let db = self.store.upgrade().ok_or(ChangeError::NotLeader)?.current();
+        let (version, needs) = (db.head().version.version, db.directory_needs());
+        drop(db);
         if !supported.has(version) {
             tracing::warn!(peer = peer_url, %version, "a node with a program of another version may not join");
             return Err(MemberRefusal::Version.into());
+        }
+        if needs > supported.highest {
+            // The log still has entries from before a downgrade; the node asks again.
+            return Err(ChangeError::NotLeader);
         }
         let mut info = MemberInfo {
             name: name.clone(),

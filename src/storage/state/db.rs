@@ -209,6 +209,13 @@ impl StateDb {
         self.supported
     }
 
+    /// The lowest version that understands the state and everything beside it in the data
+    /// directory. Above the state's for a moment after the version was lowered.
+    pub fn directory_needs(&self) -> Version {
+        let version = self.head().version.version;
+        self.version_mark.as_ref().map_or(version, |mark| mark.needs().max(version))
+    }
+
     /// A consistent view of the state, with the applied position read through the same snapshot.
     ///
     /// # Errors

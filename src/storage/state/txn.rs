@@ -408,7 +408,8 @@ impl<'db> WriteTxn<'db> {
         assert!(self.command.is_none(), "invariant: a commit lies between commands");
         self.db.health.check()?;
         let db = self.db;
-        if let Some(mark) = db.version_mark.as_ref().filter(|_| self.head.version.version > self.base.version.version) {
+        let rising = db.version_mark.as_ref().filter(|_| self.head.version.version > self.base.version.version);
+        if let Some(mark) = rising {
             mark.raise(self.head.version.version)?;
         }
         let _committing = db.committing.lock();
@@ -417,6 +418,10 @@ impl<'db> WriteTxn<'db> {
         headwater_fail_points::fail_point!(StateCommit);
         self.db.health.watch(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
+        if let Some(mark) = rising {
+            // After a downgrade it may have been lowered since, by the version of before.
+            mark.raise(self.head.version.version)?;
+        }
         let changes = std::mem::take(&mut self.overlay.changes);
         let leases = std::mem::take(&mut self.leases);
         let leases = leases.into_iter().map(|(id, lease)| LeaseChange { id, lease }).collect();
