@@ -1,4 +1,4 @@
-//! Raises alarms and takes them back (spec: etcd §4.2). `quota` refuses requests while one is
+//! Raises alarms and takes them back (spec: etcd §4.2). `quota` refuses commands while an alarm is
 //! active.
 
 use super::stop::Stop;
@@ -12,7 +12,8 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, S
     Ok(Outcome::AlarmSet { was_active })
 }
 
-/// Raises the alarm of a full store, unless it is active: it names the member that set the quota.
+/// Raises the alarm of a full store, unless one of its kind is active. It names the member that
+/// configured the quota.
 pub(super) fn raise_no_space(txn: &mut WriteTxn<'_>) -> Result<(), StorageError> {
     let head = *txn.head();
     if head.alarms.has(AlarmKind::NoSpace) {
@@ -23,7 +24,7 @@ pub(super) fn raise_no_space(txn: &mut WriteTxn<'_>) -> Result<(), StorageError>
     change(txn, &SetAlarm { alarm, active: true }).map(|_| ())
 }
 
-/// Answers whether the alarm was active before.
+/// Returns whether the alarm was active before.
 fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> {
     let mut alarms = txn.alarms()?;
     let found = alarms.iter().position(|alarm| *alarm == set.alarm);
@@ -32,7 +33,8 @@ fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> 
             alarms.remove(place);
         }
         (None, true) => {
-            // No cluster has that many members. The kinds that are active stay known.
+            // A full list drops an older alarm of the same kind. No cluster has so many members,
+            // and the set of active kinds stays right.
             if alarms.len() >= ALARMS_MAX
                 && let Some(place) = alarms.iter().position(|alarm| alarm.kind == set.alarm.kind)
             {

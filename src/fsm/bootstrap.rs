@@ -1,10 +1,10 @@
-//! Names the lineage of a new cluster: the first one counts.
+//! Sets the epoch of a new cluster: the first command counts.
 
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::{Outcome, StoreEpoch};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, epoch: StoreEpoch) -> Outcome {
-    // Several members may propose one at the same time; all but the first find it set.
+    // Several members may propose an epoch at the same time; all but the first find it set.
     if txn.head().epoch.is_none() {
         txn.set_epoch(epoch);
     }

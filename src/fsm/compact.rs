@@ -1,6 +1,6 @@
-//! Moves the beginning of history: to a revision that a client names (spec: etcd §1.7), or to where
-//! it has become too old. The effect is immediate; space is given back later, on each member at its
-//! own pace.
+//! Moves the beginning of history: to a revision that a client names (spec: etcd §1.7), or to the
+//! point before which it is too old. The effect is immediate; each member reclaims the space later,
+//! at its own pace.
 
 use super::stop::Stop;
 use headwater_storage::StorageError;
@@ -24,14 +24,16 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome
     Ok(Outcome::Compacted)
 }
 
-/// Begins history at the command at `trim.from`, or at this one, at `at`, at the latest. An earlier
-/// trim is no refusal: the leader that proposed it did not know of that one yet.
+/// Moves the beginning of history to the command at `trim.from`, but never beyond this command, at
+/// `at`. A trim that would move it back succeeds without effect: its leader did not know of the
+/// later one.
 pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> Result<Outcome, Stop> {
     let from = trim.from.min(at);
     if from <= txn.head().compacted_index() {
         return Ok(Outcome::Compacted);
     }
-    // Nothing lies before the first revision, also in a store that was compacted to 0.
+    // No key changed before the first revision, so a store that was compacted to 0 starts there,
+    // too.
     let before = txn.head().compaction.map_or(NEVER, |point| point.revision).max(Revision::INITIAL);
     let revision = revision_at(txn, before, from)?;
     if revision > before {

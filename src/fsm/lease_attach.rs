@@ -1,6 +1,6 @@
 //! Attaches a key to a lease (spec: etcd §7.5): a new version of the key with the same value, so
-//! that every statement about a revision stays true. Nothing happens if the key is attached to that
-//! lease already.
+//! that past revisions stay unchanged. Nothing happens if the key is attached to that lease
+//! already.
 
 use super::put;
 use super::stop::Stop;
@@ -18,13 +18,13 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, attach: &LeaseAttach) -> Result
     Ok(Outcome::LeaseAttached)
 }
 
-/// Whether the key hangs on that lease as of now.
+/// Whether the key is attached to that lease at the moment.
 pub(super) fn is_attached(writer: &Writer<'_, '_>, attach: &LeaseAttach) -> Result<bool, Stop> {
     let version = writer.txn.lookup(Table::Kv, &attach.key, NEWEST)?;
     Ok(version.is_some_and(|version| version.lease == attach.id))
 }
 
-/// The attachment of a key that nothing else changes.
+/// The attachment as a put that keeps the value.
 pub(super) fn as_put(attach: &LeaseAttach) -> Put {
     Put { key: attach.key.clone(), value: ValueChoice::Keep, lease: LeaseChoice::Set(attach.id), prev_kv: false }
 }

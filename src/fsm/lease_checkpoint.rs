@@ -1,4 +1,4 @@
-//! Lets later leaders know how much time leases have left.
+//! Records for later leaders how much time leases have left.
 
 use super::stop::Stop;
 use headwater_storage::state::WriteTxn;
@@ -6,15 +6,14 @@ use headwater_types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
 
 /// `term` is that of the log entry.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Stop> {
-    // The measurements of an earlier leader are void for leases that a later one has kept alive.
+    // A later leader may have kept leases alive, so the measurements of an earlier one are void.
     if checkpoint.term != term {
         return Err(Refusal::LeaseStale.into());
     }
     let clock_ms = checkpoint.clock_ms.max(txn.lease_clock()?);
     txn.set_lease_clock(clock_ms);
     for remaining in &checkpoint.leases {
-        // One that has ended meanwhile, or is another one by now, has nothing to do with the
-        // others.
+        // A lease that has ended meanwhile, or whose id belongs to a later grant, is skipped.
         if let Some(lease) = txn.lease(remaining.id)?
             && lease.granted == remaining.granted
         {

@@ -1,6 +1,6 @@
 //! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1,
-//! §3.2): at a client's wish, or because it has run out. Either way its keys expire (§7.6), which
-//! clients of the early draft see as EXPIRE events.
+//! §3.2): at a client's request, or because it has run out. In both cases its keys expire (§7.6),
+//! which clients of the early draft see as EXPIRE events.
 
 use super::consul;
 use super::stop::Stop;
@@ -15,14 +15,14 @@ pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Resul
     end(writer, revoke.id)
 }
 
-/// `at` is where the log entry is.
+/// `at` is the term and the index of the log entry.
 pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: &LeaseExpire) -> Result<Outcome, Stop> {
     let (term, index) = at;
     let Some(lease) = writer.txn.lease(expire.id)? else {
         return Err(Refusal::LeaseNotFound.into());
     };
-    // In another term another leader may have kept the lease alive without a word to the log, and
-    // an id may have been granted again.
+    // In another term another leader may have kept the lease alive without a log entry. With
+    // another grant, the id belongs to a later lease.
     if expire.term != term || expire.granted != lease.granted {
         return Err(Refusal::LeaseStale.into());
     }

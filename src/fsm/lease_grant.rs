@@ -1,4 +1,4 @@
-//! Makes a lease (spec: etcd §3.1). The KV revision does not move.
+//! Grants a lease (spec: etcd §3.1). The KV revision does not move.
 
 use super::stop::Stop;
 use headwater_storage::state::WriteTxn;
@@ -6,9 +6,9 @@ use headwater_types::limits::LEASE_TTL_SECONDS_MAX;
 use headwater_types::{ClusterEvent, Lease, LeaseGrant, LogIndex, Outcome, Refusal};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, Stop> {
-    // The least time to live follows from the clocks of consensus, which members may configure
-    // differently: the node that proposes has enforced it. A time that no clock could measure is
-    // refused by every member.
+    // The minimum time to live depends on the timeouts of consensus, which members may configure
+    // differently, so the proposing node enforces it. The maximum is the same everywhere, and every
+    // member enforces it.
     let ttl_seconds = grant.ttl_seconds.max(1);
     if ttl_seconds > LEASE_TTL_SECONDS_MAX {
         return Err(Refusal::LeaseTtlTooLarge.into());

@@ -1,8 +1,9 @@
 //! A transaction that also attaches (spec: etcd §7.5), all in one revision.
 //!
-//! Attaching a key that the transaction puts becomes part of that put: a key changes once in a
-//! revision. Attaching any other key is a put that keeps its value. So the whole is one plain
-//! transaction, and has all its rules: in particular, it cannot attach a key that it deletes.
+//! The attachment of a key that the transaction puts becomes part of that put, for a key changes
+//! once in a revision. The attachment of any other key is a put that keeps its value. So the whole
+//! is one plain transaction, and obeys all its rules: in particular, it cannot attach a key that it
+//! deletes.
 
 use super::lease_attach::{as_put, is_attached};
 use super::stop::Stop;
@@ -25,12 +26,12 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, request: &LeaseTxn, want: bool)
     let plain = Txn { compares: Vec::new(), success: ops, failure: Vec::new() };
     let mut done = txn::apply(writer, &plain, want)?;
     done.succeeded = succeeded;
-    // The attachments have no answers of their own.
+    // The attachments have no responses of their own.
     done.responses.truncate(answered);
     Ok(done)
 }
 
-/// Makes the attachment part of the put of that key, if there is one.
+/// Makes the attachment part of the put of that key. False if `ops` has no such put.
 fn fold(ops: &mut [TxnOp], attach: &LeaseAttach) -> bool {
     for op in ops {
         if let TxnOp::Put(put) = op
@@ -43,7 +44,7 @@ fn fold(ops: &mut [TxnOp], attach: &LeaseAttach) -> bool {
     false
 }
 
-/// Whether the key hangs on that lease already, and no operation takes it away.
+/// Whether the key is attached to that lease already, and no operation deletes it.
 fn is_attached_for_good(writer: &Writer<'_, '_>, ops: &[TxnOp], attach: &LeaseAttach) -> Result<bool, Stop> {
     let deletes = |op: &TxnOp| matches!(op, TxnOp::DeleteRange(delete) if delete.range.contains(&attach.key));
     Ok(!ops.iter().any(deletes) && is_attached(writer, attach)?)

@@ -2,12 +2,13 @@
 //! spec consul §2, §5.6 to §5.10 and §8.3 live. One command, one file.
 //!
 //! Owns every mutation rule and the meaning of a range. Knows no clock, randomness, environment,
-//! hash order or thread; the lints at the top see to it. Invariant: the state after a command, and
-//! its outcome, follow from (state before, log position in the log, command) alone; neither depends
-//! on whether somebody wants the outcome or on how far space was reclaimed.
+//! hash order or thread; the lints at the top of this file enforce it. Invariant: the state after a
+//! command, and its outcome, follow from the state before, the term and index of the log entry, and
+//! the proposal alone. The state depends neither on whether the outcome is wanted nor on how far
+//! space was reclaimed.
 //!
-//! A refusal is an [`Outcome`] and leaves nothing behind, but for the alarm that a full store
-//! raises; an `Err` means that the disk failed and the node must stop.
+//! A refusal is an [`Outcome`] and changes nothing, except that a full store raises its alarm; an
+//! `Err` means that the disk failed and the node must stop.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -50,9 +51,9 @@ use headwater_types::catalog::CatalogDone;
 use headwater_types::{Command, LogIndex, Outcome, Proposal, Refusal, Term, Version};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn`
-/// afterwards, and seen by the commands that follow in it. With `want_outcome` false the results
-/// for the proposer are not computed, and the outcome is [`Outcome::Nothing`]; the effect is the
-/// same.
+/// afterwards, and visible to later commands in it. With `want_outcome` false the outcome is
+/// [`Outcome::Nothing`], and results that only the proposer needs are not computed; the effect is
+/// the same.
 ///
 /// # Errors
 ///
@@ -173,8 +174,8 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
     }
 }
 
-/// Tests of the rules. With the feature `testing` their model is there for the simulation, which
-/// holds a cluster against it.
+/// Tests of the rules. With the feature `testing`, the simulation compares a cluster with their
+/// model.
 #[cfg(any(test, feature = "testing"))]
 #[allow(missing_docs, clippy::unwrap_used, clippy::new_without_default, reason = "tests")]
 #[cfg_attr(not(test), allow(dead_code, unreachable_pub, unused_imports, reason = "only the model is used"))]

@@ -5,7 +5,7 @@ use super::writer::Writer;
 use headwater_storage::state::{NEWEST, StateReader, Table};
 use headwater_types::{LeaseChoice, LeaseId, Put, PutDone, Refusal, ValueChoice};
 
-/// A put on its own: checks, then writes.
+/// A put outside a transaction: checks, then writes.
 pub(super) fn apply(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {
     check_lease(writer, put)?;
     run(writer, put, want)
@@ -21,7 +21,7 @@ pub(super) fn check_lease(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop
     }
 }
 
-/// Refuses to keep something of a key that is not there.
+/// Refuses to keep the value or the lease of an absent key.
 pub(super) fn check_present(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop> {
     if needs_present(put) && writer.txn.lookup(Table::Kv, &put.key, NEWEST)?.is_none() {
         return Err(Refusal::KeyNotFound.into());
@@ -33,7 +33,7 @@ fn needs_present(put: &Put) -> bool {
     put.value == ValueChoice::Keep || put.lease == LeaseChoice::Keep
 }
 
-/// Writes; the lease was checked.
+/// Writes. The lease must have been checked.
 pub(super) fn run(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {
     let previous = writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
     if previous.is_none() && needs_present(put) {

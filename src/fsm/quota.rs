@@ -1,7 +1,7 @@
-//! Which commands are taken while an alarm is active, and when a store is full (spec: etcd §1.8).
+//! Admission of commands while an alarm is active, or when the store is full (spec: etcd §1.8).
 //!
-//! Decided where commands are applied, from replicated state: every member refuses the same ones.
-//! Commands that free space are always accepted.
+//! Decided in apply, from replicated state: every member refuses the same commands. Commands that
+//! free space are always accepted, unless the alarm of corruption is active.
 
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::catalog::{CatalogCommand, Check, Node, Registration, Service};
@@ -9,9 +9,9 @@ use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulT
 use headwater_types::resource::{Condition, ResourceCommand};
 use headwater_types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
 
-/// Overhead of a put besides key and value, bytes.
+/// Overhead of a put beside key and value, bytes.
 const PUT_OVERHEAD_BYTES: u64 = 256;
-/// Size of a lease, bytes.
+/// Cost of a lease, bytes.
 const LEASE_BYTES: u64 = 64;
 
 /// Refuses a command that the quota or an alarm forbids.
@@ -33,8 +33,8 @@ pub(super) fn admit(txn: &WriteTxn<'_>, command: &Command) -> Result<(), Refusal
     }
 }
 
-/// Most bytes that the command could add; 0 if it can only free space. Replaced values are not
-/// looked up.
+/// Estimate of the bytes that the command could add; 0 if it can only free space. The size of
+/// replaced values is not subtracted.
 fn cost_bytes(command: &Command) -> u64 {
     match command {
         Command::Put(put) => put_bytes(put),
@@ -72,18 +72,18 @@ fn put_bytes(put: &Put) -> u64 {
     PUT_OVERHEAD_BYTES + (put.key.len() + value) as u64
 }
 
-/// A new version of the key with the value that it has.
+/// Cost of a new version of the key with the stored value, which is not counted again.
 fn attach_bytes(attach: &LeaseAttach) -> u64 {
     PUT_OVERHEAD_BYTES + attach.key.len() as u64
 }
 
-/// Approximate size of a resource, bytes; its tombstone is free, for it is written by commands that
-/// free space.
+/// Approximate size of a resource, bytes. Tombstones cost nothing: commands that free space write
+/// them.
 fn resource_bytes(command: &ResourceCommand) -> u64 {
     match command {
         ResourceCommand::Write(write) => {
             let resource = &write.resource;
-            // Taking a finalizer off is on the way to freeing space, but looks like any other
+            // A write that removes a finalizer helps to free space, but is counted like any other
             // write.
             let metadata: usize = resource.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
             PUT_OVERHEAD_BYTES + (metadata + resource.data.as_ref().map_or(0, |data| data.value.len())) as u64
@@ -96,7 +96,7 @@ fn resource_bytes(command: &ResourceCommand) -> u64 {
     }
 }
 
-/// Ending a session writes keys anew, but adds nothing to them.
+/// The end of a session rewrites keys, but adds nothing to them.
 fn consul_bytes(command: &ConsulCommand) -> u64 {
     let op_bytes = |op: &KvOp| match op.verb.is_write() {
         true => PUT_OVERHEAD_BYTES + (op.path.len() + op.value.len()) as u64,
@@ -121,7 +121,7 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
     }
 }
 
-/// As [`catalog_bytes`] counts it.
+/// The cost of one row, bytes, as [`catalog_bytes`] counts it.
 pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     let mut registration = Registration::default();
     match row {
@@ -132,7 +132,7 @@ pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     catalog_bytes(&CatalogCommand::Register(Box::new(registration)))
 }
 
-/// Approximate size of a registration, bytes: texts that may be long are counted, the rest is in
+/// Approximate size of a registration, bytes: texts that may be long are counted, all else is in
 /// the overhead of a row.
 fn catalog_bytes(command: &CatalogCommand) -> u64 {
     let service = |service: &Service| {
@@ -160,7 +160,7 @@ fn catalog_bytes(command: &CatalogCommand) -> u64 {
     }
 }
 
-/// The dearer list, whichever will run.
+/// Cost of the more expensive of the two lists.
 fn txn_bytes(txn: &Txn) -> u64 {
     let ops = |ops: &[TxnOp]| {
         ops.iter()
@@ -174,7 +174,7 @@ fn txn_bytes(txn: &Txn) -> u64 {
     ops(&txn.success).max(ops(&txn.failure))
 }
 
-/// Time goes on for leases, as the leader has promised it.
+/// Whether a corrupt cluster refuses the command. Leases still expire, as the leader has promised.
 fn is_stopped_by_corruption(command: &Command) -> bool {
     match command {
         Command::Put(_)

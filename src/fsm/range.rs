@@ -1,7 +1,7 @@
-//! Ranges (spec: etcd §1.2), with the same result from a view and inside a transaction.
+//! Evaluation of ranges (spec: etcd §1.2), the same on a view and inside a transaction.
 //!
-//! Owns intervals, limits, filters, sorting and `count`. Values are fetched only for the pairs of
-//! the answer (or to sort by value). Invariant: `count` is the number of live keys in the interval,
+//! Owns intervals, limits, filters, sorting and `count`. Values are loaded only for pairs of the
+//! result, or to sort by value. Invariant: `count` is the number of live keys in the interval,
 //! before limit and filters.
 
 use std::cmp::Ordering;
@@ -17,16 +17,16 @@ use headwater_types::{
     KeyRange, KeyValue, LogIndex, RangeQuery, RangeResult, ReadAt, Refusal, Revision, SortOrder, SortTarget,
 };
 
-/// Answers a range from a view.
+/// Evaluates a range on a view.
 ///
 /// # Errors
 ///
-/// The outer one if the disk failed, the inner one if the revision asked for cannot be read.
+/// The outer one if the disk failed, the inner one if the requested revision cannot be read.
 pub fn range(view: &ReadView<'_>, query: &RangeQuery) -> Result<Result<RangeResult, Refusal>, StorageError> {
     settle(check(view.head(), query.at).map_err(Stop::from).and_then(|()| run(view, query)))
 }
 
-/// Refuses a revision that cannot be read. Never looks at how far space was reclaimed.
+/// Refuses a revision that cannot be read. Independent of how far space was reclaimed.
 pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
     let ReadAt::Revision(revision) = at else {
         return Ok(());
@@ -41,14 +41,13 @@ pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
     }
 }
 
-/// Answers a range after its revision was checked.
+/// Evaluates a range. Its revision must have been checked.
 pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, Stop> {
     let at = resolve(state, query.at)?;
     let collecting = Collecting::of(query);
     let mut rows = Vec::new();
     let mut count = 0;
-    // The head knows how many keys there are in all: a limited walk through the whole store may
-    // stop early.
+    // The head has the count of all keys, so a limited walk through the whole store may stop early.
     let total = match (at, is_everything(&query.range)) {
         (NEWEST, true) => Some(state.head().live_keys),
         _ => None,
@@ -93,9 +92,10 @@ pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeR
     Ok(RangeResult { kvs, more, count })
 }
 
-/// Whether there is room for the keys that a checked range looks at and the pairs that it loads.
-/// Every member works it out in apply: nothing is collected, and the walk ends with the room. Where
-/// sorting decides which pairs the limit leaves, each is taken to be as large as the largest.
+/// Whether `room` suffices for the keys that a checked range visits and the pairs that it loads;
+/// takes it. Every member computes this in apply: no rows are collected, and the walk stops once
+/// the room is used up. If sorting decides which pairs remain within the limit, each of them counts
+/// as much as the largest.
 pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room) -> Result<bool, Stop> {
     let at = resolve(state, query.at)?;
     let rows_max = Collecting::of(query).rows_max;
@@ -113,12 +113,12 @@ pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room
         }
         fits && (!ends_early || rows < rows_max)
     })?;
-    // To sort by value, everything is loaded.
+    // A sort by value loads all pairs.
     let told = if sorts_by_value { bytes } else { bytes.min(largest.saturating_mul(limit_of(query))) };
     Ok(fits && room.take(0, told))
 }
 
-/// Visits the keys of an interval that were live at `at`, in key order, until `visit` answers
+/// Visits the keys of an interval that were live at `at`, in key order, until `visit` returns
 /// false.
 pub(super) fn visit(
     state: &impl StateReader,
@@ -156,7 +156,7 @@ pub(super) fn limit_of(query: &RangeQuery) -> usize {
     if query.limit == 0 { usize::MAX } else { usize::try_from(query.limit).unwrap_or(usize::MAX) }
 }
 
-/// Whether every key there can be lies in the interval.
+/// Whether every possible key lies in the interval.
 pub(super) fn is_everything(range: &KeyRange) -> bool {
     // No key is empty, so the smallest one is a single zero byte.
     matches!(range, KeyRange::Span { start, end: None } if start.is_empty() || start.as_ref() == [0])
@@ -166,13 +166,13 @@ fn sorts_by_key(query: &RangeQuery) -> bool {
     query.target == SortTarget::Key && query.order == SortOrder::Descend
 }
 
-/// A live key that was found; the key itself only if it is needed before the record is read.
+/// A live key of the range. `key` is empty unless it is needed before the record is loaded.
 struct Row {
     key: Bytes,
     version: Version,
 }
 
-/// How many rows have to be found before the limit may cut, and in which order they are put then.
+/// Number of rows to collect before the limit cuts, and their order after that.
 struct Collecting {
     rows_max: usize,
     order: SortOrder,
@@ -180,8 +180,8 @@ struct Collecting {
 
 impl Collecting {
     fn of(query: &RangeQuery) -> Self {
-        // Quirk: without an explicit order the limit cuts in key order first, and only the rest
-        // (with the one row more that tells whether there is more) is sorted by another target.
+        // Quirk: without an explicit order the limit cuts in key order first. Only the rows that
+        // remain, with one more row to detect whether there is more, are sorted by another target.
         let cut_first = query.order == SortOrder::None && !query.filter.is_active();
         let natural = query.target == SortTarget::Key && query.order != SortOrder::Descend;
         let rows_max = if query.count_only {
@@ -201,7 +201,7 @@ impl Collecting {
     }
 }
 
-/// Rows that compare equal stay in key order, whichever the order is.
+/// Stable: rows that compare equal stay in key order, also in descending order.
 fn sort<T>(rows: &mut [T], order: SortOrder, compare: impl Fn(&T, &T) -> Ordering) {
     match order {
         SortOrder::None => {}

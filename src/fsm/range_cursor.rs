@@ -1,8 +1,8 @@
-//! A range that is answered piece by piece, without holding the whole (spec: etcd §1.3).
+//! A range that is read part by part, without the whole in memory (spec: etcd §1.3).
 //!
-//! Owns its position and the count. Invariant: the parts in order, with the values at the end,
-//! equal the answer that [`range`](super::range()) answers from the same view, in key order; memory
-//! is bounded by one piece.
+//! Owns the position and the counts. Invariant: the parts together, with `more` and `count` of the
+//! end, equal the result of [`range`](super::range()) in key order on the same view; memory is
+//! bounded by one part.
 
 use bytes::Bytes;
 
@@ -11,12 +11,12 @@ use headwater_storage::StorageError;
 use headwater_storage::state::{KeyRef, ReadView, StateReader, Table, Version, VersionScan};
 use headwater_types::{KeyRange, KeyValue, RangeQuery, ReadAt, Refusal};
 
-/// A piece of a range.
+/// A part of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangePart {
     /// Pairs, in key order; at least one.
     Kvs(Vec<KeyValue>),
-    /// The end, with the values of the whole range.
+    /// The end, with the facts about the whole range.
     End {
         /// Whether the limit cut anything off.
         more: bool,
@@ -25,7 +25,7 @@ pub enum RangePart {
     },
 }
 
-/// A range in pieces. Borrows the view; drive it from a thread that may block.
+/// Reads a range in parts. Borrows the view; drive it from a thread that may block.
 pub struct RangeCursor<'v, 'db> {
     view: &'v ReadView<'db>,
     query: RangeQuery,
@@ -41,11 +41,11 @@ enum Walk<'v> {
 }
 
 impl<'v, 'db> RangeCursor<'v, 'db> {
-    /// Begins. Order and sort target are ignored: pieces come in key order.
+    /// Opens the range. Order and sort target are ignored: parts come in key order.
     ///
     /// # Errors
     ///
-    /// The outer one if the disk failed, the inner one if the revision asked for cannot be read.
+    /// The outer one if the disk failed, the inner one if the requested revision cannot be read.
     pub fn new(view: &'v ReadView<'db>, query: RangeQuery) -> Result<Result<Self, Refusal>, StorageError> {
         if let Err(refusal) = check(view.head(), query.at) {
             return Ok(Err(refusal));
@@ -58,7 +58,7 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
         Ok(Ok(Self { view, query, walk, found: 0, kept: 0, ended: false }))
     }
 
-    /// The next piece: at most `keys_max` pairs, and no more after their keys and values reach
+    /// The next part: at most `keys_max` pairs, and no more after their keys and values reach
     /// `bytes_max`; one pair always fits. `None` after the end.
     ///
     /// # Errors
@@ -91,8 +91,8 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
         Ok(Some(RangePart::End { more: self.kept > limit_of(&self.query) as u64, count }))
     }
 
-    /// The next row that is answered, with the length of its key; the rest is only counted. The key
-    /// itself is decoded only where it is needed.
+    /// The next row of the result, with the length of its key; other live keys are only counted.
+    /// The key itself is decoded only without its value (`keys_only`).
     fn advance(&mut self) -> Result<Option<(Bytes, usize, Version)>, StorageError> {
         let limit = limit_of(&self.query) as u64;
         if self.knows_total() && (self.query.count_only || self.kept > limit) {
@@ -124,7 +124,7 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
         }
     }
 
-    /// Whether the head tells how many keys there are, so that nothing needs to be counted.
+    /// Whether the head has the count of the range, so that the keys need not be counted.
     fn knows_total(&self) -> bool {
         let now = match self.query.at {
             ReadAt::Current => true,

@@ -1,10 +1,10 @@
-//! Why a command or a read did not go through: inside this layer one error, outside a refusal and a
-//! failure kept apart.
+//! The error inside this layer, of commands and reads. Callers of the layer get a refusal and a
+//! failure separately.
 
 use headwater_storage::StorageError;
 use headwater_types::Refusal;
 
-/// Why it did not go through.
+/// Reason why a command or a read ended early.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The rules forbid it; nothing was written.
@@ -25,7 +25,7 @@ impl From<StorageError> for Stop {
     }
 }
 
-/// A refusal is a result, a failure is a stop.
+/// Separates a refusal, which is a result, from a failure, which must stop the node.
 pub(super) fn settle<T>(result: Result<T, Stop>) -> Result<Result<T, Refusal>, StorageError> {
     match result {
         Ok(value) => Ok(Ok(value)),

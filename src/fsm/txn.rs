@@ -1,9 +1,10 @@
-//! Compares, then does one of two lists (spec: etcd §1.6).
+//! Evaluates compares, then runs one of two lists of operations (spec: etcd §1.6).
 //!
 //! In three steps that do not overlap: decide all compares, nested ones too, against the state
-//! before; check everything on the chosen path that could refuse it; only then write. Compares, and
-//! the results of ranges and previous pairs, each have to fit a [`Room`], which every member
-//! computes, wanted or not. Invariant: a refused transaction has written nothing.
+//! before; check everything on the chosen path that could refuse it; only then write. The reads of
+//! compares must fit one [`Room`], the results of ranges and previous pairs another. Every member
+//! computes both, also if the outcome is not wanted. Invariant: a refused transaction has written
+//! nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -24,10 +25,10 @@ use headwater_types::{
     ValueChoice,
 };
 
-/// Versions of which a compare fetches the values together, count.
+/// Values that a compare loads at a time, count.
 const COMPARE_BATCH: usize = 256;
 
-/// Which list runs, and the same for the transactions nested in it, in order.
+/// Which list runs, and the paths of the transactions nested in it, in order.
 struct Path {
     succeeded: bool,
     nested: Vec<Self>,
@@ -43,7 +44,8 @@ impl Path {
 ///
 /// # Errors
 ///
-/// The outer one if the disk failed, the inner one if a revision asked for cannot be read.
+/// The outer one if the disk failed, the inner one if a requested revision cannot be read or the
+/// transaction reads too much.
 ///
 /// # Panics
 ///
@@ -67,7 +69,7 @@ fn read(view: &ReadView<'_>, txn: &Txn) -> Result<TxnDone, Stop> {
     Ok(TxnDone { succeeded: path.succeeded, responses })
 }
 
-/// A transaction as a command.
+/// Applies a replicated transaction.
 pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Result<TxnDone, Stop> {
     check_legal(txn)?;
     let path = decide(&*writer.txn, txn, &mut Room::of_txn())?;
@@ -81,8 +83,8 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, txn: &Txn, want: bool) -> Resul
     }
 }
 
-/// The proposer has checked this, but a key that changes twice in one revision would break streams
-/// for ever.
+/// Refuses a key that changes twice. The proposer has checked it; a violation would break streams
+/// for ever, so it is checked again.
 pub(super) fn check_legal(txn: &Txn) -> Result<(), Stop> {
     match check_duplicates(txn) {
         Err(InvalidTxn::DuplicateKey) => Err(Refusal::DuplicateKey.into()),
@@ -90,8 +92,8 @@ pub(super) fn check_legal(txn: &Txn) -> Result<(), Stop> {
     }
 }
 
-/// Whether the compares hold, and the operations that will run, in order, those of nested
-/// transactions in their place.
+/// Whether the compares hold, and the operations that will run, in order, with the operations of
+/// nested transactions in the place of these.
 pub(super) fn chosen(writer: &Writer<'_, '_>, txn: &Txn) -> Result<(bool, Vec<TxnOp>), Stop> {
     let path = decide(&*writer.txn, txn, &mut Room::of_txn())?;
     let mut ops = Vec::new();
@@ -119,7 +121,8 @@ fn decide(state: &impl StateReader, txn: &Txn, room: &mut Room) -> Result<Path, 
     Ok(path)
 }
 
-/// Visits the operations that will run, in order, except for the nested transactions themselves.
+/// Visits the operations that will run, in order, those of nested transactions included. The nested
+/// transactions themselves are not visited.
 fn each_op<'t>(txn: &'t Txn, path: &Path, visit: &mut impl FnMut(&'t TxnOp) -> Result<(), Stop>) -> Result<(), Stop> {
     let mut nested = path.nested.iter();
     for op in path.ops(txn) {
@@ -148,9 +151,9 @@ fn check_ranges(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), 
     })
 }
 
-/// Refuses a transaction with too large a result, from versions alone. Operations before a range
-/// are not carried out for it: their puts count beside the stored keys, and their deletions still
-/// count.
+/// Refuses a transaction with too large a result, from versions alone. A range is measured on the
+/// state before the transaction: keys put by earlier operations count in addition, and keys deleted
+/// by them still count.
 fn check_told(state: &impl StateReader, txn: &Txn, path: &Path) -> Result<(), Stop> {
     let mut room = Room::of_txn();
     let mut puts = BTreeMap::<Bytes, usize>::new();
@@ -190,7 +193,7 @@ fn execute(writer: &mut Writer<'_, '_>, txn: &Txn, path: &Path, want: bool) -> R
     let mut responses = Vec::with_capacity(if want { ops.len() } else { 0 });
     for op in ops {
         let done = match op {
-            // An unwanted result is not loaded: it has no effect on the state.
+            // An unwanted result is not computed: a range has no effect on the state.
             TxnOp::Range(_) if !want => continue,
             TxnOp::Range(query) => {
                 let result = range::run(&*writer.txn, query)?;
@@ -264,7 +267,7 @@ fn values_hold(
             return Ok(false);
         }
     }
-    // An absent key has no value that anything could be said of.
+    // An absent key has no value, so no comparison holds.
     Ok(!versions.is_empty())
 }
 
@@ -272,7 +275,7 @@ fn check_fits(fits: bool) -> Result<(), Stop> {
     if fits { Ok(()) } else { Err(Refusal::TooMuchRead.into()) }
 }
 
-/// Stored ⟨op⟩ given.
+/// Whether the ordering of the stored value to the given one satisfies the operator.
 fn satisfies(op: CompareOp, stored: Ordering) -> bool {
     match op {
         CompareOp::Equal => stored.is_eq(),

@@ -1,6 +1,6 @@
 //! Checks of a transaction that need no state (spec: etcd §1.6).
 //!
-//! Owns the budgets of operations and the duplicate rule. Both holes of etcd's duplicate check are
+//! Owns the limits on operations and the duplicate rule. Both holes of etcd's duplicate check are
 //! closed here: an interval without an end counts, and nested siblings are compared in any order. A
 //! deliberate divergence: a key that changed twice in one revision would break the promise of
 //! streams.
@@ -16,8 +16,8 @@ use headwater_types::{KeyRange, Txn, TxnOp};
 /// Why a transaction cannot be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvalidTxn {
-    /// More compares or operations in one list than the limit leaves at its depth, or in all than
-    /// [`TXN_TREE_FACTOR`] times as many.
+    /// More compares or operations in one list than the limit leaves at its depth, or in all lists
+    /// together more than [`TXN_TREE_FACTOR`] times the limit.
     #[error("too many operations in txn request")]
     TooManyOps,
     /// A compare or an operation names no key.
@@ -28,20 +28,20 @@ pub enum InvalidTxn {
     DuplicateKey,
 }
 
-/// Checks a transaction before it is proposed, of which one list may have `ops_max` compares or
+/// Checks a transaction before it is proposed. One list may have at most `ops_max` compares or
 /// operations.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with it, in etcd's order: form first, list by list, then
-/// duplicates.
+/// The first fault, in etcd's order: form first, list by list, then duplicates.
 pub fn validate(txn: &Txn, ops_max: usize) -> Result<(), InvalidTxn> {
     check_form(txn, ops_max, &mut { TXN_TREE_FACTOR * ops_max })?;
     check_duplicates(txn)
 }
 
-/// A list's length counts against the budget, and nested transactions get the rest that the longest
-/// list of their parent leaves. In `tree` is the rest of the budget of all of them together.
+/// Checks the lengths of lists and that keys are given. The longest list of a transaction counts
+/// against `budget`, and nested transactions get the rest. `tree` is the remaining budget of all
+/// lists together.
 fn check_form(txn: &Txn, budget: usize, tree: &mut usize) -> Result<(), InvalidTxn> {
     let lens = [txn.compares.len(), txn.success.len(), txn.failure.len()];
     let longest = lens.into_iter().max().unwrap_or_default();
@@ -66,15 +66,15 @@ fn check_key(range: &KeyRange) -> Result<(), InvalidTxn> {
     if range.start().is_empty() { Err(InvalidTxn::EmptyKey) } else { Ok(()) }
 }
 
-/// Checks that no key can change twice, whichever lists run.
+/// Checks that no key can change twice, for every choice of lists.
 pub(super) fn check_duplicates(txn: &Txn) -> Result<(), InvalidTxn> {
     Writes::of_list(&txn.success)?;
     Writes::of_list(&txn.failure)?;
     Ok(())
 }
 
-/// Everything that something may write: keys and intervals, each with the operation of the list
-/// that it is from.
+/// The keys and intervals that a list or an operation may write, each with the position of its
+/// operation in the list.
 #[derive(Default)]
 struct Writes<'t> {
     puts: BTreeMap<&'t [u8], usize>,
@@ -82,7 +82,7 @@ struct Writes<'t> {
 }
 
 impl<'t> Writes<'t> {
-    /// The writes of a list in which all operations run: no two of them may touch one key, unless
+    /// The writes of a list. All its operations run, so no two of them may touch one key, unless
     /// both delete it.
     fn of_list(ops: &'t [TxnOp]) -> Result<Self, InvalidTxn> {
         let mut all = Self::default();
@@ -110,7 +110,7 @@ impl<'t> Writes<'t> {
                 writes.puts.insert(&put.key, 0);
             }
             TxnOp::DeleteRange(delete) => writes.deletes.push((&delete.range, 0)),
-            // Of the two lists one runs, so they may share keys.
+            // Only one of the two lists runs, so they may share keys.
             TxnOp::Txn(inner) => {
                 for list in [&inner.success, &inner.failure] {
                     let branch = Self::of_list(list)?;
@@ -122,7 +122,7 @@ impl<'t> Writes<'t> {
         Ok(writes)
     }
 
-    /// The operations that put a key of `range`.
+    /// Positions of the operations that put a key of `range`.
     fn puts_in<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = usize> + 'a {
         let (start, end) = match range {
             KeyRange::One(key) => (Bound::Included(key.as_ref()), Bound::Included(key.as_ref())),

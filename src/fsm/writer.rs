@@ -1,8 +1,9 @@
-//! The writes of one KV command: all share one revision, which exists only if there is at least
-//! one.
+//! The writes of one command to KV keys. All share one revision, which exists only if there is at
+//! least one write.
 //!
-//! Owns when the revision moves (spec: etcd §1.1) and the fields of a new version. Invariant: the
-//! revision moves by exactly one, at the first write; sub-revisions are the order of the calls.
+//! Owns the advance of the revision (spec: etcd §1.1) and the fields of a new version. Invariant:
+//! the revision advances by exactly one, at the first write; sub-revisions follow the order of the
+//! calls.
 
 use bytes::Bytes;
 
@@ -19,17 +20,17 @@ pub(super) struct Writer<'t, 'db> {
 
 impl<'t, 'db> Writer<'t, 'db> {
     pub(super) fn new(txn: &'t mut WriteTxn<'db>) -> Self {
-        // An earlier change of a key in this command has made the revision.
+        // If the command has changed a key already, its revision exists.
         let (before, now) = (txn.revision_before(), txn.head().revision);
         Self { txn, before, changed: now != before }
     }
 
-    /// The revision as of now: the new one if anything was changed so far.
+    /// The current revision: the new one if the command has changed a key so far.
     pub(super) fn revision(&self) -> Revision {
         if self.changed { self.before.next() } else { self.before }
     }
 
-    /// A lease of a client's: deadlines of the store's own are none.
+    /// The client's lease with this id; `None` for deadlines of the store's own.
     pub(super) fn client_lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
         if id.is_deadline() { Ok(None) } else { self.txn.lease(id) }
     }
@@ -44,8 +45,8 @@ impl<'t, 'db> Writer<'t, 'db> {
         self.put_beside(key, value, lease, previous, None)
     }
 
-    /// Writes a key, and its side record if it is one of Consul's paths. An earlier side record is
-    /// dropped.
+    /// Writes a key, and its side record if it is one of Consul's paths. Without `side` a stored
+    /// side record is dropped.
     pub(super) fn put_beside(
         &mut self,
         key: Bytes,
@@ -80,7 +81,7 @@ impl<'t, 'db> Writer<'t, 'db> {
         Ok(())
     }
 
-    /// Moves the store's revision if anything was changed.
+    /// Advances the store's revision if a key was changed.
     pub(super) fn finish(self) {
         if self.changed {
             self.txn.set_revision(self.before.next());
