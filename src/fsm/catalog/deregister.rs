@@ -1,5 +1,5 @@
-//! Removes a node with everything on it, or an instance with its checks, or a check. An absent row
-//! counts as removed.
+//! Removes a node with everything on it, or an instance with its checks, or a check. Succeeds if
+//! the row is absent.
 
 use super::desk::Desk;
 use crate::stop::Stop;

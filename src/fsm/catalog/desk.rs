@@ -1,8 +1,8 @@
-//! The rows that one command of the catalog changes, staged one by one and then written at once.
+//! The staged rows of one command of the catalog: changed one by one, then written at once.
 //!
-//! Owns the order: first every rule, then every row, then the events. Invariant: before
-//! [`Desk::finish`] nothing is written; it writes a row at most once, and none that equals the
-//! stored one.
+//! Owns the order: first every rule, then every row, then the events. Invariant: nothing is written
+//! before [`Desk::finish`]; it writes a row at most once, and skips a row that equals the stored
+//! one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use headwater_types::catalog::{
     CatalogRefusal, Check, CheckGuard, CheckStatus, Node, Service, TerminatingGateway, canonical,
 };
 
-/// Effect of a command, as far as sessions and deadlines depend on it.
+/// Effect of a command on rows that sessions and deadlines depend on.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// Whether anything is different from before.
+    /// Whether the command changed any row.
     pub(crate) changed: bool,
-    /// Checks that turned critical or went, by name of their node and id: sessions that depend on
-    /// one end.
+    /// Checks that turned critical or were removed, by name of their node and id: the sessions that
+    /// depend on them end.
     pub(crate) failed_checks: Vec<(String, String)>,
-    /// Canonical names of nodes that went: their sessions end.
+    /// Canonical names of removed nodes: their sessions end.
     pub(crate) removed_nodes: Vec<String>,
-    /// Checks that were written, whether or not they are different from before, or went.
+    /// Checks that were written, even without a change, or removed.
     pub(crate) touched_checks: Vec<TouchedCheck>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct TouchedCheck {
     pub(crate) after: Option<Arc<Check>>,
 }
 
-/// The rows of one command.
+/// The staged rows of one command.
 pub(crate) struct Desk<'t, 'db> {
     pub(super) txn: &'t mut WriteTxn<'db>,
     index: LogIndex,
@@ -49,7 +49,7 @@ pub(crate) struct Desk<'t, 'db> {
 }
 
 impl<'t, 'db> Desk<'t, 'db> {
-    /// A desk for the command of the log entry at `index`, which was begun.
+    /// Without staged rows, for the command of the log entry at `index`.
     pub(crate) fn new(txn: &'t mut WriteTxn<'db>, index: LogIndex) -> Self {
         Self {
             txn,
@@ -61,17 +61,17 @@ impl<'t, 'db> Desk<'t, 'db> {
         }
     }
 
-    /// A node.
+    /// The node of that name, with staged changes.
     pub(crate) fn node(&self, name: &str) -> Result<Option<Arc<Node>>, StorageError> {
         self.nodes.find(self.txn, &node_key(name))
     }
 
-    /// An instance on a node.
+    /// The instance of that id on a node, with staged changes.
     pub(crate) fn service(&self, node: &str, id: &str) -> Result<Option<Arc<Service>>, StorageError> {
         self.services.find(self.txn, &on_node_key(node, id))
     }
 
-    /// A check on a node.
+    /// The check of that id on a node, with staged changes.
     pub(crate) fn check(&self, node: &str, id: &str) -> Result<Option<Arc<Check>>, StorageError> {
         self.checks.find(self.txn, &on_node_key(node, id))
     }
@@ -82,7 +82,8 @@ impl<'t, 'db> Desk<'t, 'db> {
         self.services.list(self.txn, &self.txn.service_keys(&node)?, |row| canonical(&row.node) == node)
     }
 
-    /// The checks on a node: all of them, or those of one instance.
+    /// The checks on a node: all of them, or those of one instance. An empty `service_id` selects
+    /// the checks of the node itself.
     pub(super) fn checks_on(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Arc<Check>>, StorageError> {
         let node = canonical(node);
         let of_instance = |row: &Check| service_id.is_none_or(|id| row.service_id == id);
@@ -90,7 +91,7 @@ impl<'t, 'db> Desk<'t, 'db> {
         self.checks.list(self.txn, &indexed, |row| canonical(&row.node) == node && of_instance(row))
     }
 
-    /// Refuses a command if the check on which it is based was written since.
+    /// Refuses the command if the check of its guard was written or removed since.
     pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), Stop> {
         let Some(guard) = guard else { return Ok(()) };
         match self.check(node, &guard.check_id)? {
@@ -136,7 +137,7 @@ impl<'t, 'db> Desk<'t, 'db> {
 
     /// Removes an instance with its checks, if there is one.
     pub(crate) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), Stop> {
-        // With an empty id these would be the checks of the node.
+        // An empty id would select the checks of the node.
         if self.service(node, id)?.is_none() {
             return Ok(());
         }
@@ -146,7 +147,7 @@ impl<'t, 'db> Desk<'t, 'db> {
         Ok(self.services.set(self.txn, on_node_key(node, id), None)?)
     }
 
-    /// Removes a node with all that is on it, if there is one.
+    /// Removes a node with everything on it, if there is one.
     pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), Stop> {
         for check in self.checks_on(name, None)? {
             self.delete_check(name, &check.id)?;
@@ -157,7 +158,7 @@ impl<'t, 'db> Desk<'t, 'db> {
         Ok(self.nodes.set(self.txn, node_key(name), None)?)
     }
 
-    /// Writes the changed rows, and emits the events for subscribers.
+    /// Writes the changed rows, and adds the events for subscribers.
     pub(crate) fn finish(self) -> Result<Finished, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
         let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();

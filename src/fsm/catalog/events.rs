@@ -1,11 +1,11 @@
-//! Writes the changed rows of a command, and makes the events for subscribers (spec: consul §2.2,
-//! §2.3, §2.8).
+//! Writes the changed rows of a command, their query indexes, and the events for subscribers (spec:
+//! consul §2.2, §2.3, §2.8).
 //!
-//! Owns the two passes. Marking says which instances are concerned and whether each went, came, or
-//! only has something about it changed; emission makes one event of it for each subject. A
-//! subject's deregistrations come before its registrations, so that applying them in order gives
-//! the present state. Invariant: an instance has at most one registration in a subject for a
-//! command, however many of its rows, its node's and its checks' changed.
+//! Owns the two passes. Marking finds the affected instances, and the subjects of each before the
+//! command; emission compares with the state after it, and makes one event for each subject. A
+//! subject's deregistrations come before its registrations, so that a subscriber that applies them
+//! in order gets the present state. Invariant: one command makes at most one registration of an
+//! instance in a subject, however many rows of it, its node and its checks changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use headwater_types::catalog::{
     LinkedService, Node, Service, ServiceKind, TerminatingGateway, canonical,
 };
 
-/// The rows that become something else, by key.
+/// The rows that change, by key.
 pub(super) struct Changes {
     pub(super) nodes: BTreeMap<Bytes, Touched<Node>>,
     pub(super) services: BTreeMap<Bytes, Touched<Service>>,
@@ -38,19 +38,18 @@ impl Changes {
 /// Effect of a command on one instance.
 #[derive(Default)]
 struct Mark {
-    /// As it was before, if its own row has changed.
+    /// The instance before the command, if its own row has changed.
     before: Option<Arc<Service>>,
     /// Whether the instance, its node or a check of either has changed, so that its subscribers
-    /// must hear of it.
+    /// must get an event.
     is_concerned: bool,
-    /// Services in the mesh that it stood for.
+    /// Services that could be reached in the mesh through it before the command.
     mesh_before: BTreeSet<String>,
-    /// Of those that it stands for, the ones that are new or different.
+    /// Services with a new or changed link of its gateway.
     mesh_changed: BTreeSet<String>,
 }
 
-/// The key of an event that concerns the subscribers of the whole mesh alone. No service has an
-/// empty name.
+/// Key of an event for the subscribers of the whole mesh alone. No service has an empty name.
 const MESH_AS_A_WHOLE: &str = "";
 
 /// Instances by their keys.
@@ -90,7 +89,7 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -
         let (topic, op) = (CatalogTopic::Table, CatalogOp::Register);
         events.push(CatalogEvent { topic, op, key: "".into(), body: CatalogBody::Table(table) });
     }
-    // Stable: within a subject the order is that of the instances' keys.
+    // A stable sort: within a subject the events stay in the order of the instances' keys.
     events.sort_by(|a, b| (a.op, a.topic, &a.key).cmp(&(b.op, b.topic, &b.key)));
     move_marks(txn, index, &events)?;
     txn.add_catalog_events(events);
@@ -109,7 +108,7 @@ fn put<R: CatalogRow>(txn: &mut WriteTxn<'_>, rows: BTreeMap<Bytes, Touched<R>>)
     }
 }
 
-/// The marking pass (spec: consul §2.2). Looks at the state before the command.
+/// The marking pass (spec: consul §2.2). Reads the state before the command.
 fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
     let mut marks = Marks::new();
     for (key, touched) in &changes.services {
@@ -117,7 +116,7 @@ fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
         mark.before = touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
         mark.is_concerned = true;
     }
-    // A change of a node, or of its own checks, concerns every instance on it.
+    // A change of a node, or of its own checks, affects every instance on it.
     let mut nodes: BTreeSet<String> =
         changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name)).map(|name| canonical(name)).collect();
     for touched in changes.checks.values() {
@@ -153,7 +152,7 @@ fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
     Ok(marks)
 }
 
-/// Marks the instances of a gateway with changed links.
+/// Marks the instances of a gateway with the names of its new and changed links.
 fn mark_gateway(
     txn: &WriteTxn<'_>,
     touched: &Touched<TerminatingGateway>,
@@ -185,15 +184,15 @@ fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>,
     Ok(names)
 }
 
-/// An instance that exists after the command, and the subjects that get its event.
+/// The subjects that get a registration of an instance that exists after the command.
 struct Arrival {
-    /// The subject of its service, if that must hear of it.
+    /// The subject of its service, if that gets one.
     service: Option<String>,
     /// Subjects in the mesh.
     mesh: Vec<String>,
 }
 
-/// The emission pass (spec: consul §2.3). Looks at the state after the command.
+/// The emission pass (spec: consul §2.3). Reads the state after the command.
 fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageError> {
     let mut events = Vec::new();
     let mut add = |topic, op, key: &str, instance: &Arc<CheckServiceNode>| {
@@ -203,8 +202,9 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
     let (mut keys, mut arrivals) = (Vec::new(), Vec::new());
     for (key, mark) in marks {
         let after = txn.row::<Service>(&key)?.map(|stored| stored.row);
-        // Subscribers know an instance by its node's name as it is written (spec: consul §4.6).
-        // That is another one if this command has removed the node and made it again.
+        // Subscribers identify an instance by the name of its node as written (spec: consul §4.6).
+        // The case of the name differs if this command has removed the node and registered it
+        // again.
         let stays = |before: &Service| {
             let Some(after) = &after else { return false };
             canonical(&after.name) == canonical(&before.name) && after.node == before.node
@@ -214,8 +214,8 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
             Some(service) => mesh_names(txn, service)?,
             None => BTreeSet::new(),
         };
-        // An instance that leaves a service leaves its targets with it, and is registered again as
-        // it is now. A link that was changed is left and made again.
+        // An instance that leaves its service also leaves all subjects in the mesh, and is
+        // registered again in its new ones. A changed link is deregistered and registered again.
         let leaves = |name: &String| left.is_some() || !mesh_after.contains(name) || mark.mesh_changed.contains(name);
         let mesh_left: Vec<&String> = mark.mesh_before.iter().filter(|name| leaves(name)).collect();
         if left.is_some() || !mesh_left.is_empty() {
@@ -232,8 +232,8 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
         let stays_in_mesh = !mesh_left.is_empty() && !mesh_after.is_empty();
         let mut mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
         if stays_in_mesh && mesh.is_empty() {
-            // A subscriber of the whole mesh got the deregistration, and needs the registration for
-            // other services.
+            // A subscriber of the whole mesh gets the deregistration, and must learn that the
+            // instance stays for other services.
             mesh.push(MESH_AS_A_WHOLE.to_owned());
         }
         let service = after.filter(|_| mark.is_concerned).map(|service| canonical(&service.name));
@@ -260,7 +260,7 @@ fn gone(service: Arc<Service>) -> CheckServiceNode {
 }
 
 /// Exact names of services that may have come into use or gone out of it, with whether they are in
-/// use now.
+/// use before the rows are written.
 fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>, StorageError> {
     let mut names = BTreeMap::new();
     for touched in changes.services.values() {
@@ -273,7 +273,7 @@ fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>
     Ok(names)
 }
 
-/// Nodes that have changed, or on which anything has: by canonical name, with the name as it was
+/// Nodes that have changed, or with a change on them: by canonical name, with the name as it was
 /// registered.
 fn nodes(changes: &Changes) -> BTreeMap<String, String> {
     let nodes = changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name));
@@ -292,14 +292,14 @@ fn tables(changes: &Changes) -> Vec<CatalogTable> {
     changed.into_iter().filter_map(|(table, is_changed)| is_changed.then_some(table)).collect()
 }
 
-/// Moves the query index of everything that an event is about (spec: consul §2.6): a read after an
-/// event finds a higher one, and no other read does.
+/// Raises the query index of every subject of an event (spec: consul §2.6): a read after an event
+/// finds a higher index, and the indexes of other reads stay.
 fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
     let mut moved = BTreeSet::new();
-    // Registrations come last, so the last event of a subject tells whether it exists: no lookup is
-    // needed.
+    // Backwards, because registrations come last: a subject whose last event is a registration
+    // exists. Only the others need a look-up.
     for event in events.iter().rev() {
-        // No query is about it.
+        // No query has this subject.
         if event.topic == CatalogTopic::ServiceHealthConnect && event.key.as_ref() == MESH_AS_A_WHOLE {
             continue;
         }
@@ -322,7 +322,7 @@ fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) 
                 let table = table_of(event).expect("invariant: the body of this topic is a table");
                 (CatalogMark::Table(table), true, None)
             }
-            // Names are read with the table of instances.
+            // Queries for names use the index of the table of instances.
             CatalogTopic::ServiceList => continue,
         };
         txn.set_catalog_mark(&mark, is_there.then_some(index));
@@ -340,12 +340,12 @@ fn table_of(event: &CatalogEvent) -> Option<CatalogTable> {
     }
 }
 
-/// A row before and after, as far as there is one.
+/// A row before the command and after it, as far as they exist.
 fn sides<R>(touched: &Touched<R>) -> impl Iterator<Item = &Arc<R>> {
     touched.before.as_ref().map(|stored| &stored.row).into_iter().chain(&touched.after)
 }
 
-/// A row after, or else before.
+/// A row after the command, or else before it.
 fn side<R>(touched: &Touched<R>) -> Option<&Arc<R>> {
     sides(touched).last()
 }

@@ -1,4 +1,4 @@
-//! Says for which services a terminating gateway stands: the part of its configuration entry that
+//! Sets and removes the services of a terminating gateway: the part of its configuration entry that
 //! events depend on.
 
 use super::desk::Desk;
@@ -7,12 +7,12 @@ use headwater_storage::state::CatalogRow;
 use headwater_types::catalog::{TerminatingGateway, canonical};
 
 impl Desk<'_, '_> {
-    /// Writes the configuration of a gateway.
+    /// Stages the configuration of a gateway.
     pub(crate) fn set_gateway(&mut self, gateway: &TerminatingGateway) -> Result<(), Stop> {
         Ok(self.gateways.set(self.txn, gateway.key(), Some(gateway.clone()))?)
     }
 
-    /// Removes the configuration of a gateway, if there is one.
+    /// Stages the removal of a gateway's configuration, if there is one.
     pub(crate) fn delete_gateway(&mut self, name: &str) -> Result<(), Stop> {
         Ok(self.gateways.set(self.txn, canonical(name).into(), None)?)
     }

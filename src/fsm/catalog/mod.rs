@@ -2,9 +2,9 @@
 //! set of events.
 //!
 //! Owns the rules of registration, and the events of a change. [`Desk`] stages the rows of a
-//! command, so that a refusal leaves nothing behind and a row is written once however often a
-//! command touches it; [`Desk::finish`] writes and tells. Catalog commands never move the KV
-//! revision. Virtual addresses (`consul-virtual`) are not given.
+//! command, so that a refusal changes nothing, and each row is written once however often a command
+//! changes it; [`Desk::finish`] writes rows and adds events. Catalog commands never move the KV
+//! revision. Virtual addresses (`consul-virtual`) are not assigned.
 
 mod deregister;
 mod desk;
@@ -21,8 +21,8 @@ use headwater_storage::state::WriteTxn;
 use headwater_types::catalog::{CatalogCommand, CatalogRefusal};
 use headwater_types::{LogIndex, Refusal};
 
-/// Applies a command of the log entry at `index`. The result is for sessions and deadlines, which
-/// depend on the catalog.
+/// Applies a command of the log entry at `index`. Returns its effect for sessions and deadlines,
+/// which depend on the catalog.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &CatalogCommand) -> Result<Finished, Stop> {
     let mut desk = Desk::new(txn, index);
     match command {

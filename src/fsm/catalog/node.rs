@@ -1,11 +1,12 @@
-//! Writes a node: its identity, its renaming, and the right to take a name (spec: consul §2.7).
+//! Writes a node: the rules about its id, its renaming, and the conflict over a name (spec: consul
+//! §2.7).
 
 use super::desk::Desk;
 use crate::stop::Stop;
 use headwater_storage::state::{CatalogReader, CatalogRow};
 use headwater_types::catalog::{CatalogRefusal, CheckStatus, Node, canonical};
 
-/// The check that says whether a node is alive, as Consul's agents register it.
+/// The check with the liveness of a node, as Consul's agents register it.
 const SERF_CHECK: &str = "serfHealth";
 
 impl Desk<'_, '_> {
@@ -20,18 +21,18 @@ impl Desk<'_, '_> {
         if let Some(named) = &named
             && node.id.is_empty()
         {
-            // A client that does not know the id does not mean to remove it.
+            // A registration without an id keeps the stored one.
             node.id.clone_from(&named.id);
         }
         let renamed = if node.id.is_empty() { None } else { self.other_name(&node)? };
         if let Some(named) = &named {
-            // A node without an id gives way to an id that nobody has, not to a node that has a
-            // name already.
+            // A stored node without an id may get a new one. Otherwise a node with another id
+            // cannot take the name of a node that is alive.
             let gives_way = named.id.is_empty() && renamed.is_none();
             if named.id != node.id && !gives_way && self.is_alive(&named.name)? {
                 return Err(CatalogRefusal::NodeNameReserved.into());
             }
-            // A name keeps the case in which it came first, as rows on the node do.
+            // A name keeps the case of its first registration, as in the rows on the node.
             node.name.clone_from(&named.name);
         }
         let name = node.name.clone();
@@ -42,7 +43,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// The name under which a node with this id is stored, if that is another one.
+    /// The other name under which a node with this id is stored, if there is one.
     fn other_name(&self, node: &Node) -> Result<Option<String>, Stop> {
         let is_other = |other: &Node| other.id == node.id && canonical(&other.name) != canonical(&node.name);
         // Rows written earlier in the same command are in no index yet.
@@ -51,7 +52,7 @@ impl Desk<'_, '_> {
             return Ok(Some(other.name.clone()));
         }
         let Some(stored) = self.txn.node_by_id(&node.id)? else { return Ok(None) };
-        // It may have been removed, or have got another id, as well.
+        // The same command may have removed it, or given it another id.
         let current = self.node(&stored.row.name)?.filter(|current| is_other(current));
         Ok(current.map(|current| current.name.clone()))
     }
@@ -61,14 +62,14 @@ impl Desk<'_, '_> {
         Ok(self.check(node, SERF_CHECK)?.is_some_and(|check| check.status != CheckStatus::Critical))
     }
 
-    /// Removes a node, and moves everything on it to another one.
+    /// Removes a node, and moves everything on it to another one that exists.
     fn move_all(&mut self, from: &str, to: &str) -> Result<(), Stop> {
         let (services, checks) = (self.services_on(from)?, self.checks_on(from, None)?);
         self.delete_node(from)?;
         for service in services {
             let mut service = service.as_ref().clone();
             to.clone_into(&mut service.node);
-            // A row that exists under the new name is newer.
+            // A row under the new name is newer.
             if self.service(to, &service.id)?.is_none() {
                 self.set_service(service)?;
             }

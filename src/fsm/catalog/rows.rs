@@ -1,4 +1,4 @@
-//! Rows of one table as a command has them: those that it touched, over those that are stored.
+//! Staged rows of one table: the rows that a command has touched, over the stored ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use bytes::Bytes;
 use headwater_storage::StorageError;
 use headwater_storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
 
-/// A row that the command touched.
+/// A row that the command has written or removed.
 pub(super) struct Touched<R> {
-    /// As it is stored.
+    /// The stored row.
     pub(super) before: Option<StoredRow<R>>,
-    /// The row after the command.
+    /// The row after the command; `None` if it is removed.
     pub(super) after: Option<Arc<R>>,
 }
 
 impl<R: CatalogRow> Touched<R> {
-    /// Whether it becomes something else.
+    /// Whether the row differs from the stored one.
     pub(super) fn is_change(&self) -> bool {
         match (&self.before, &self.after) {
             (None, None) => false,
@@ -27,7 +27,7 @@ impl<R: CatalogRow> Touched<R> {
     }
 }
 
-/// Rows of one table.
+/// The staged rows of one table.
 pub(super) struct Rows<R> {
     touched: BTreeMap<Bytes, Touched<R>>,
 }
@@ -39,7 +39,7 @@ impl<R> Default for Rows<R> {
 }
 
 impl<R: CatalogRow> Rows<R> {
-    /// The row with a key, as the command has it.
+    /// The row with a key, with staged changes.
     pub(super) fn find(&self, txn: &WriteTxn<'_>, key: &[u8]) -> Result<Option<Arc<R>>, StorageError> {
         match self.touched.get(key) {
             Some(touched) => Ok(touched.after.clone()),
@@ -47,7 +47,7 @@ impl<R: CatalogRow> Rows<R> {
         }
     }
 
-    /// Writes a row, or with `None` removes it.
+    /// Stages a row, or with `None` its removal.
     pub(super) fn set(&mut self, txn: &WriteTxn<'_>, key: Bytes, row: Option<R>) -> Result<(), StorageError> {
         let after = row.map(Arc::new);
         match self.touched.get_mut(&key) {
@@ -60,8 +60,8 @@ impl<R: CatalogRow> Rows<R> {
         Ok(())
     }
 
-    /// The rows that a secondary index names, as the command has them: `wanted` says which rows the
-    /// index is about.
+    /// The rows of one entry of a secondary index, with staged changes. `indexed` has their stored
+    /// keys; `wanted` selects from the staged rows.
     pub(super) fn list(
         &self,
         txn: &WriteTxn<'_>,
@@ -75,7 +75,7 @@ impl<R: CatalogRow> Rows<R> {
         Ok(rows)
     }
 
-    /// The rows that the command touched, by key: before and after it.
+    /// The rows that the command touched, in order of keys: the stored row and the staged one.
     pub(super) fn touched(&self) -> impl Iterator<Item = (Option<Arc<R>>, Option<Arc<R>>)> {
         let before = |touched: &Touched<R>| touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
         self.touched.values().map(move |touched| (before(touched), touched.after.clone()))

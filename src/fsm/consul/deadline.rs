@@ -10,10 +10,11 @@ use headwater_types::catalog::{Check, CheckStatus};
 use headwater_types::consul::Deadline;
 use headwater_types::{LeaseId, LogIndex};
 
-/// Output of a check that was not refreshed in time.
+/// Output of a TTL check that was not refreshed in time.
 pub(crate) const TTL_EXPIRED: &str = "TTL expired";
 
-/// Ends a deadline that has run out, in the command at `index`; how many keys went with it.
+/// Applies an expired deadline, in the command at `index`. Returns the number of keys that were
+/// removed.
 pub(crate) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> Result<u64, Stop> {
     let about = writer.txn.about_deadline(id)?.expect("invariant: a deadline that runs is about something");
     writer.txn.end_deadline(&about)?;
@@ -32,7 +33,8 @@ pub(crate) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> 
             desk.set_check(expired)?;
             let finished = desk.finish()?;
             let removed = follow(writer, index, &finished)?;
-            // This write is no sign of life: its time begins anew when somebody gives one.
+            // This write does not refresh the check: the deadline begins again with the agent's
+            // next report.
             writer.txn.end_deadline(&about)?;
             Ok(removed)
         }
@@ -45,7 +47,7 @@ pub(crate) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> 
             let finished = desk.finish()?;
             follow(writer, index, &finished)
         }
-        // It is over: the lock may be taken.
+        // The end of the deadline frees the lock.
         Deadline::LockDelay(_) => Ok(0),
     }
 }

@@ -1,5 +1,5 @@
 //! Staged changes of a command to Consul's keys and sessions: later operations see earlier ones,
-//! and nothing is written before the whole is known to be right.
+//! and nothing is written before all operations have succeeded.
 //!
 //! Invariant: each path is written at most once in a command, however many of its operations
 //! changed it.
@@ -18,19 +18,19 @@ use headwater_storage::state::{ConsulReader, NEWEST, StateReader, Table, Version
 use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
 use headwater_types::{ChangeKind, KeyRange, LeaseId, LogIndex};
 
-/// A state with the changes of the operations so far.
+/// A state with the staged changes of the operations so far.
 pub(super) struct Draft<'a, S> {
     state: &'a S,
     pub(super) index: LogIndex,
     slots: BTreeMap<Bytes, Slot>,
-    /// By session, the paths that operations have written as held by it: all that it can hold
-    /// besides those that `index` names.
+    /// By session, the paths that operations have locked for it: with the paths in the stored
+    /// index, all that it can hold.
     taken: BTreeMap<String, BTreeSet<Bytes>>,
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
 }
 
-/// One path.
+/// The staged state of one path.
 #[derive(Clone, Debug)]
 struct Slot {
     /// The live version before the command.
@@ -49,14 +49,14 @@ pub(super) struct Changes {
 }
 
 impl<'a, S: StateReader> Draft<'a, S> {
-    /// Without changes yet; they will be of the command at `index`.
+    /// Without changes, for the command at `index`.
     pub(super) fn new(state: &'a S, index: LogIndex) -> Self {
         Self::resume(Changes::default(), state, index)
     }
 
     fn slot(&mut self, path: &Bytes) -> Result<&mut Slot, StorageError> {
-        // Looked up twice, because a reference into the map cannot be returned and the map changed
-        // on the other way.
+        // Two look-ups: the borrow checker refuses a returned reference on one path and an
+        // insertion on the other.
         if !self.slots.contains_key(path) {
             let slot = match self.state.consul_entry(path)? {
                 Some((version, entry)) => Slot { before: Some(version), entry: Some(entry), changed: false },
@@ -67,20 +67,20 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.slots.get_mut(path).expect("invariant: it was put there"))
     }
 
-    /// Continues with the changes of earlier operations, on the same state.
+    /// With the changes of earlier operations on the same state.
     pub(super) fn resume(changes: Changes, state: &'a S, index: LogIndex) -> Self {
         let Changes { slots, taken, ended, delayed } = changes;
         Self { state, index, slots, taken, ended, delayed }
     }
 
-    /// A key as of now.
+    /// The key at a path, with staged changes.
     pub(super) fn entry(&mut self, path: &Bytes) -> Result<Option<KvEntry>, StorageError> {
         Ok(self.slot(path)?.entry.clone())
     }
 
-    /// All keys that begin with `prefix`, in order, as far as there is room: `None` if there is
-    /// not. Nothing is kept of those that only the state knows, and nothing is read of their values
-    /// if nobody wants to hear of them.
+    /// All keys that begin with `prefix`, in order; `None` if they do not fit `room`. Stored keys
+    /// are not added to the draft. If the results are not wanted, no values are read and the list
+    /// is empty.
     pub(super) fn read_tree(&self, prefix: &[u8], room: &mut Room) -> Result<Option<Vec<KvEntry>>, StorageError> {
         let (mut stored, mut entries) = (Vec::new(), Vec::new());
         let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
@@ -90,7 +90,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
             let has_room = match slot {
                 None => room.tell(path.len() + version.value_len as usize),
                 Some(slot) if slot.entry.is_none() => room.look(0),
-                // It is told of below.
+                // It is added below.
                 Some(_) => continue,
             };
             if !has_room {
@@ -114,12 +114,12 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(Some(entries))
     }
 
-    /// Removes all keys that begin with `prefix`, and reads none of them.
+    /// Stages the removal of all keys that begin with `prefix`, without reading their values.
     pub(super) fn remove_tree(&mut self, prefix: &[u8]) -> Result<(), StorageError> {
         let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
         while let Some((key, version)) = scan.next()? {
             let Some(path) = path_of(&key.to_bytes()) else { continue };
-            // Keys that operations have touched follow below.
+            // Keys that operations have touched are removed below.
             if let Entry::Vacant(place) = self.slots.entry(path) {
                 place.insert(Slot { before: Some(version), entry: None, changed: true });
             }
@@ -131,7 +131,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         paths.iter().try_for_each(|path| self.remove(path))
     }
 
-    /// Writes a key. Its creation and its last change are set here.
+    /// Stages a key. Sets the log indexes of its creation and of its last change.
     pub(super) fn write(&mut self, mut entry: KvEntry) -> Result<KvEntry, StorageError> {
         let index = self.index;
         let slot = self.slot(&entry.path)?;
@@ -145,14 +145,14 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(entry)
     }
 
-    /// Removes a key, if it is there.
+    /// Stages the removal of a key, if it exists.
     pub(super) fn remove(&mut self, path: &Bytes) -> Result<(), StorageError> {
         let slot = self.slot(path)?;
         slot.changed |= slot.entry.take().is_some();
         Ok(())
     }
 
-    /// A session, unless it has ended by now.
+    /// A session, unless an operation has ended it.
     pub(super) fn session(&self, id: &str) -> Result<Option<Session>, StorageError> {
         if self.ended.contains_key(id) { Ok(None) } else { self.state.session(id) }
     }
@@ -169,7 +169,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         paths.extend(self.taken.remove(id).unwrap_or_default());
         for path in paths {
             let Some(mut entry) = self.entry(&path)? else { continue };
-            // It may have been given back, or taken, by an operation before.
+            // An earlier operation may have released the lock, or given it to another session.
             if entry.side.session != id {
                 continue;
             }
@@ -188,7 +188,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(())
     }
 
-    /// Ends the sessions that stand on a check.
+    /// Ends the sessions that depend on a check.
     pub(super) fn end_sessions_of_check(&mut self, node: &str, check: &str) -> Result<(), StorageError> {
         let ids = self.state.check_sessions(node, check)?;
         ids.iter().try_for_each(|id| self.end_session(id))
@@ -207,7 +207,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
 }
 
 impl Changes {
-    /// Writes everything, in order of paths and ids; how many keys were removed.
+    /// Writes everything, in order of paths and ids. Returns the number of removed keys.
     pub(super) fn write(self, writer: &mut Writer<'_, '_>) -> Result<u64, Stop> {
         let mut removed = 0;
         for (path, slot) in self.slots {
@@ -224,7 +224,7 @@ impl Changes {
                     writer.txn.count(|done| done.deletes += 1);
                     writer.delete(key, ChangeKind::Delete, &before)?;
                 }
-                // It came and went within the command.
+                // Created and removed within the command.
                 (None, None) => {}
             }
         }
@@ -242,7 +242,7 @@ impl Changes {
     }
 }
 
-/// The keys of the KV face where all paths live that begin with `prefix`.
+/// The keys of the KV face that hold paths with this prefix.
 fn below(prefix: &[u8]) -> KeyRange {
     KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into())
 }
@@ -259,7 +259,7 @@ fn touched<'a>(slots: &'a BTreeMap<Bytes, Slot>, prefix: &'a [u8]) -> impl Itera
     from.take_while(move |(path, _)| path.starts_with(prefix))
 }
 
-/// Rounded up: no deadline is early.
+/// Milliseconds as whole seconds, rounded up: no deadline expires early.
 pub(super) fn whole_seconds(ms: u64) -> i64 {
     i64::try_from(ms.div_ceil(1000)).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,6 @@
 //! Effects of changes of the catalog on sessions and deadlines (spec: consul §2.7, §8.3).
 //!
-//! Every command that changes the catalog comes through here, in the same log entry, whichever it
-//! is.
+//! Every command that changes the catalog passes through here, in the same log entry.
 
 use super::draft::{Changes, Draft};
 use crate::catalog::{Finished, TouchedCheck};
@@ -15,12 +14,12 @@ use headwater_types::consul::Deadline;
 use headwater_types::limits::CRITICAL_SERVICE_SECONDS_MIN;
 
 /// Ends the sessions that depend on failed or removed checks and nodes, and begins and ends the
-/// deadlines of checks.
+/// deadlines of checks. Returns the number of removed keys.
 pub(crate) fn follow(writer: &mut Writer<'_, '_>, index: LogIndex, finished: &Finished) -> Result<u64, Stop> {
     follow_with(writer, index, Changes::default(), finished)
 }
 
-/// The same, together with changes of keys that are not written yet; how many keys were removed.
+/// As [`follow`], together with staged changes of keys, which it writes.
 pub(super) fn follow_with(
     writer: &mut Writer<'_, '_>,
     index: LogIndex,
@@ -43,12 +42,12 @@ pub(super) fn follow_with(
 fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result<(), StorageError> {
     let TouchedCheck { before, after } = touched;
     let Some(check) = after.as_ref().or(before.as_ref()) else { return Ok(()) };
-    // Nearly every check has neither.
+    // Most checks have neither deadline.
     let rows = || before.iter().chain(after);
     if rows().any(|row| row.definition.ttl_ns > 0) {
         let about = about_ttl(check);
         match after {
-            // Every write is a sign of life.
+            // Every write refreshes the check.
             Some(after) if after.definition.ttl_ns > 0 => {
                 writer.txn.begin_deadline(&about, seconds(after.definition.ttl_ns))?;
             }
@@ -59,7 +58,7 @@ fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result
         let about = about_service(check);
         match after {
             Some(after) if goes_when_critical(after) => {
-                // A check that was critical before still is.
+                // The time counts from the first critical status.
                 if writer.txn.deadline(&about)?.is_none() {
                     let seconds = seconds(after.definition.deregister_critical_after_ns);
                     writer.txn.begin_deadline(&about, seconds.max(CRITICAL_SERVICE_SECONDS_MIN))?;
@@ -80,14 +79,14 @@ fn about_service(check: &Check) -> Deadline {
     Deadline::CriticalService { node: canonical(&check.node), check: check.id.clone() }
 }
 
-/// Whether the check's service has to go some time.
+/// Whether the check's service is deregistered if the check stays critical.
 pub(super) fn goes_when_critical(check: &Check) -> bool {
     check.status == CheckStatus::Critical
         && !check.service_id.is_empty()
         && check.definition.deregister_critical_after_ns > 0
 }
 
-/// Rounded up: no deadline is early.
+/// Nanoseconds as whole seconds, rounded up: no deadline expires early.
 fn seconds(ns: i64) -> i64 {
     ns / 1_000_000_000 + i64::from(ns % 1_000_000_000 > 0)
 }

@@ -10,10 +10,10 @@ use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
 use headwater_types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, TxnFaultReason};
 
-/// Result of an operation, or the reason why its condition does not hold.
+/// Results of an operation, or the reason why it is not done.
 type Done = Result<Vec<KvEntry>, TxnFaultReason>;
 
-/// Carries an operation out on a draft; if it does not hold, the draft is as before.
+/// Runs an operation on a draft. If it is not done, the draft has no changes of it.
 pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp, room: &mut Room) -> Result<Done, Stop> {
     let existing = if op.verb.is_about_prefix() { None } else { draft.entry(&op.path)? };
     Ok(match op.verb {
@@ -64,7 +64,7 @@ pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp, room: &mu
     })
 }
 
-/// Writes value and flags; a lock that is held stays. An equal pair keeps its index.
+/// Writes value and flags, and keeps a lock. If nothing is different, the key keeps its index.
 fn set<S: StateReader>(
     draft: &mut Draft<'_, S>,
     op: &KvOp,

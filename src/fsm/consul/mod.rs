@@ -1,7 +1,8 @@
 //! Commands of Consul's KV and session API (spec: consul §8.3, §2.7; `docs/consul-kv.md`).
 //!
-//! Owns locks, sessions, and deadlines. Everything is staged in a [`Draft`] first and written only
-//! when nothing can be refused any more, so that a transaction is all or nothing.
+//! Owns the rules of locks and sessions, and the effects of deadlines. Everything is staged in a
+//! [`Draft`] first and written only when nothing can be refused any more, so that a transaction is
+//! all or nothing.
 
 mod deadline;
 mod draft;
@@ -24,7 +25,7 @@ use headwater_types::{LogIndex, Refusal};
 use draft::Draft;
 
 /// Applies a command of the log entry at `index`. With `want` false the results of a transaction
-/// are dropped.
+/// are not collected.
 pub(super) fn apply(
     writer: &mut Writer<'_, '_>,
     index: LogIndex,

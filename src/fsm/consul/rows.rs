@@ -11,8 +11,8 @@ use headwater_types::catalog::{Check, Node, Service};
 use headwater_types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
 use headwater_types::{LogIndex, Refusal};
 
-/// Runs one operation: its result, or the reason why its condition does not hold. Nothing is
-/// written before the desk is finished.
+/// Runs one operation. Returns its result, or the reason why it is not done. Nothing is written
+/// before the staged rows are finished.
 pub(super) fn run(
     desk: &mut Desk<'_, '_>,
     verb: CatalogVerb,
@@ -45,7 +45,7 @@ pub(super) fn run(
     Ok(Ok(if is_delete || !room.is_wanted() { None } else { find(desk, row)?.map(TxnItem::Catalog) }))
 }
 
-/// The row that an operation names, as the operations before it have left it.
+/// The row that an operation names, with the changes of earlier operations.
 fn find(desk: &Desk<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, StorageError> {
     Ok(match row {
         TxnRow::Node(row) => desk.node(&row.name)?.map(|row| TxnRow::Node(Box::new(Node::clone(&row)))),
@@ -56,7 +56,7 @@ fn find(desk: &Desk<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, StorageErro
     })
 }
 
-/// The row with the log indexes that it is stored with: called once everything is written.
+/// The row with its stored log indexes, once everything is written.
 pub(super) fn as_stored(
     stored: &impl headwater_storage::state::CatalogReader,
     row: &TxnRow,

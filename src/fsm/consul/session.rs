@@ -1,4 +1,4 @@
-//! Makes a session (spec: consul §8.3).
+//! Creates a session (spec: consul §8.3).
 
 use super::draft::whole_seconds;
 use crate::stop::Stop;

@@ -1,11 +1,12 @@
-//! Operations of which all are done or none (spec: consul §8.3). Those after one that does not hold
-//! are looked at all the same, so that the client hears of everything that is wrong.
+//! Transactions of Consul's API: all operations are done or none (spec: consul §8.3). Operations
+//! after a failed one are evaluated, too, so that the client gets every fault.
 //!
-//! Operations on keys are worked out first, then those on the catalog. They do not see each other,
-//! but for sessions: those that end because a check of the transaction failed let go of keys that
-//! the transaction has written.
+//! Operations on keys are evaluated first, then those on the catalog. They do not see each other,
+//! with one exception: sessions that end because the transaction made a check fail also release
+//! keys that it has written.
 //!
-//! Results are bounded, because every member computes them, now and after a restart.
+//! Results are bounded, because every member computes them, also when it applies the log again
+//! after a restart.
 
 use super::draft::{Changes, Draft};
 use super::follow::follow_with;
@@ -19,7 +20,7 @@ use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
 use headwater_types::consul::{ConsulOutcome, KvOp, TxnFault, TxnItem, TxnOp};
 
-/// Results of operations, with their positions, and conditions that do not hold.
+/// Results of operations and faults, with the positions of the operations.
 #[derive(Default)]
 struct Told {
     items: Vec<(u32, TxnItem)>,
@@ -52,7 +53,8 @@ pub(super) fn apply(
     }
     let finished = desk.finish()?;
     follow_with(writer, index, changes, &finished)?;
-    // In order of the operations; those of one operation stay in theirs.
+    // In order of the operations. The sort is stable, so several results of one operation keep
+    // their order.
     told.items.sort_by_key(|(place, _)| *place);
     let mut items = Vec::with_capacity(told.items.len());
     for (_, item) in told.items {
@@ -64,7 +66,7 @@ pub(super) fn apply(
     Ok(ConsulOutcome::Txn(items))
 }
 
-/// Evaluates operations that change nothing on a state.
+/// Evaluates operations that only read.
 ///
 /// # Errors
 ///

@@ -1,20 +1,20 @@
-//! Rules for a write of a resource that is marked for deletion, or that it marks (spec: consul
-//! §5.8).
+//! Rules for a write of a resource that is marked for deletion, or that the write marks (spec:
+//! consul §5.8).
 
 use std::collections::BTreeMap;
 
 use headwater_types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, ResourceRefusal, is_rfc3339};
 
-/// Whether a write has to do with deletion: such writes are taken where nothing new is.
+/// Purpose of a write. A unit of tenancy that is being deleted accepts only writes for deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It marks the resource, or takes finalizers off.
+    /// It marks the resource, or removes finalizers.
     Deletion,
     /// Anything else.
     Other,
 }
 
-/// Whether [`vet`] looks at the data.
+/// Whether [`vet`] may compare the data, so that it must be loaded.
 pub(super) fn compares_data(stored: &Resource, input: &Resource) -> bool {
     stored.is_marked() || input.is_marked() || !stored.finalizers().is_empty()
 }
@@ -41,7 +41,7 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
         (Some(_), None) => Err(ResourceRefusal::MarkRemoved),
         (None, Some(_)) => {
             check_mark(Some(stored), input)?;
-            // Marking is all that it may do.
+            // A write that marks may change nothing else.
             if !same_but(stored, input, &[DELETION_TIMESTAMP]) {
                 Err(ResourceRefusal::MetadataModified)
             } else if !same_data() {
@@ -61,7 +61,7 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
             if stored.finalizers().is_empty() {
                 return Ok(Purpose::Other);
             }
-            // Its controllers let go of it one by one; nothing else happens to it any more.
+            // From now on writes may only remove finalizers.
             if !same_but(stored, input, &[DELETION_TIMESTAMP, FINALIZERS]) {
                 Err(ResourceRefusal::MetadataModified)
             } else if !same_data() {
@@ -75,13 +75,13 @@ pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, Resour
     }
 }
 
-/// Whether the finalizers of `input` are some of those of `stored`, but not all.
+/// Whether `input` removes at least one finalizer of `stored`, and adds none.
 fn removes_finalizers(stored: &Resource, input: &Resource) -> bool {
     let (before, after) = (stored.finalizers(), input.finalizers());
     after.len() < before.len() && after.iter().all(|name| before.binary_search(name).is_ok())
 }
 
-/// Whether metadata are the same, leaving out some keys.
+/// Whether metadata are the same, without the given keys.
 fn same_but(stored: &Resource, input: &Resource, keys: &[&str]) -> bool {
     let rest = |metadata: &BTreeMap<String, String>| -> Vec<(String, String)> {
         let kept = metadata.iter().filter(|(key, _)| !keys.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! Deletes a resource: in one step with its tombstone, so that a refusal leaves nothing behind
+//! Deletes a resource, in one step with writing its tombstone, so that a refusal changes nothing
 //! (spec: consul §5.9).
 
 use super::tenancy::{is_default, unit_of};
@@ -32,7 +32,7 @@ pub(super) fn apply(
     Ok(Some(ResourceOutcome::Deleted(deletion)))
 }
 
-/// Deletes a resource, or marks it if somebody holds it.
+/// Deletes a resource, or marks it for deletion if it is held.
 pub(super) fn delete_one(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,
@@ -69,8 +69,8 @@ pub(super) fn delete_one(
     Ok(ResourceDeletion::Removed)
 }
 
-/// Whether something must release it first: its finalizers, or the resources in it if it is a unit
-/// of tenancy.
+/// Whether it cannot be deleted yet: it has finalizers, or is a unit of tenancy with resources in
+/// it.
 fn is_held(txn: &WriteTxn<'_>, resource: &Resource) -> Result<bool, Stop> {
     if !resource.finalizers().is_empty() {
         return Ok(true);

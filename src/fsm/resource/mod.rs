@@ -1,8 +1,8 @@
 //! Commands about resources (spec: consul §5.6 to §5.10). One command, one file.
 //!
-//! Owns the rules; they read only the state and the command, so a check and its effect cannot be
-//! torn apart: a blanket write never loses a race, and a refused delete leaves no tombstone.
-//! Resources never move the KV revision.
+//! Owns the rules; they read only the state and the command, and no command comes between a check
+//! and its effect: a write without an expected version never loses a race, and a refused delete
+//! leaves no tombstone. Resources never move the KV revision.
 
 mod deferred;
 mod delete;
@@ -38,11 +38,11 @@ pub(super) fn apply(
     Ok(outcome.map_or(Outcome::Nothing, Outcome::Resource))
 }
 
-/// Whether the units in which a resource of a type with `scope` lives are being deleted.
+/// Whether a unit of tenancy of a resource, of a type with `scope`, is being deleted.
 ///
 /// # Errors
 ///
-/// The refusal for a unit that does not exist. If the disk failed.
+/// The inner one for a unit that does not exist, the outer one if the disk failed.
 pub fn unit_is_marked(
     state: &impl StateReader,
     scope: Scope,
@@ -51,12 +51,12 @@ pub fn unit_is_marked(
     settle(tenancy::look_up(state, scope, tenancy).map(|units| units == tenancy::Units::Marked))
 }
 
-/// The owner that a resource would have if it were written now; refuses what
-/// [`ResourceCommand::Write`] would refuse about owners and marks.
+/// The owner that a resource would get if it were written now. Refuses the owners and marks that
+/// [`ResourceCommand::Write`] would refuse.
 ///
 /// # Errors
 ///
-/// The refusal. If the disk failed.
+/// The inner one is the refusal, the outer one if the disk failed.
 pub fn judge_ownership(
     state: &impl StateReader,
     resource: &Resource,
@@ -75,27 +75,27 @@ impl From<ResourceRefusal> for Stop {
     }
 }
 
-/// A resource as it is stored.
+/// A stored resource.
 struct Stored {
     version: Version,
     resource: Resource,
 }
 
-/// The resource with this name, whichever life and version of its kind.
+/// The resource with this name, of any incarnation and any version of its kind.
 fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
     let found = state.resource(&resource_key(id))?;
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
 /// As [`find`], but without data and generation, which need not be read from disk if the resource
-/// was written lately.
+/// was written recently.
 fn find_outline(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
     let found = state.resource_outline(id)?;
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
-/// Where resources of a type live, and the version of its registration, which is zero for types
-/// that are always there.
+/// The scope of a type, and the version of its registration, which is zero for built-in types.
+/// `None` for a type that is not registered.
 fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, Stop> {
     if let Some(scope) = builtin_scope(type_) {
         return Ok(Some((scope, LogIndex::ZERO)));
@@ -105,7 +105,7 @@ fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogI
     Ok(same.map(|registered| (registered.scope, registered.version)))
 }
 
-/// Whether a registration may be written: what a type is called and where it lives never changes.
+/// Checks that a registration may be written: names and scope of a registered type never change.
 fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)>) -> Result<(), Stop> {
     let Some((type_, scope)) = registers else { return Ok(()) };
     match state.registration(&TypeName::of(type_))? {
@@ -116,14 +116,14 @@ fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)
     }
 }
 
-/// Whether a resource may be stored as a client would have it.
+/// Refuses a resource that is too large.
 fn check_size(resource: &Resource) -> Result<(), ResourceRefusal> {
     if resource.said_bytes() > RESOURCE_BYTES_MAX { Err(ResourceRefusal::TooLarge) } else { Ok(()) }
 }
 
-/// Stores a resource; if it registers a type and says something new of it, the registration has its
-/// version from then on. A status or a mark says nothing new: whoever obeys the registration goes
-/// on.
+/// Stores a resource. If it registers a type and its data is new, the registration gets this
+/// command's version, so that writes checked against the old one are refused. A status or a mark is
+/// not part of the data, and keeps the version.
 fn store(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -1,16 +1,16 @@
-//! Which resource owns another one (spec: consul §5.6, §5.10).
+//! Owners of resources (spec: consul §5.6, §5.10).
 //!
-//! Decided where a write is applied: an owner lives while its child is created, so that the
-//! tombstone which the owner leaves later finds every child. Units that a reference leaves out are
-//! filled in by the scope of the owner's type.
+//! Decided in apply: an owner exists when its child is created, so that the owner's later tombstone
+//! finds every child. Units that a reference leaves out are filled in by the scope of the owner's
+//! type.
 
 use super::{find_outline, type_of};
 use crate::stop::Stop;
 use headwater_storage::state::StateReader;
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal};
 
-/// The owner that `given` will have once it is written over `stored`. `stored` is the resource of
-/// that name, if there is one.
+/// The owner of `given` after it is written over `stored`, the resource of that name, if there is
+/// one.
 pub(super) fn decide(
     state: &impl StateReader,
     given: &Resource,
@@ -22,7 +22,7 @@ pub(super) fn decide(
     }
 }
 
-/// The owner of a new resource, as it is stored. It must live.
+/// The owner of a new resource, as it is stored. It must exist.
 fn living(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
     let place = with_units(state, owner)?;
     if type_of(state, &place.type_)?.is_some_and(|(scope, _)| !scope.fits(&place.tenancy)) {
@@ -38,8 +38,8 @@ fn living(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, St
     }
 }
 
-/// The owner of a resource that is there: the stored one, which `given` must name. Whether it lives
-/// is not asked: what a dead owner has left behind must be able to lose its finalizers.
+/// The owner of an existing resource: the stored one, which `given` must name. It need not exist
+/// any more: children of a deleted owner must be able to lose their finalizers.
 fn kept(
     state: &impl StateReader,
     given: Option<&ResourceId>,
@@ -57,14 +57,14 @@ fn kept(
     if is_same { Ok(stored.cloned()) } else { Err(ResourceRefusal::OwnerChanged.into()) }
 }
 
-/// Whether this life of an owner goes on.
+/// Whether this incarnation of an owner exists.
 pub(super) fn lives(state: &impl StateReader, owner: &ResourceId) -> Result<bool, Stop> {
     let found = find_outline(state, &with_units(state, owner)?)?;
     Ok(found.is_some_and(|stored| stored.resource.id.uid == owner.uid))
 }
 
-/// `owner` with the units that its type has and that it leaves out. A type that is not registered
-/// has none that are known.
+/// `owner` with default units for those that it leaves out and the scope of its type has. Unchanged
+/// if the type is not registered.
 fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
     let mut owner = owner.clone();
     if let Some((scope, _)) = type_of(state, &owner.type_)? {

@@ -1,10 +1,12 @@
-//! Deletes what a deleted resource owned, a bounded number in one command (spec: consul §5.10).
+//! Deletes the children of a deleted resource, a bounded number in one command (spec: consul
+//! §5.10).
 //!
-//! A tombstone stands for a life that has ended until no child of it is left, but for those that
-//! are marked and wait for its finalizers. Invariant: a resource that is not marked and has lost
-//! its owner has a tombstone that will find it, for only live resources get children. Nothing is
-//! deleted unless a deletion wrote the tombstone and the owner is gone: an earlier version of the
-//! program wrote tombstones for owners that it had not found.
+//! A tombstone stands for a deleted incarnation until the walk through its children has ended.
+//! Children that are marked and wait for their own finalizers, or that cannot be deleted, are left
+//! behind. Invariant: a child of a deleted owner that no walk has visited has a tombstone that will
+//! find it, for only existing resources get children. Nothing is deleted unless a deletion wrote
+//! the tombstone and the owner is gone: an earlier version of the program wrote tombstones for
+//! owners that it had not found.
 
 use super::ulid::Ulids;
 use super::{Stored, delete, find, owner, store};
@@ -16,7 +18,7 @@ use headwater_types::resource::{
     Resource, ResourceDeletion, ResourceId, ResourceOutcome, ResourceReap, ResourceReaped, ResourceRefusal,
 };
 
-/// Metadata key of a tombstone: when the deletion was that wrote it.
+/// Metadata key of a tombstone: time of the deletion that wrote it.
 const GENERATED_AT: &str = "generated_at";
 
 pub(super) fn apply(
@@ -29,7 +31,7 @@ pub(super) fn apply(
         Some(_) | None => return Err(ResourceRefusal::NothingToReap.into()),
     };
     if !is_of_a_deletion(&tombstone.resource) || owner::lives(txn, &reap.owner)? {
-        // Not proven: its children stay.
+        // Without proof that the owner was deleted, its children stay.
         txn.delete_resource(&tombstone.version, tombstone.resource)?;
         return Ok(Some(ResourceOutcome::Reaped(ResourceReaped::default())));
     }
@@ -50,7 +52,7 @@ pub(super) fn apply(
             Ok(ResourceDeletion::Removed) => reaped.removed += 1,
             Ok(ResourceDeletion::Marked) => reaped.marked += 1,
             Ok(ResourceDeletion::Nothing) => {}
-            // A resource that must stay outlives its owner.
+            // A resource that cannot be deleted outlives its owner.
             Err(Stop::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
@@ -63,13 +65,13 @@ pub(super) fn apply(
     Ok(Some(ResourceOutcome::Reaped(reaped)))
 }
 
-/// Whether a deletion wrote this tombstone, rather than an earlier version of the program that
-/// could not find an owner.
+/// Whether a deletion wrote this tombstone. An earlier version of the program also wrote some for
+/// owners that it could not find.
 fn is_of_a_deletion(tombstone: &Resource) -> bool {
     tombstone.metadata.get(GENERATED_AT).is_some_and(|at| !at.is_empty())
 }
 
-/// Writes the tombstone of a life that ends, unless there is one.
+/// Writes the tombstone of a deleted incarnation, unless there is one.
 pub(super) fn put_tombstone(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -1,4 +1,5 @@
-//! Replaces one status of a resource (spec: consul §5.7). Generation, data and metadata stay.
+//! Replaces one status of a resource (spec: consul §5.7). Generation, data and metadata stay the
+//! same.
 
 use super::{check_size, find, store, tenancy, type_of};
 use crate::stop::Stop;
@@ -18,7 +19,7 @@ pub(super) fn apply(
     if !scope.fits(&write.id.tenancy) {
         return Err(ResourceRefusal::ScopeMismatch.into());
     }
-    // A controller goes on reporting while a unit is being emptied.
+    // The units must exist. Statuses are accepted also while a unit is being deleted.
     tenancy::look_up(txn, scope, &write.id.tenancy)?;
     let stored = match find(txn, &write.id)? {
         Some(stored) if stored.resource.id.uid == write.id.uid => stored,

@@ -1,23 +1,24 @@
-//! Which units of tenancy there are, and which are being deleted (spec: consul §5.4).
+//! Units of tenancy: the rules of their existence and of their deletion (spec: consul §5.4).
 //!
-//! A unit is a resource like any other. The default partition is always there, and the default
-//! namespace of every partition that is.
+//! A unit is a resource like any other. The default partition always exists, and so does the
+//! default namespace of every partition.
 
 use super::find_outline;
 use crate::stop::Stop;
 use headwater_storage::state::StateReader;
 use headwater_types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, Tenancy, Type, WILDCARD};
 
-/// How a unit stands.
+/// State of the units of one tenancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Units {
-    /// All that the scope has are there.
+    /// All units of the scope exist.
     Open,
     /// One of them is being deleted.
     Marked,
 }
 
-/// Looks at the units in which a resource of a type with `scope` would live.
+/// The state of the units of a resource, of a type with `scope`. Refuses a unit that does not
+/// exist.
 pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<Units, Stop> {
     let mut units = Units::Open;
     // The default units always exist, and most resources live there.
@@ -57,7 +58,7 @@ fn namespace(tenancy: &Tenancy) -> ResourceId {
     }
 }
 
-/// The unit that a resource is, as the counts name it; `None` if it is none.
+/// The unit that a resource represents, as the counts name it; `None` for other resources.
 pub(super) fn unit_of(id: &ResourceId) -> Option<Tenancy> {
     if id.type_ == Type::partition() {
         Some(Tenancy::new(&id.name, WILDCARD))
@@ -68,7 +69,8 @@ pub(super) fn unit_of(id: &ResourceId) -> Option<Tenancy> {
     }
 }
 
-/// Whether a resource is a unit that always stays: the default partition, or its default namespace.
+/// Whether a resource is a unit that can never be deleted: the default partition, or its default
+/// namespace.
 pub(super) fn is_default(id: &ResourceId) -> bool {
     id.name == DEFAULT_UNIT
         && (id.type_ == Type::partition() || id.type_ == Type::namespace() && id.tenancy.partition == DEFAULT_UNIT)

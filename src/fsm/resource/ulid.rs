@@ -2,7 +2,7 @@
 
 use headwater_types::resource::ulid_text;
 
-/// Makes ULIDs.
+/// Makes the ULIDs of one command.
 pub(super) struct Ulids(u128);
 
 impl Ulids {

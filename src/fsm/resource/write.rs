@@ -28,7 +28,7 @@ pub(super) fn apply(
     }
     let units = tenancy::look_up(txn, scope, &id.tenancy)?;
     let stored = match find_outline(txn, id)? {
-        // A resource that leaves its type is delivered in its last state, with its data.
+        // The event of a resource that leaves its type has its last state, with its data.
         Some(outline) if outline.resource.id.type_ != id.type_ || compares_data(&outline.resource, &write.resource) => {
             find(txn, id)?
         }
@@ -36,8 +36,7 @@ pub(super) fn apply(
     };
     let resource = match &stored {
         None => {
-            // A uid says that the resource is there, and so does a version: the life that it means
-            // was deleted since.
+            // A uid, or an expected version, names a resource that was deleted since.
             if !id.uid.is_empty() {
                 return Err(ResourceRefusal::Gone.into());
             }
@@ -48,7 +47,7 @@ pub(super) fn apply(
             create(txn, write)?
         }
         Some(stored) if !id.uid.is_empty() && id.uid != stored.resource.id.uid => {
-            // It means an earlier life, which cannot be created again.
+            // The uid names an earlier incarnation, which cannot be created again.
             return Err(ResourceRefusal::WrongUid.into());
         }
         Some(stored) => update(txn, write, stored, units)?,
@@ -72,7 +71,7 @@ fn check_new(write: &ResourceWrite, units: Units) -> Result<(), ResourceRefusal>
     }
 }
 
-/// A resource that was not there.
+/// The resource to store if none has the name.
 fn create(txn: &WriteTxn<'_>, write: &ResourceWrite) -> Result<Resource, Stop> {
     let mut resource = write.resource.clone();
     resource.owner = owner::decide(txn, &resource, None)?;
@@ -81,7 +80,7 @@ fn create(txn: &WriteTxn<'_>, write: &ResourceWrite) -> Result<Resource, Stop> {
     Ok(resource)
 }
 
-/// A resource that takes the place of another one, which may be of another version of its kind.
+/// The resource to store in place of another one, which may be of another version of its kind.
 fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resource, Stop> {
     let before = &stored.resource;
     let mut resource = write.resource.clone();
@@ -89,7 +88,8 @@ fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Uni
     match write.expected {
         Some(expected) if expected != before.version => return Err(ResourceRefusal::VersionMismatch.into()),
         Some(_) => {}
-        // A blanket write has not seen the mark for deletion.
+        // A write without an expected version keeps the mark and the finalizers that it leaves out:
+        // its client may not have seen them.
         None => {
             for key in [DELETION_TIMESTAMP, FINALIZERS] {
                 if let Some(value) = before.metadata.get(key)
