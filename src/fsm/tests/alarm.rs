@@ -1,4 +1,4 @@
-//! spec: etcd §1.8 and §4.2.
+//! Alarms and the quota (spec: etcd §1.8 and §4.2).
 
 use super::bed::*;
 use headwater_types::limits::ALARMS_MAX;
@@ -21,7 +21,7 @@ fn alarms(bed: &Bed) -> Vec<Alarm> {
     alarms
 }
 
-/// Ten live bytes, and a quota that member 2 has set.
+/// A store with ten live bytes, and a quota of member 2.
 fn bed(bytes_max: Option<u64>) -> Bed {
     Bed::with([put("key", "1234567"), quota(bytes_max)])
 }
@@ -49,7 +49,7 @@ fn alarms_are_raised_and_taken_back_one_by_one() {
 
 #[test]
 fn a_put_fits_exactly_or_raises_the_alarm() {
-    // 256 and the pair, on top of the live bytes.
+    // The overhead of 256 and the pair, on top of the live bytes.
     let needed = 10 + 256 + 2;
     for (name, bytes_max, fits) in [
         ("at the limit", Some(needed), true),
@@ -107,7 +107,7 @@ fn what_a_command_costs() {
     }
 }
 
-/// A command, and whether it is done while the store is full and while it is corrupt.
+/// Commands, each with whether it is accepted while the store is full, and while it is corrupt.
 fn commands() -> Vec<(&'static str, Command, bool, bool)> {
     let attach = LeaseAttach { id: LeaseId(9), key: bytes("key") };
     let lease_txn = |txn, success| Command::LeaseTxn(LeaseTxn { txn, success, failure: vec![] });
@@ -137,8 +137,8 @@ fn what_is_done_while_an_alarm_is_active() {
         for (kind, is_done, refusal) in
             [(AlarmKind::NoSpace, when_full, NO_SPACE), (AlarmKind::Corrupt, when_corrupt, CORRUPT)]
         {
-            // A member that is no member any more counts as well, and space that is free again does
-            // not.
+            // The alarm of a removed member counts as well, and space that was freed does not lift
+            // it.
             let mut bed =
                 Bed::with([put("key", "1234567"), grant(9, 60), quota(Some(1 << 20)), set_alarm(77, kind, true)]);
             let hash = bed.store.current().head();
@@ -152,7 +152,7 @@ fn what_is_done_while_an_alarm_is_active() {
                     (hash.revision, hash.live_bytes, hash.alarms)
                 );
             }
-            // Afterwards it goes on as before.
+            // After the alarms are taken back, writes are accepted again.
             bed.apply(set_alarm(77, kind, false));
             bed.apply(set_alarm(3, AlarmKind::NoSpace, false));
             assert!(matches!(bed.apply(put("a", "b")), Outcome::Put(_)), "{name}, {kind:?}");

@@ -1,6 +1,6 @@
-//! A store to apply commands to, and short ways to write commands and read pairs.
+//! A store for tests, and short forms to write commands and to read pairs.
 //!
-//! A pair reads `key=value@create/mod/version`, with `/lease` if it hangs on one.
+//! A pair reads `key=value@create/mod/version`, with `/lease` if it is attached to one.
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use headwater_types::{
 };
 
 pub(super) struct Bed {
-    // Closed before its directory goes.
+    // Declared first, so that it is closed before its directory is removed.
     pub(super) store: StateStore,
     pub(super) dir: TempDir,
     /// Log index of the next entry.
@@ -24,8 +24,8 @@ pub(super) fn bytes(text: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(text.as_ref())
 }
 
-/// A directory in memory where there is one: these tests are about rules, and would wait for the
-/// disk most of the time.
+/// A directory in memory if the system has one: these tests check rules, and would mostly wait for
+/// the disk.
 pub(super) fn scratch_dir() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -47,7 +47,7 @@ impl Bed {
         Self { dir, store, next: 1 }
     }
 
-    /// Closed and opened again: its state is then read from disk.
+    /// The store, closed and opened again: its state is then read from disk.
     pub(super) fn reopened(self) -> Self {
         self.reopened_with(options())
     }
@@ -60,7 +60,7 @@ impl Bed {
         Self { dir, store, next }
     }
 
-    /// With these commands applied, which must all be accepted.
+    /// A store with these commands applied, which must all be accepted.
     pub(super) fn with(commands: impl IntoIterator<Item = Command>) -> Self {
         let mut bed = Self::new();
         for command in commands {
@@ -85,7 +85,7 @@ impl Bed {
         self.apply_in(Term(1), commands, want)
     }
 
-    /// Applies commands in one commit, in the log of some term.
+    /// Applies commands in one commit, in the log of `term`.
     pub(super) fn apply_in(
         &mut self,
         term: Term,
@@ -117,7 +117,7 @@ impl Bed {
         crate::read_txn(&self.store.current().view().unwrap(), txn).unwrap()
     }
 
-    /// All pairs as of now.
+    /// All pairs of the current state.
     pub(super) fn pairs(&self) -> Vec<String> {
         show_all(&self.range(&RangeQuery::new(KeyRange::all())).unwrap().kvs)
     }
@@ -128,19 +128,19 @@ impl Bed {
         Ok(show_all(&self.range(&query)?.kvs))
     }
 
-    /// Makes a lease, and returns the log index of its grant.
+    /// Grants a lease, and returns the log index of its grant.
     pub(super) fn grant(&mut self, lease: i64) -> LogIndex {
         let granted = LogIndex(self.next);
         assert_eq!(self.apply(grant(lease, 60)), Outcome::LeaseGranted { ttl_seconds: 60 });
         granted
     }
 
-    /// A lease.
+    /// The lease with this id.
     pub(super) fn lease(&self, lease: i64) -> Option<Lease> {
         self.store.current().view().unwrap().lease(LeaseId(lease)).unwrap()
     }
 
-    /// Keys that hang on a lease.
+    /// Keys that are attached to a lease.
     pub(super) fn lease_keys(&self, lease: i64) -> Vec<Bytes> {
         self.store.current().view().unwrap().lease_keys(LeaseId(lease)).unwrap()
     }
@@ -149,7 +149,7 @@ impl Bed {
         self.store.current().view().unwrap().state_hash().unwrap()
     }
 
-    /// Reclaims all there is to reclaim, in steps of `limit`.
+    /// Reclaims everything, in steps of `limit`. Returns the number of removed entries.
     pub(super) fn reclaim(&self, limit: usize) -> usize {
         let mut removed = 0;
         loop {
@@ -195,7 +195,7 @@ pub(super) fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Command {
     Command::Put(put_of(key, value))
 }
 
-/// `end` as on the wire: empty is one key, `"\0"` is everything from `key` on.
+/// An interval with `end` as on the wire: empty is one key, `"\0"` is everything from `key` on.
 pub(super) fn span(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> KeyRange {
     KeyRange::from_etcd(bytes(key), bytes(end))
 }
@@ -220,7 +220,7 @@ pub(super) fn set_alarm(member: u64, kind: AlarmKind, active: bool) -> Command {
     Command::SetAlarm(SetAlarm { alarm: Alarm { member: NodeId(member), kind }, active })
 }
 
-/// A quota that member 2 has set.
+/// A quota of member 2.
 pub(super) fn quota(bytes_max: Option<u64>) -> Command {
     Command::SetQuota(Quota { bytes_max, member: NodeId(2) })
 }
@@ -237,7 +237,7 @@ pub(super) fn compare(key: impl AsRef<[u8]>, op: CompareOp, target: CompareTarge
     Compare { range: span(key, ""), op, target }
 }
 
-/// Holds if the key is there.
+/// Holds if the key exists.
 pub(super) fn exists(key: impl AsRef<[u8]>) -> Compare {
     compare(key, CompareOp::Greater, CompareTarget::Version(0))
 }

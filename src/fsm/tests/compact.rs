@@ -1,4 +1,4 @@
-//! spec: etcd §1.7.
+//! Compaction and trimming (spec: etcd §1.7).
 
 use super::bed::*;
 use headwater_types::{Command, Compact, Outcome, ReadAt, Refusal, Revision, StoreEpoch};
@@ -101,7 +101,7 @@ fn a_compaction_in_a_batch_counts_for_what_follows_it() {
     assert_eq!(refused, [None, None, None, Some(compacted(3)), None, Some(compacted(3)), None]);
 }
 
-/// `(compaction point, its command, where history begins)`.
+/// The compaction point, the log index of its command, and the log index at which history begins.
 fn beginning(bed: &Bed) -> (Option<i64>, u64, u64) {
     let head = bed.store.current().head();
     (head.compaction.map(|point| point.revision.get()), head.key_floor().get(), head.compacted_index().get())

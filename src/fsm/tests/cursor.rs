@@ -1,4 +1,4 @@
-//! spec: etcd §1.3: pieces that add up to the range.
+//! Parts of a range add up to the whole (spec: etcd §1.3).
 
 use super::bed::*;
 use crate::{RangeCursor, RangePart};

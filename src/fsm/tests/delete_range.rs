@@ -1,4 +1,4 @@
-//! spec: etcd §1.1, §1.2 (intervals), §1.5.
+//! Deletes (spec: etcd §1.1, §1.2 (intervals), §1.5).
 
 use super::bed::*;
 use headwater_types::{Command, DeleteRange};

@@ -1,4 +1,4 @@
-//! Attaching apart from putting (spec: etcd §7.5).
+//! Attachment without a put (spec: etcd §7.5).
 
 use super::bed::*;
 use headwater_types::{Command, LeaseAttach, LeaseChoice, LeaseId, Outcome, Put, Refusal};

@@ -1,4 +1,4 @@
-//! Checkpoints of the time of leases.
+//! Checkpoints of leases.
 
 use super::bed::*;
 use headwater_types::{

@@ -44,7 +44,7 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
         assert_eq!((bed.lease(1), bed.lease_keys(1).len()), (None, 0), "revoked: {is_revoked}");
         assert_eq!(bed.lease_keys(2), ["b"], "revoked: {is_revoked}");
         assert_eq!(bed.revision(), 7, "revoked: {is_revoked}");
-        // The kind is in the history too, for later readers.
+        // History records the kind, too.
         let mut kinds = Vec::new();
         let index = committed.head.applied_index();
         let db = bed.store.current();
@@ -113,7 +113,7 @@ fn each_lease_of_a_batch_has_a_revision_of_its_own() {
 
 #[test]
 fn what_a_lease_leaves_behind_is_not_met_by_others() {
-    // Many leases end; the keys of a neighbour are found all the same, and only they.
+    // Many leases end. The keys of a neighbouring one are still found, and no others.
     let mut bed = Bed::new();
     for lease in 1..=200 {
         let granted = bed.grant(lease);

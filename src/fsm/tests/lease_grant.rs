@@ -1,4 +1,4 @@
-//! spec: etcd §3.1.
+//! Grants of leases (spec: etcd §3.1).
 
 use super::bed::*;
 use headwater_types::limits::LEASE_TTL_SECONDS_MAX;

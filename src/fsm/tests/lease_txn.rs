@@ -9,7 +9,7 @@ fn attach(key: &str, lease: i64) -> LeaseAttach {
     LeaseAttach { id: LeaseId(lease), key: bytes(key) }
 }
 
-/// A put as the early API has it.
+/// A put of the early API.
 fn early_put(key: &str, value: &str) -> TxnOp {
     TxnOp::Put(Put { lease: LeaseChoice::KeepIfPresent, ..put_of(key, value) })
 }
@@ -29,7 +29,7 @@ struct Case {
     compares: Vec<Compare>,
     success: (Vec<TxnOp>, Vec<LeaseAttach>),
     failure: (Vec<TxnOp>, Vec<LeaseAttach>),
-    /// Whether the compares held, and how many answers there are; or why it was refused.
+    /// Whether the compares held, and the number of responses; or the refusal.
     want: Result<(bool, usize), Refusal>,
     pairs: &'static [&'static str],
 }

@@ -1,4 +1,5 @@
-//! Every rule of spec etcd §1, by table, on a real database. One file a command, as in the code.
+//! Tests of every rule of this layer, by table, on a real database. One file a command, as in the
+//! code.
 
 mod alarm;
 mod bed;

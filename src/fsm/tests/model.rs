@@ -1,6 +1,7 @@
-//! The rules, written a second time in the plainest way: maps that are copied for every revision.
+//! A second implementation of the rules, in the simplest way: maps that are copied for every
+//! revision.
 //!
-//! Nothing here is shared with the code under test but the vocabulary.
+//! It shares only the vocabulary with the code under test.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -29,13 +30,13 @@ pub struct Model {
     pub(super) clock_ms: u64,
     catalog: catalog::model::Model,
     index: u64,
-    /// Of the entry that is being applied.
+    /// Term of the log entry that is being applied.
     term: Term,
     /// The state after each revision.
     pub past: BTreeMap<i64, State>,
     /// The log index of each revision.
     made_at: BTreeMap<i64, u64>,
-    /// Where history begins.
+    /// Log index at which history begins.
     pub(super) floor: u64,
     version: ClusterVersion,
     programs: BTreeMap<NodeId, MemberProgram>,
@@ -152,7 +153,7 @@ impl Model {
         if from > self.floor {
             self.floor = from;
             let current = self.made_at.iter().filter(|(_, index)| **index <= from).map(|(revision, _)| *revision).max();
-            // Before the first one there is nothing to compact.
+            // There is nothing to compact before the first revision.
             if let Some(current) = current.filter(|current| *current > self.compacted.max(1)) {
                 self.compacted = current;
             }
@@ -237,7 +238,7 @@ impl Model {
         Ok(TxnDone { succeeded, ..done })
     }
 
-    /// Whether the put names a lease that is not there.
+    /// Whether the put names a lease that does not exist.
     fn names_no_lease(&self, put: &Put) -> bool {
         matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some() && !self.leases.contains_key(&lease))
     }
@@ -327,7 +328,7 @@ impl Model {
             SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
             SortTarget::Value => a.value.cmp(&b.value),
         };
-        // By key until now; equal elements keep that order.
+        // The pairs are in key order; equal ones stay so.
         match query.order {
             SortOrder::None | SortOrder::Ascend => kvs.sort_by(compare),
             SortOrder::Descend => kvs.sort_by(|a, b| compare(b, a)),
@@ -469,24 +470,24 @@ fn interval() -> impl Strategy<Value = KeyRange> {
     ]
 }
 
-/// Few, so that commands meet.
+/// Few ids, so that commands concern the same leases.
 fn lease_id() -> impl Strategy<Value = LeaseId> {
     (1..4i64).prop_map(LeaseId)
 }
 
-/// Mostly the term in which everything is applied.
+/// Mostly the term of the log.
 fn term() -> impl Strategy<Value = Term> {
     prop::sample::select(vec![Term(1), Term(1), Term(1), Term(2)])
 }
 
 fn attachments() -> impl Strategy<Value = Vec<LeaseAttach>> {
-    // Each key once: which of two attachments of one key counts has a test of its own.
+    // Each key once: another test covers two attachments of one key.
     prop::collection::btree_map(key(), lease_id(), 0..3)
         .prop_map(|all| all.into_iter().map(|(key, id)| LeaseAttach { id, key: bytes(key) }).collect())
 }
 
 fn lease_command() -> impl Strategy<Value = Command> {
-    // Commands are counted from 1, and the grants that count are among the first.
+    // Log indexes begin at 1, and most leases are granted by one of the first commands.
     let granted = || (1..8u64).prop_map(LogIndex);
     let remaining = (lease_id(), granted(), prop::option::of(0..9000u64))
         .prop_map(|(id, granted, remaining_ms)| LeaseRemaining { id, granted, remaining_ms });

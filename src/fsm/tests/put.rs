@@ -1,4 +1,4 @@
-//! spec: etcd §1.1, §1.4, §7.5.
+//! Puts (spec: etcd §1.1, §1.4, §7.5).
 
 use super::bed::*;
 use headwater_types::{Command, LeaseChoice, LeaseId, Outcome, Put, PutDone, Refusal, Revision, ValueChoice};

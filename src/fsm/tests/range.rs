@@ -1,9 +1,9 @@
-//! spec: etcd §1.2, line by line.
+//! Ranges (spec: etcd §1.2, line by line).
 
 use super::bed::*;
 use headwater_types::{RangeQuery, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
-/// Five keys with different orders by key, version, creation, modification and value.
+/// Five keys whose orders by key, version, creation, modification and value all differ.
 fn bed() -> Bed {
     Bed::with([
         put("d", "5"),  // 2
@@ -103,7 +103,7 @@ fn limits() {
     ];
     for (name, limit, want, more) in cases {
         for at in [ReadAt::Current, ReadAt::Revision(Revision(12))] {
-            // The whole store, with its known count, and an interval that has to be counted.
+            // The whole store, which has a stored count, and an interval that must be counted.
             for (key, end) in [("\0", "\0"), ("a", "z")] {
                 let query = RangeQuery { limit, at, ..get(key, end) };
                 assert_eq!(keys(&bed, &query), (want.to_owned(), more, 5), "{name} {at:?}");
@@ -134,8 +134,8 @@ fn sorting() {
         (Ascend, Value, 0, "ecbad", false),
         (Descend, Value, 2, "da", true),
         (Descend, Version, 1, "d", true),
-        // Without an order: sorted ascending, but the limit cuts in key order first and leaves one
-        // row more than it.
+        // Without an order: sorted ascending, after the limit and one more row were cut in key
+        // order.
         (None, Create, 0, "dbaec", false),
         (None, Create, 2, "ba", true),
         (None, Mod, 2, "cb", true),

@@ -8,7 +8,7 @@ use super::model::{self, Model};
 use headwater_storage::state::{StateStore, Table};
 use headwater_types::{Command, CommitEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
 
-/// Event after a commit.
+/// An action between two commits.
 #[derive(Clone, Copy, Debug)]
 enum Between {
     Nothing,
@@ -47,7 +47,7 @@ fn happen(mut bed: Bed, between: Between) -> Bed {
     bed
 }
 
-/// Everything that can be read equals the model.
+/// Checks that every read result equals the model's.
 fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
     let head = bed.store.current().head();
     assert_eq!(head.revision.get(), model.revision);
@@ -78,7 +78,7 @@ fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
     }
 }
 
-/// Events that a watch of all keys would read from the compaction point on.
+/// Pairs that a watch of all keys would read from the compaction point on.
 fn key_events(bed: &Bed) -> Vec<(LogIndex, Vec<KeyValue>)> {
     let db = bed.store.current();
     let view = db.view().unwrap();

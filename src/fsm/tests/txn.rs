@@ -1,4 +1,4 @@
-//! spec: etcd §1.6, line by line (form and duplicates are in `validate`).
+//! Transactions (spec: etcd §1.6, line by line; form and duplicates are in `validate`).
 
 use super::bed::*;
 use headwater_types::limits::{ENTRY_BYTES, TXN_OPS_MAX, TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
@@ -128,7 +128,8 @@ fn what_compares_read_has_a_bound_for_every_member_alike() {
         assert!(bed.read_txn(&fits).unwrap().succeeded, "{name}");
         let past = txn([reads.clone(), vec![more.clone()]].concat(), vec![op_get("short", "")], vec![]);
         assert_eq!(bed.read_txn(&past), Err(Refusal::TooMuchRead), "{name}");
-        // One nested counts as well, and whether anybody wants to hear of it changes nothing.
+        // Compares of a nested transaction count as well, and the result is the same if the outcome
+        // is not wanted.
         let nested = TxnOp::Txn(txn(vec![more], vec![], vec![]));
         let writes = Command::Txn(txn(reads, vec![op_put("short", "never"), nested], vec![]));
         let before = (bed.pairs(), bed.revision());
@@ -152,7 +153,7 @@ fn what_a_transaction_tells_has_a_bound_for_every_member_alike() {
     let put_prev = |put: Put| vec![TxnOp::Put(Put { prev_kv: true, ..put })];
     let keep = || Put { value: ValueChoice::Keep, ..put_of("k", "") };
     let nested = |ops| vec![TxnOp::Txn(txn(vec![], ops, vec![]))];
-    // `k` has a pair's room, `l` is short, `n` are many.
+    // `k` holds as many bytes as the limit allows for one pair, `l` is short, `n` are many keys.
     let cases = [
         ("pairs", true, vec![read(of("k"), 256)]),
         ("pairs, one past it", false, vec![read(of("k"), 256), read(of("l"), 1)]),
@@ -183,7 +184,7 @@ fn what_a_transaction_tells_has_a_bound_for_every_member_alike() {
         let before = bed.revision();
         let reads = txn(vec![], ops.concat(), vec![]);
         let writes = Command::Txn(txn(vec![], [reads.success.clone(), vec![op_put("z", "")]].concat(), vec![]));
-        // Nobody wants to hear of it, which changes nothing.
+        // The result is the same if the outcome is not wanted.
         bed.apply_all([writes.clone()], false);
         assert_eq!(bed.revision() == before + 1, fits, "{name}");
         if !fits {

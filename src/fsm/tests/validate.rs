@@ -1,4 +1,4 @@
-//! spec: etcd §1.6: budget, empty keys, duplicates with both holes closed.
+//! Form of transactions (spec: etcd §1.6): budget, empty keys, duplicates with both holes closed.
 
 use super::bed::*;
 use crate::InvalidTxn;
@@ -24,7 +24,8 @@ fn budget_of_operations() {
         ops.push(op);
         ops
     };
-    // 4 + 4 + 4, and in the nested ones 4 * 124 and the given count: 512 with 4.
+    // 4 + 4 + 4 in the outer lists, and in the nested ones 4 * 124 and `count`: 512 if `count` is
+    // 4.
     let tree = |count: usize| {
         let success = with(vec![nest(gets(124), vec![]); 3], nest(gets(124), gets(count)));
         txn(compares(4), success, gets(4))
@@ -134,8 +135,8 @@ fn duplicates() {
         assert_eq!(validate(&txn(vec![], ops.clone(), vec![])), valid, "{name}");
         assert_eq!(validate(&txn(vec![], vec![], ops.clone())), valid, "{name}, as the failure list");
 
-        // A transaction that was not checked before it was proposed is refused by apply, whichever
-        // list would run.
+        // Apply refuses a transaction that was not checked before it was proposed, for every choice
+        // of list.
         for (compares, lists) in [(vec![], (ops.clone(), vec![])), (vec![], (vec![], ops))] {
             let mut bed = Bed::with([put("a", "0"), put("b", "0")]);
             let outcome = bed.apply(Command::Txn(txn(compares, lists.0, lists.1)));

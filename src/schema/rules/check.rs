@@ -1,6 +1,6 @@
 //! Type checker of rules: finds unknown variables, functions and fields at registration, and rules
 //! that are not boolean. The interpreter of the crate `cel` has no type checker. This one knows
-//! messages, lists and maps, and accepts every expression with a type that it cannot tell.
+//! messages, lists and maps, and accepts every expression of unknown type.
 //!
 //! It also rewrites the expression: names of enumeration values become their numbers, and `has()`
 //! becomes a call of a function that knows messages.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::bed::compact;
 
-/// Events of catch-up from the first command on, or from the compaction point.
+/// Events that catch-up reads, from the first command or the compaction point on.
 pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
     store.view(|view| {
         let from = view.head().compacted_index();
@@ -20,8 +20,7 @@ pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
     })
 }
 
-/// Checks that history gives the published events, from rows that are remembered and from those on
-/// disk.
+/// Checks that history gives the published events, from cached rows and from those on disk.
 pub(super) fn assert_replays(store: Store, name: &str) -> Store {
     let told: Vec<_> = store.told.iter().filter(|(_, events)| !events.is_empty()).cloned().collect();
     assert_eq!(recorded(&store), told, "{name}");
@@ -49,7 +48,7 @@ fn events_outlive_what_is_compacted_before_them() {
     let mut store = Store::new();
     store.register(on("n1", typical("web"))).unwrap();
     store.register(on("n1", Service { port: 80, ..typical("web") })).unwrap();
-    // The point is a revision of the key-value face: the catalog's commands have none.
+    // The compaction point is a revision of the KV face: commands about the catalog have none.
     store.bed.apply(crate::tests::bed::put("k", "v"));
     store.bed.apply(compact(2));
     let point = store.view(|view| view.head().compacted_index());

@@ -1,4 +1,4 @@
-//! Commands about the catalog, applied without anything around them.
+//! Tests of commands about the catalog, without other layers around them.
 //!
 //! An event reads `H/web + n1/web1 [c1]`: its topic (`H`ealth, `C`onnect, `L`ist, `N`ode, `T`able)
 //! and subject, `+` for a registration and `-` for a deregistration, then its content: node and
@@ -24,13 +24,13 @@ use headwater_types::catalog::{
 use headwater_types::consul::{CatalogVerb, ConsulCommand, ConsulOutcome, TxnOp, TxnRow};
 use headwater_types::{Command, LogIndex, Outcome, Refusal, Term};
 
-/// Outcome of a command, with its events.
+/// Events of a command, or its refusal.
 type Done = Result<Vec<String>, CatalogRefusal>;
 
-/// A catalog.
+/// A store with a record of its commands about the catalog, and their events.
 pub(super) struct Store {
     pub(super) bed: Bed,
-    /// Everything that was applied.
+    /// Every applied command.
     log: Vec<Command>,
     /// Events of every command.
     told: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
@@ -41,7 +41,7 @@ impl Store {
         Self { bed: Bed::new(), log: Vec::new(), told: Vec::new() }
     }
 
-    /// Closed and opened again: rows are decoded from disk then, not remembered.
+    /// The store, closed and opened again: rows are then decoded from disk, not cached.
     pub(super) fn reopened(self) -> Self {
         Self { bed: self.bed.reopened(), ..self }
     }
@@ -64,8 +64,7 @@ impl Store {
         }
     }
 
-    /// Runs these commands as one transaction: nodes that are removed, registrations without
-    /// checks.
+    /// Runs these commands as one transaction: removals of nodes, and registrations without checks.
     fn transact(&mut self, commands: &[CatalogCommand]) {
         let set = |row| TxnOp::Catalog(CatalogVerb::Set, row);
         let mut ops = Vec::new();
@@ -102,7 +101,7 @@ impl Store {
         events
     }
 
-    /// Does several things in one command, as a transaction does.
+    /// Makes several changes in one command, as a transaction does.
     fn desk(&mut self, work: impl FnOnce(&mut Desk<'_, '_>) -> Result<(), Stop>) -> (Finished, Vec<CatalogEvent>) {
         let db = self.bed.store.current();
         let mut txn = self.bed.store.begin(&db).unwrap();
@@ -186,7 +185,7 @@ pub(super) fn node(name: &str) -> Registration {
     Registration { node, ..Registration::default() }
 }
 
-/// The node with this id, which is made longer to a UUID.
+/// A node with this id, extended to a UUID.
 fn node_with_id(name: &str, id: u8) -> Registration {
     let mut registration = node(name);
     registration.node.id = format!("00000000-0000-0000-0000-0000000000{id:02x}");
@@ -211,7 +210,7 @@ fn gateway_instance(name: &str) -> Service {
     Service { kind: ServiceKind::TerminatingGateway, ..typical(name) }
 }
 
-/// A service under an id that is not its name.
+/// The service with an id that differs from its name.
 fn with_id(id: &str, service: Service) -> Service {
     Service { id: id.to_owned(), ..service }
 }
@@ -220,12 +219,12 @@ pub(super) fn on(node_name: &str, service: Service) -> Registration {
     Registration { service: Some(service), ..node(node_name) }
 }
 
-/// A check that passes; of the node if `service` is empty.
+/// A passing check; of the node if `service` is empty.
 pub(super) fn check(id: &str, service: &str) -> Check {
     Check { id: id.to_owned(), service_id: service.to_owned(), status: CheckStatus::Passing, ..Check::default() }
 }
 
-/// Checks on a node, and nothing else.
+/// Registers checks on an existing node alone.
 pub(super) fn checks(node_name: &str, checks: impl IntoIterator<Item = Check>) -> Registration {
     let mut registration = Registration { checks: checks.into_iter().collect(), ..node(node_name) };
     registration.skip_node_update = true;

@@ -1,5 +1,4 @@
-//! Random registrations against a plain model: the rows, the secondary indexes, the events, and the
-//! moves of the query indexes move.
+//! Random registrations against a simple model: rows, secondary indexes, events, and query indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +39,7 @@ enum Op {
         service: Service,
     },
     Compact,
-    /// Gives up history up to so many commands ago.
+    /// Drops history up to this many commands ago.
     Trim(u64),
 }
 
@@ -95,13 +94,13 @@ pub(crate) struct Model {
     nodes: BTreeMap<String, Node>,
     services: BTreeMap<(String, String), Service>,
     checks: BTreeMap<(String, String), Check>,
-    /// Services that a gateway stands for, by the gateway.
+    /// Services that a gateway represents, by gateway.
     links: BTreeMap<String, Vec<String>>,
 }
 
 impl Model {
-    /// Applies a command by the specification. No name is refused here, for no node is alive;
-    /// and guards are for tests of their own.
+    /// Applies a command as specified. No name is reserved, for no node has a serf check; guards
+    /// have tests of their own.
     pub(crate) fn apply(&mut self, command: &CatalogCommand) -> Outcome {
         let mut after = self.clone();
         match command {
@@ -195,7 +194,7 @@ impl Model {
         }
     }
 
-    /// An instance with its node and checks, as it is shown, with all that rows say.
+    /// The text of an instance with its node and checks, all fields included.
     fn instance(&self, (node, id): &(String, String)) -> String {
         let service = &self.services[&(node.clone(), id.clone())];
         let of = |wanted: &str| {
@@ -211,7 +210,7 @@ impl Model {
         named.map(|(place, _)| self.instance(place)).collect()
     }
 
-    /// Everything through which any service is reached in the mesh.
+    /// Every instance through which some service is reached in the mesh.
     fn mesh(&self) -> BTreeSet<String> {
         ["web", "api", "gw"].into_iter().flat_map(|service| self.connect(service)).collect()
     }
@@ -229,7 +228,7 @@ impl Model {
     }
 }
 
-/// All that rows say, without when they were written.
+/// All fields of the rows but their log indexes.
 fn text(node: &Node, service: &Service, checks: &[Check]) -> String {
     let node = Node { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..node.clone() };
     let service = Service { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..service.clone() };
@@ -245,15 +244,16 @@ fn text_of(instance: &CheckServiceNode) -> String {
     text(&instance.node, &instance.service, &checks)
 }
 
-/// An instance as a subscriber knows it, in the order of answers: its node in lower case, its id,
-/// its node as it is written.
+/// Identity of an instance for a subscriber, in the order of answers: its node in lower case, its
+/// id, its node as written.
 type Place = (String, String, String);
 
-/// Events of a subscriber of everything: by topic, subject and instance.
+/// The state of a subscriber of everything: by topic, subject and instance.
 #[derive(Default)]
 struct Heard {
     instances: BTreeMap<(CatalogTopic, String), BTreeMap<Place, String>>,
-    /// Instances of a subscriber of the whole mesh, which does not see their target services.
+    /// The state of a subscriber of the whole mesh, which does not see the services that an
+    /// instance represents.
     mesh: BTreeMap<Place, String>,
     names: BTreeSet<String>,
 }
@@ -262,7 +262,7 @@ impl Heard {
     fn hear(&mut self, event: &CatalogEvent) {
         match &event.body {
             CatalogBody::Instance(instance) => {
-                // By the node's name as it is written (spec: consul §4.6).
+                // The identity has the node's name as written (spec: consul §4.6).
                 let name = &instance.node.name;
                 let place = (canonical(name), instance.service.id.clone(), name.clone());
                 if event.topic == CatalogTopic::ServiceHealthConnect {
@@ -425,19 +425,19 @@ proptest! {
                 prop_assert!(answer == *answer_before || index > *index_before, "a new answer has a new index: {:?}", query);
             }
         }
-        // Whether commands are committed one by one or together makes no difference, nor whether
-        // somebody wants to know.
+        // The state is the same if the commands are committed together, and their outcomes are not
+        // wanted.
         let mut together = Bed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());
-        // Catch-up gives the same events, and the cache equals the disk.
+        // Catch-up gives the same events, and cached rows equal those on disk.
         let remembered = answers(&store);
         let mut store = store.reopened();
         prop_assert_eq!(answers(&store), remembered);
         let told: Vec<_> =
             store.told.iter().filter(|(index, events)| *index >= compacted && !events.is_empty()).cloned().collect();
         prop_assert_eq!(history::recorded(&store), told);
-        // Bytes counted at registration are counted at removal.
+        // Removal subtracts the bytes that registration added.
         for name in NODES {
             store.deregister(name, Deregistered::Node).unwrap();
         }

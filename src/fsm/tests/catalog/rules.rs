@@ -1,4 +1,5 @@
-//! Identity of nodes, fields copied into checks, refusals, moved indexes (spec: consul §2.6, §2.7).
+//! Identity of nodes, fields copied into checks, refusals, and changes of query indexes (spec:
+//! consul §2.6, §2.7).
 
 use super::*;
 use crate::tests::bed::quota;
@@ -66,7 +67,7 @@ fn names_are_found_in_any_case_and_keep_that_of_their_first_registration() {
     let names = store.view(|view| view.nodes().unwrap().value.iter().map(|node| node.name.clone()).collect::<Vec<_>>());
     assert_eq!(names, ["Node-1"]);
     assert_eq!(store.view(|view| view.services_of_node("node-1").unwrap().value.len()), 2);
-    // Ids of instances are taken as they are.
+    // Ids of instances are compared with their case.
     store.register(on("node-1", with_id("DB", typical("db")))).unwrap();
     assert_eq!(store.instances("db"), ["Node-1/DB", "Node-1/db"]);
 }
@@ -125,7 +126,7 @@ fn an_id_has_one_node_also_within_a_transaction() {
         desk.set_node(node("moved", 1))?;
         desk.set_service(Service { node: "moved".to_owned(), ..typical("web") })?;
         desk.set_node(node("moved again", 1))?;
-        // The same node, and one that gives its id away before another one takes it.
+        // The same node again, and a node that gets another id before a second one takes its first.
         desk.set_node(node("NEWER", 2))?;
         desk.set_node(node("giver", 3))?;
         desk.set_node(node("giver", 4))?;
@@ -170,15 +171,15 @@ fn a_node_is_who_its_id_says() {
         |store: &Store, name: &str| store.view(|view| view.node(name).unwrap().value.map(|node| node.id.clone()));
     let first = node_with_id("n1", 1).node.id;
     assert_eq!(id_of(&store, "n1"), Some(first.clone()));
-    // Nobody says that the owner of the name is alive: it may be taken.
+    // The owner of the name has no passing serf check: the name may be taken.
     assert_eq!(store.register(node_with_id("N1", 2)).unwrap(), ["H/web + n1/web"]);
     assert_eq!(id_of(&store, "n1"), Some(node_with_id("n1", 2).node.id));
     assert_eq!(store.view(|view| view.node_by_id(&first).unwrap().map(|stored| stored.row)), None);
-    // Somebody says so.
+    // With a passing serf check it may not.
     store.register(checks("n1", [check("serfHealth", "")])).unwrap();
     assert_eq!(store.register(node_with_id("N1", 1)), Err(CatalogRefusal::NodeNameReserved));
     assert_eq!(store.register(node_with_id("n1", 2)), Ok(Vec::new()));
-    // Not any more.
+    // With a critical one it may.
     store.register(checks("n1", [with_status(CheckStatus::Critical, check("serfHealth", ""))])).unwrap();
     store.register(node_with_id("n1", 1)).unwrap();
     assert_eq!(id_of(&store, "n1"), Some(first));
@@ -204,7 +205,7 @@ fn a_node_is_not_renamed_to_the_name_of_one_that_lives() {
         store.register(alive("y")).unwrap();
         assert_eq!(store.register(node_with_id("Y", 1)), Err(CatalogRefusal::NodeNameReserved), "{owner:?}");
         assert_eq!(names(&store), ["x", "y"]);
-        // A node that is not known to be alive loses its name.
+        // A node without a passing serf check loses its name.
         store.register(dead("y")).unwrap();
         assert_eq!(
             store.register(node_with_id("Y", 1)).unwrap(),
@@ -212,15 +213,15 @@ fn a_node_is_not_renamed_to_the_name_of_one_that_lives() {
         );
         assert_eq!(names(&store), ["y"]);
     }
-    // An id that nobody has takes the name of a node without one, even of one that lives; then the
-    // name is owned.
+    // A new id takes the name of a node without an id, even of one that is alive; then the name is
+    // owned.
     let mut store = Store::new();
     first(&mut store, node("y"));
     store.register(alive("y")).unwrap();
     assert_eq!(store.register(node_with_id("y", 3)).unwrap(), ["H/db + y/db [serfHealth]"]);
     assert_eq!(store.register(node_with_id("y", 4)), Err(CatalogRefusal::NodeNameReserved));
-    // So does an id of a node that the same transaction has removed before, and not one that it has
-    // made elsewhere.
+    // So does an id of a node that the same transaction has removed before, but not the id of a
+    // node that it has created under another name.
     let mut store = Store::new();
     first(&mut store, node("y"));
     store.register(alive("y")).unwrap();
@@ -342,7 +343,7 @@ fn names_of_services_come_with_the_tags_of_all_instances() {
     let tagged = |tags: &[&str]| Service { tags: tags.iter().map(|&tag| tag.to_owned()).collect(), ..typical("web") };
     store.register(on("n1", tagged(&["b", "a"]))).unwrap();
     store.register(on("n2", tagged(&["c", "a"]))).unwrap();
-    // A name that an earlier version of the program took stays a name of its own.
+    // A name that an earlier version of the program accepted stays a separate name.
     let mut odd = on("n2", typical("other"));
     odd.complete().unwrap();
     if let Some(service) = &mut odd.service {

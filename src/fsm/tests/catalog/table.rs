@@ -1,5 +1,5 @@
-//! Every row of the table of spec consul §2.4, and every case of §2.11 that exists here: the step,
-//! and the events that it makes. Run with `--nocapture`, this prints them.
+//! Every row of the table of spec consul §2.4, and every case of §2.11 that applies here: a step,
+//! and its events. With `--nocapture` the tests print them.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn several(store: &mut Store) {
     ok(store.register(on("n1", native("api"))));
 }
 
-/// A gateway with its configuration.
+/// A gateway `gw` on `n1`, with its configuration.
 fn linked(store: &mut Store) {
     ok(store.link("gw", &["srv1", "srv2"]));
     ok(store.register(on("n1", gateway_instance("gw"))));
@@ -497,8 +497,8 @@ fn terminating_gateways() {
             |s| ok(s.link("gw", &["srv1", "srv2"])),
             &["C/srv2 + n1/gw"],
         ),
-        // The event without a service is for subscribers of the whole mesh: the gateway is still in
-        // it.
+        // The event without a service name is for subscribers of the whole mesh: the gateway is
+        // still in it.
         ("the entry removes a service", linked, |s| ok(s.link("gw", &["srv2"])), &["C/srv1 - n1/gw", "C/ + n1/gw"]),
         (
             "the entry removes a service and adds another",

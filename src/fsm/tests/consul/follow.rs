@@ -55,7 +55,7 @@ impl Bed {
     }
 }
 
-/// A session on a check and one on the node alone, each with a lock.
+/// A store with a session on a check and one on the node alone, each with a lock.
 fn bed_with_sessions() -> Bed {
     let mut bed = Bed::with([register(vec![check("c"), check("d")])]);
     bed.session(Session { node: "N".to_owned(), service_checks: vec!["c".to_owned()], ..session("on-c") });
@@ -112,7 +112,7 @@ fn a_session_needs_its_node_and_its_checks() {
     }
     bed.accept(make("n", &[], true));
     bed.accept(destroy("s"));
-    // The default check counts only if the node has it.
+    // The session depends on the default check only if the node has it.
     bed.accept(register(vec![Check { service_id: String::new(), ..check("serfHealth") }]));
     bed.accept(make("n", &[], true));
     assert!(bed.session_ids() == ["s"]);
@@ -132,7 +132,7 @@ fn a_ttl_check_that_nobody_refreshes_turns_critical() {
     assert_eq!(bed.lease(first.get()).unwrap().ttl_seconds, 11, "rounded up");
     bed.session(Session { node: "n".to_owned(), service_checks: vec!["c".to_owned()], ..session("s") });
     bed.kv(with_session(KvVerb::Lock, "l", "s"));
-    // Every write of it is a sign of life, also of an equal one.
+    // Every write refreshes the check, also an equal one.
     bed.accept(register(vec![ttl(CheckStatus::Passing)]));
     let second = bed.deadline(&about).unwrap();
     assert!(first != second && bed.lease(first.get()).is_none());
@@ -211,8 +211,7 @@ fn a_transaction_changes_catalog_and_keys_or_neither() {
     assert_eq!(refused, Outcome::Consul(ConsulOutcome::TxnFailed(faults)));
     assert_eq!((bed.revision(), bed.shown("")), (revision, shown));
 
-    // A check that fails takes its session along, which lets go of a key that the transaction
-    // writes.
+    // A check that fails ends its session, which releases a key that the transaction writes.
     let at = LogIndex(bed.next);
     let done = bed.apply(txn_of(vec![
         row(CatalogVerb::Set, TxnRow::Node(Box::new(other))),

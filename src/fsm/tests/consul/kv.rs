@@ -1,4 +1,4 @@
-//! The table of `/v1/kv`, row by row, and writes of an etcd client to its keys.
+//! The table of `/v1/kv`, row by row, and the effect of an etcd client's writes on its keys.
 
 use super::*;
 use headwater_types::consul::SessionRefusal;
@@ -10,7 +10,7 @@ fn a_path_is_a_key_of_the_kv_face_and_moves_its_revision() {
     assert!(bed.kv(KvOp { flags: 7, ..set("web/motd", "hi") }));
     assert_eq!(bed.pairs(), ["consul/kv/web/motd=hi@2/2/1"]);
     assert_eq!(bed.shown(""), ["web/motd=hi/7 0@1/1"]);
-    // The same again changes nothing, other flags do.
+    // An equal write changes nothing, other flags do.
     assert!(bed.kv(KvOp { flags: 7, ..set("web/motd", "hi") }));
     assert_eq!((bed.revision(), bed.shown("")), (2, vec!["web/motd=hi/7 0@1/1".to_owned()]));
     assert!(bed.kv(set("web/motd", "hi")));
@@ -32,7 +32,7 @@ fn comparing_with_the_index() {
         (KvVerb::Cas, 0, true),
         (KvVerb::Cas, 0, false),
         (KvVerb::Cas, 1, false),
-        // Equal to the stored pair: it holds, and the index stays.
+        // Equal to the stored pair: the condition holds, and the index stays.
         (KvVerb::Cas, 2, true),
         (KvVerb::DeleteCas, 5, false),
         (KvVerb::DeleteCas, 0, false),
@@ -61,7 +61,7 @@ fn below_a_prefix() {
     assert_eq!(bed.revision(), 7, "one revision for all of them");
     assert!(bed.kv(op(KvVerb::DeleteTree, "a/")));
     assert_eq!(bed.revision(), 7);
-    // A deleted key counts, and still counts after it was compacted.
+    // A deletion counts for the query index, and still does after it was compacted.
     assert_eq!((bed.prefix_index("a/"), bed.prefix_index("b")), (6, 5));
     bed.kv(set("c", ""));
     bed.kv(set("c", "1"));
@@ -87,19 +87,19 @@ fn a_lock_is_held_by_one_session() {
     assert!(bed.kv(lock("s1")));
     assert_eq!(bed.shown(""), ["l=v/0 1s1@6/6"]);
     assert!(!bed.kv(lock("s2")) && !bed.kv(unlock("s2")));
-    // Again by the same one: true, and nothing changes unless the value does.
+    // A second lock by the same session succeeds, and changes nothing unless the value differs.
     assert!(bed.kv(lock("s1")));
     assert_eq!(bed.shown(""), ["l=v/0 1s1@6/6"]);
     assert!(bed.kv(KvOp { value: bytes("w"), ..lock("s1") }));
     assert_eq!(bed.shown(""), ["l=w/0 1s1@6/10"]);
-    // A write by anybody leaves the lock where it is.
+    // A write by another client keeps the lock.
     assert!(bed.kv(set("l", "x")));
     assert_eq!(bed.shown(""), ["l=x/0 1s1@6/11"]);
     assert!(bed.kv(unlock("s1")));
     assert_eq!(bed.shown(""), ["l=v/0 1@6/12"]);
     assert!(bed.kv(lock("s2")));
     assert_eq!(bed.shown(""), ["l=v/0 2s2@6/13"]);
-    // A key that goes takes its lock along.
+    // The removal of a key removes its lock.
     assert!(bed.kv(op(KvVerb::Delete, "l")));
     assert!(bed.kv(lock("s1")));
     assert_eq!(bed.shown(""), ["l=v/0 1s1@15/15"]);
@@ -116,16 +116,17 @@ fn an_etcd_client_writes_and_deletes_as_well() {
     assert!(bed.kv(with_session(KvVerb::Lock, "l", "s1")));
     bed.apply(del("consul/kv/l", ""));
     assert!(bed.shown("").is_empty());
-    // It holds nothing any more.
+    // The etcd delete has dropped the lock: the end of the session does not change the key that is
+    // made next.
     bed.apply(put("consul/kv/l", "v"));
     bed.apply(destroy("s1"));
     assert_eq!(bed.shown(""), ["l=v/0 0@6/6"]);
-    // An expired lease deletes as well.
+    // A write of Consul's API detaches a key from its lease.
     bed.grant(1);
     bed.apply(Command::Put(Put { lease: LeaseChoice::Set(LeaseId(1)), ..put_of("consul/kv/m", "v") }));
     assert!(bed.kv(KvOp { flags: 1, ..set("m", "v") }));
     assert_eq!(bed.lease_keys(1).len(), 0, "a write without a lease detaches");
-    // The bare prefix is no path.
+    // The key of the bare prefix is not a path.
     bed.apply(put("consul/kv/", "v"));
     assert_eq!(bed.shown("").len(), 2);
     assert!(bed.kv(op(KvVerb::DeleteTree, "")));

@@ -1,4 +1,4 @@
-//! Consul's keys, locks, sessions and transactions (spec: consul §8.3).
+//! Tests of Consul's keys, locks, sessions and transactions (spec: consul §8.3).
 
 mod follow;
 mod kv;
@@ -53,7 +53,7 @@ fn transaction(ops: impl IntoIterator<Item = KvOp>) -> Command {
 }
 
 impl Bed {
-    /// Does one operation; whether it held.
+    /// Runs one operation; returns whether it was done.
     fn kv(&mut self, op: KvOp) -> bool {
         match self.apply(kv(op)) {
             Outcome::Consul(ConsulOutcome::Kv(done)) => done,
@@ -61,7 +61,7 @@ impl Bed {
         }
     }
 
-    /// Makes a session.
+    /// Creates a session.
     fn session(&mut self, session: Session) {
         assert_eq!(self.apply(create(session)), Outcome::Consul(ConsulOutcome::SessionCreated));
     }

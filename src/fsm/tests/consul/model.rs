@@ -1,5 +1,5 @@
-//! Random commands against a plain model of Consul's documented promises, with an etcd client that
-//! writes, too.
+//! Random commands against a simple model of the promises in Consul's documentation, with writes of
+//! an etcd client between them.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// The step as a command, and its required result; `None` for a refusal.
+    /// Converts a step to a command, with the required result; `None` for a refusal.
     fn run(&mut self, bed: &Bed, step: &Step) -> (Command, Option<bool>) {
         self.index += 1;
         match *step {
@@ -202,9 +202,9 @@ proptest! {
             prop_assert_eq!(came_to, wanted, "{:?}", step);
             let shown = bed.shown("");
             prop_assert_eq!(shown.iter().map(|shown| without_creation(shown)).collect::<Vec<_>>(), model.shown());
-            // The revision moves by one exactly if anything has changed.
+            // The revision advances by one if and only if a key has changed.
             prop_assert_eq!(bed.revision() - revision, i64::from(before != shown), "{:?}", step);
-            // A query index never goes back, and goes on with every change below its prefix.
+            // A query index never decreases, and increases with every change below its prefix.
             for prefix in ["", "a", "a/", "b"] {
                 let below = |shown: &[String]| shown.iter().filter(|it| it.starts_with(prefix)).cloned().collect::<Vec<_>>();
                 let index = bed.prefix_index(prefix);

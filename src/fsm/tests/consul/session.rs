@@ -1,4 +1,4 @@
-//! Sessions: their ends, and the effects of these.
+//! Sessions: the causes and effects of their end.
 
 use super::*;
 use headwater_types::catalog::{CatalogCommand, Check, CheckStatus, Node, Registration};
@@ -28,7 +28,7 @@ fn destroying_releases_or_deletes_in_one_revision() {
             SessionBehavior::Delete => assert_eq!(bed.shown(""), [held]),
         }
         assert_eq!(bed.session_ids(), ["t"]);
-        // Once more is fine, and changes nothing.
+        // A second end succeeds, and changes nothing.
         assert_eq!(bed.apply(destroy("s")), Outcome::Consul(ConsulOutcome::SessionDestroyed));
         assert_eq!(bed.revision(), before + 1);
         assert_eq!(

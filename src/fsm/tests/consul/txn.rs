@@ -1,4 +1,4 @@
-//! Operations of which all are done or none.
+//! Transactions: all operations are done, or none.
 
 use super::*;
 use headwater_types::consul::{SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
@@ -126,7 +126,7 @@ fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
     let keys = (1..CONSUL_TXN_TOLD_KEYS_MAX).map(|number| put(format!("consul/kv/many/{number:06}"), ""));
     bed.apply_all(keys, false);
     let (many, long) = (op(KvVerb::GetTree, "many/"), op(KvVerb::GetTree, "long/"));
-    // One key is still free; the one that is written tells no value, and counts for nothing.
+    // One more key fits; the result of a write has no value, and does not count.
     assert_eq!(done(bed.apply(transaction([set("a", "1"), many.clone()]))).len(), CONSUL_TXN_TOLD_KEYS_MAX);
     assert_eq!(done(bed.apply(transaction([set("a", "2"), many.clone(), op(KvVerb::Get, "a")]))).len(), 16_385);
     for (ops, wanted) in [
@@ -134,20 +134,20 @@ fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
         (vec![many.clone(), op(KvVerb::Get, "a"), op(KvVerb::GetOrEmpty, "absent")], too_much(2)),
         (vec![long.clone()], too_much(0)),
         (vec![op(KvVerb::Get, "long/1"), op(KvVerb::Get, "long/2")], too_much(1)),
-        // Keys that were removed before are read all the same.
+        // Keys that earlier operations have removed count as well.
         (vec![op(KvVerb::DeleteTree, "many/"), many.clone(), many.clone()], too_much(2)),
     ] {
         let ops: Vec<KvOp> = ops.into_iter().chain([set("a", "never")]).collect();
         let (before, revision) = (bed.consul_entry("a"), bed.revision());
         assert_eq!(failed(bed.apply(transaction(ops.clone()))), wanted);
-        // Whether anybody wants to hear of it changes nothing.
+        // The effect is the same if the outcome is not wanted.
         assert_eq!(bed.apply_all([transaction(ops)], false).0, [Outcome::Nothing]);
         assert_eq!((bed.consul_entry("a"), bed.revision()), (before, revision));
     }
     let unheard = bed.apply_all([transaction([set("a", "3"), many.clone()])], false).0;
     assert_eq!(unheard, [Outcome::Nothing]);
     assert_eq!(bed.consul_entry("a").unwrap().value, bytes("3"));
-    // A transaction that only reads is one member's business, and has the bound of a list.
+    // A transaction that only reads runs on one member, with the limit of a list.
     let reads = [many.clone(), long, many];
     let db = bed.store.current();
     let told = crate::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();

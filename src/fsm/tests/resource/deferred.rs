@@ -1,9 +1,10 @@
-//! Deletion that waits for finalizers: every rule of spec consul §5.8 as a row.
+//! Deletion that waits for finalizers: every rule of spec consul §5.8 as one row.
 
 use super::*;
 use headwater_types::resource::DELETION_TIMESTAMP;
 
-/// `-` is no such key. Data is the last letter.
+/// A case. `stored` and `input` have the values of deletionTimestamp, finalizers and another
+/// metadata key, where `-` leaves the key out, and the data.
 struct Row {
     what: &'static str,
     stored: (&'static str, &'static str, &'static str, &'static str),
@@ -11,7 +12,7 @@ struct Row {
     wanted: Option<ResourceRefusal>,
 }
 
-/// From: deletionTimestamp, finalizers, another key, data.
+/// The resource of four values of a [`Row`].
 fn resource((mark, finalizers, other, text): (&str, &str, &str, &str)) -> Resource {
     let mut resource = Resource { data: data(text), ..of(artist("a")) };
     for (key, value) in [(DELETION_TIMESTAMP, mark), (FINALIZERS, finalizers), ("note", other)] {
@@ -56,7 +57,7 @@ const ROWS: &[Row] = &[
     Row { what: "or exchanges it", stored: ("-", "f", "-", "x"), input: ("-", "g", "-", "y"), wanted: None },
 ];
 
-/// Stores the resource that a row begins with: a mark is given by a write of its own.
+/// Stores the resource that a row begins with. A mark is set by a second write.
 fn stored(store: &mut Store, row: &Row) -> Resource {
     let (mark, finalizers, other, text) = row.stored;
     let plain = store.write(resource(("-", finalizers, other, text))).unwrap();
@@ -66,7 +67,7 @@ fn stored(store: &mut Store, row: &Row) -> Resource {
 #[test]
 fn the_table_of_deferred_deletion() {
     for row in ROWS {
-        // With the version, nothing is carried over.
+        // A write with an expected version keeps no metadata.
         let mut store = Store::new();
         let before = stored(&mut store, row);
         let done = store.write_if(resource(row.input), Some(before.version.get()));
@@ -81,11 +82,11 @@ fn the_table_of_deferred_deletion() {
 #[test]
 fn a_blanket_write_does_not_undo_a_mark() {
     for (input, wanted) in [
-        // Unnamed fields stay: the same as before is no change.
+        // Omitted keys are kept, so this write changes nothing.
         (("-", "-", "-", "x"), Some(ResourceRefusal::NoOpWrite)),
         (("-", "-", "n", "x"), Some(ResourceRefusal::MetadataModified)),
         (("-", "-", "-", "y"), Some(ResourceRefusal::DataModified)),
-        // An empty list is a list.
+        // An empty list of finalizers is not an omitted one.
         (("-", "", "-", "x"), None),
         (("-", "f", "-", "x"), None),
     ] {
@@ -118,7 +119,7 @@ fn deletion_waits_for_the_last_finalizer() {
     assert_ne!(marked.generation, stored.generation, "marking is a write");
     assert_eq!(store.delete(&artist("a")), Ok(ResourceDeletion::Nothing), "it is marked already");
     assert_eq!(store.read(&artist("a")), Some(marked));
-    // Controllers still report.
+    // Statuses can still be written.
     assert!(store.write_status(&stored.id, "k", None).is_ok());
     store.write(with_finalizers(of(artist("a")), "g")).unwrap();
     store.write(with_finalizers(of(artist("a")), "")).unwrap();

@@ -1,4 +1,4 @@
-//! Deletion at once (spec: consul §5.9).
+//! Deletion in one step (spec: consul §5.9).
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn what_is_not_there_is_deleted_already() {
     for (id, expected) in [(artist("b"), None), (artist("b"), Some(1)), (absent.clone(), None), (absent, Some(1))] {
         assert_eq!(store.delete_if(&id, expected), Ok(ResourceDeletion::Nothing), "{id:?}");
     }
-    // Another life is there, and stays; the uid comes before the version.
+    // Another incarnation is stored, and stays; the uid is checked before the version.
     let other_life = ResourceId { uid: "other".to_owned(), ..artist("a") };
     for expected in [None, Some(1), Some(stored.version.get())] {
         assert_eq!(store.delete_if(&other_life, expected), Err(ResourceRefusal::WrongUid), "{expected:?}");
@@ -105,7 +105,7 @@ fn compaction_gives_back_what_was_removed() {
         store.reap_all();
     }
     let kept = store.write(of(artist("a"))).unwrap();
-    // Only the other face can move the point so far.
+    // Only a compaction of the KV face can move the point so far.
     store.bed.apply(crate::tests::bed::put("k", "v"));
     store.bed.apply(crate::tests::bed::compact(2));
     let hash = store.bed.hash();

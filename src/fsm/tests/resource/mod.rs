@@ -1,4 +1,4 @@
-//! Commands about resources, applied without anything around them.
+//! Tests of commands about resources, without other layers around them.
 //!
 //! The type `demo.v2.Artist` (namespaces), `demo.v1.Artist` beside it, `demo.v1.RecordLabel`
 //! (partitions) and `demo.v1.Executive` (cluster) are registered first.
@@ -22,7 +22,7 @@ use headwater_types::{Command, KeyRange, LogIndex, Outcome, Refusal};
 
 pub(super) const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// Outcome of a command, in short.
+/// Outcome of a command, or its refusal.
 pub(super) type Done = Result<ResourceOutcome, ResourceRefusal>;
 
 pub(super) fn types() -> [(Type, Scope); 4] {
@@ -62,7 +62,7 @@ pub(super) struct Store {
     pub(super) bed: Bed,
     /// Counter of chosen ids.
     chosen: u128,
-    /// Everything that was applied.
+    /// Every applied command.
     log: Vec<Command>,
 }
 
@@ -71,7 +71,7 @@ impl Store {
         Self { bed: Bed::new(), chosen: 1000, log: Vec::new() }
     }
 
-    /// With the types registered.
+    /// A store with the types registered.
     pub(super) fn new() -> Self {
         let mut store = Self::empty();
         for (type_, scope) in types() {
@@ -121,7 +121,7 @@ impl Store {
         self.register_as(type_, scope, None)
     }
 
-    /// Registers a type with more that is said of it.
+    /// Registers a type with data of its registration.
     pub(super) fn register_as(
         &mut self,
         type_: Type,
@@ -174,7 +174,7 @@ impl Store {
         })
     }
 
-    /// Reaps until there is no tombstone left, and returns how many steps that took.
+    /// Reaps until no tombstone is left. Returns the number of steps.
     pub(super) fn reap_all(&mut self) -> usize {
         let mut steps = 0;
         while let Some(tombstone) = self.all(&Type::tombstone()).first().cloned() {

@@ -1,4 +1,4 @@
-//! Random commands against a plain model: resources, indexes, and events.
+//! Random commands against a simple model: resources, indexes, and events.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ enum Op {
     Reap,
 }
 
-/// Whether something is left out, right or wrong.
+/// A field that is left out, right or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     Absent,
@@ -51,7 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A stored resource: uid, version, owner's uid, whether it is held, whether it is marked.
+/// A stored resource: uid, version, owner, whether it is held, whether it is marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Live {
     uid: String,
@@ -78,7 +78,7 @@ fn chosen(model: &Model, name: &str, version: Choice, uid: Choice) -> (Option<u6
     (version, uid)
 }
 
-/// Whether a write of `input` is taken, as the specification reads.
+/// Whether a write is accepted, by the specification.
 fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<&ResourceId>)) -> bool {
     let (held, version, uid, owner) = op;
     match live {
@@ -93,8 +93,8 @@ fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<
                 }
                 (None, Some(_)) | (Some(_), None) => false,
             };
-            // The mark is carried by a blanket write alone. It may release, or, once all have,
-            // change anything; and it must change something.
+            // Only a write without an expected version keeps the mark. It may remove finalizers,
+            // or, once all are removed, change anything; and it must change something.
             let allowed = !live.marked || version.is_none() && live.held != held;
             same_life && same_version && owner_same && allowed
         }
@@ -141,7 +141,7 @@ proptest! {
         let mut store = Store::new();
         let from = store.bed.next;
         let mut model = Model::new();
-        // Deleted owners with children that were not reaped yet.
+        // Uids of deleted owners with children that were not reaped yet.
         let mut ended: Vec<String> = Vec::new();
         for op in ops {
             match op {
@@ -229,8 +229,8 @@ proptest! {
             }
             check(&store, &model)?;
         }
-        // Whether commands are committed one by one or together makes no difference, nor whether
-        // somebody wants to know.
+        // The state is the same if the commands are committed together, and their outcomes are not
+        // wanted.
         let mut together = Bed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());

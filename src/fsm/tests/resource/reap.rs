@@ -1,4 +1,4 @@
-//! Children of a deleted resource are deleted as well (spec: consul §5.10).
+//! Deletion of the children of a deleted resource (spec: consul §5.10).
 
 use super::*;
 use headwater_types::limits::RESOURCE_REAP_BATCH;
@@ -85,7 +85,7 @@ fn a_child_with_finalizers_is_marked_and_outlives_the_tombstone() {
     let held = store.read(&artist("held")).unwrap();
     assert!(held.is_marked());
     assert_eq!(store.read(&artist("free")), None);
-    // Its own controllers finish.
+    // Its controllers remove their finalizers.
     store.write(with_finalizers(child_of(&owner.id, "held"), "")).unwrap();
     assert_eq!(store.delete(&held.id), Ok(ResourceDeletion::Removed));
     store.reap_all();
@@ -139,10 +139,10 @@ fn no_child_comes_behind_a_walk() {
 #[test]
 fn cycles_are_harmless() {
     let mut store = Store::new();
-    // Nothing can own itself: it is not there yet.
+    // No resource can own itself: it does not exist yet.
     let own = ResourceId { uid: "u".to_owned(), ..artist("self") };
     assert_eq!(store.write(child_of(&own, "self")), Err(ResourceRefusal::OwnerNotFound));
-    // A cycle of names: one owner is an earlier life.
+    // A cycle of names: one owner is an earlier incarnation.
     let first = store.write(of(artist("a"))).unwrap();
     let b = store.write(child_of(&first.id, "b")).unwrap();
     store.delete(&first.id).unwrap();
@@ -169,8 +169,8 @@ fn a_tombstone_that_no_deletion_wrote_takes_nothing() {
     let owner = store.write(of(artist("owner"))).unwrap();
     let child = store.write(child_of(&owner.id, "child")).unwrap();
     store.delete(&owner.id).unwrap();
-    // As an earlier version of the program wrote them for owners that it could not find: with an
-    // empty time, or none.
+    // An earlier version of the program wrote tombstones for owners that it could not find, with an
+    // empty time or none.
     for generated_at in [Some(""), None] {
         let metadata = generated_at.map(|at| ("generated_at".to_owned(), at.to_owned())).into_iter().collect();
         let place = owner.id.tombstone();

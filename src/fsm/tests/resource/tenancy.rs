@@ -1,4 +1,4 @@
-//! Units of tenancy: they exist, are refused, and are emptied (spec: consul §5.4).
+//! Units of tenancy: existence, refusals, and deletion (spec: consul §5.4).
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn an_empty_unit_goes_at_once_and_a_used_one_is_emptied_first() {
         assert_eq!(store.delete(&unit), Ok(ResourceDeletion::Marked), "{unit:?}");
         assert_eq!(store.delete(&unit), Ok(ResourceDeletion::Nothing), "{unit:?}");
     }
-    // Nothing new, but every step towards its end.
+    // Refuses new content, and accepts every step of the deletion.
     let new = ResourceId { name: "new".to_owned(), ..artist_in("p", "n") };
     assert_eq!(store.write(of(new)), Err(ResourceRefusal::TenancyMarked));
     let edited = Resource { data: data("y"), ..of(artist_in("p", "n")) };

@@ -1,4 +1,4 @@
-//! Types that are resources themselves.
+//! Registrations of types, which are resources themselves.
 
 use super::*;
 use headwater_storage::state::RegisteredTypes;
@@ -45,7 +45,7 @@ fn what_says_nothing_of_a_type_leaves_its_registration_as_it_is() {
     let write = store.write_command(of(artist("a")), None);
     let types = store.bed.store.current().head().types;
     assert_eq!(types.changed, first.version);
-    // A status, the same once more, a finalizer, a mark.
+    // Writes without new data: a status, an equal registration, a finalizer, a mark.
     store.write_status(&first.id, "k", None).unwrap();
     store.register_as(type_.clone(), Scope::Namespace, data("said")).unwrap();
     let id = ResourceId { uid: String::new(), ..first.id.clone() };

@@ -1,4 +1,4 @@
-//! Create, replace, and their refusals (spec: consul §5.6, §5.7).
+//! Creation, replacement, and their refusals (spec: consul §5.6, §5.7).
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ fn a_new_resource_gets_uid_generation_and_version() {
     assert!(!first.id.uid.is_empty() && !first.generation.is_empty());
     assert_eq!(first.version, LogIndex(store.bed.next - 1));
     assert_eq!(store.read(&artist("a")), Some(first.clone()));
-    // Every write has a version and a generation of its own, even if it says the same.
+    // Every write makes a new version and generation, also an equal one.
     let second = store.write(of(artist("a"))).unwrap();
     assert_eq!(second.id, first.id);
     assert!(second.version > first.version && second.generation != first.generation);
-    // A uid says that the resource is there.
+    // A uid names a stored resource.
     let made_up = of(ResourceId { uid: "mine".to_owned(), ..artist("b") });
     assert_eq!(store.write(made_up), Err(ResourceRefusal::Gone));
     assert_eq!(store.read(&artist("b")), None);
@@ -64,7 +64,7 @@ fn what_a_new_resource_must_not_bring() {
         (with_status, ResourceRefusal::StatusAtCreation),
         (marked, ResourceRefusal::MarkedAtCreation),
         (owned(artist("nobody")), ResourceRefusal::OwnerNotFound),
-        // It does not exist yet, so nothing can own itself.
+        // No resource can own itself: it does not exist yet.
         (owned(artist("a")), ResourceRefusal::OwnerNotFound),
         (label, ResourceRefusal::TypeUnknown),
         (elsewhere, ResourceRefusal::ScopeMismatch),
@@ -92,10 +92,10 @@ fn an_owner_is_found_once_and_never_changed() {
     ] {
         assert_eq!(store.write(owned(owner.clone())).err(), wanted, "{owner:?}");
     }
-    // One that had none cannot get one.
+    // A resource without an owner cannot get one.
     let adopted = Resource { owner: Some(owner.id), ..of(artist("other")) };
     assert_eq!(store.write(adopted), Err(ResourceRefusal::OwnerChanged));
-    // An owner that is stored under another version of its kind is another type's.
+    // An owner must be named with the version of its kind that is stored.
     let as_v1 = ResourceId { type_: Type::new("demo", "v1", "Artist"), ..artist("owner") };
     let child = Resource { owner: Some(as_v1), ..of(artist("second")) };
     assert_eq!(store.write(child), Err(ResourceRefusal::OwnerOtherVersion));
@@ -119,7 +119,7 @@ fn a_late_write_makes_no_new_life() {
     assert!(store.write(of(artist("a"))).is_ok());
 }
 
-/// Ids of one owner with its units written and omitted in every way that means the default ones.
+/// Ids of one owner, with units written or left out in every way that means the default ones.
 fn spellings(of: &ResourceId) -> Vec<ResourceId> {
     let units = [("default", "default"), ("", "default"), ("default", ""), ("", "")];
     units.map(|(partition, namespace)| ResourceId { tenancy: Tenancy::new(partition, namespace), ..of.clone() }).into()
@@ -262,7 +262,7 @@ fn history_tells_the_same_as_the_publisher() {
     assert_eq!(replayed(&store, from), published.into_iter().map(|commit| commit.resources).collect::<Vec<_>>());
 }
 
-/// Events of history from a command on.
+/// Events that history gives from a log index on.
 fn replayed(store: &Store, from: u64) -> Vec<Arc<[ResourceEvent]>> {
     let mut replayed = Vec::new();
     store.view(|view| {
@@ -302,7 +302,7 @@ fn a_move_to_another_version_is_a_removal_from_the_old_one() {
         assert_eq!(published[1][0].resource, published[0][0].resource, "as it was last, data and all");
         assert_eq!(published[3][0].resource, published[2][0].resource);
         assert_eq!(replayed(&store, from), published);
-        // If history begins with the move, the state before it is in no other place.
+        // If history begins with the move, the state before it is stored nowhere else.
         store.bed.apply(trim(from + 1));
         store.bed.reclaim(100);
         assert_eq!(replayed(&store, from + 1), published[1..]);
@@ -334,7 +334,7 @@ fn statuses_do_not_make_a_resource_larger_than_one_may_be() {
     store.run(report("k".to_owned(), room)).unwrap();
     let full = store.read(&artist("a")).unwrap();
     assert_eq!(full.said_bytes(), RESOURCE_BYTES_MAX);
-    // Nothing more fits, from any writer; an existing resource may change, become smaller, be
+    // Nothing more fits, for any kind of write; the resource may still change, become smaller, be
     // marked and be deleted.
     assert_eq!(store.run(report("l".to_owned(), 0)), Err(ResourceRefusal::TooLarge));
     assert_eq!(store.write(Resource { data: data("longer"), ..of(artist("a")) }), Err(ResourceRefusal::TooLarge));
