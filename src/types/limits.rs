@@ -16,10 +16,11 @@ pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
 /// Excess over the request limit that the client port accepts before gRPC itself refuses the
 /// message, bytes.
 pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
-/// Largest message that the client port receives, bytes.
+/// Largest message that the client port receives with the default request limit, bytes. Responses
+/// of a watch are split at this size.
 pub const CLIENT_MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + REQUEST_OVERHEAD_BYTES;
-/// Largest JSON body of one request to the gateway, bytes: every message that gRPC accepts fits,
-/// encoded as base64.
+/// Largest JSON body of one request to the gateway with the default request limit, bytes: every
+/// message that gRPC accepts fits, encoded as base64.
 pub const GATEWAY_BODY_BYTES_MAX: usize = 2 * CLIENT_MESSAGE_BYTES_MAX;
 /// Longest block of headers in which the client port repairs the server's name, bytes with the
 /// heads of its frames; longer blocks pass unchanged.
@@ -173,8 +174,8 @@ pub const TOMBSTONE_NAME_BYTES_MAX: usize = 10 + RESOURCE_NAME_BYTES_MAX + 1 + 2
 /// Longest uid in a request, bytes. Uids made by the server have 26.
 pub const RESOURCE_UID_BYTES_MAX: usize = 64;
 /// Largest stored resource, bytes: its texts and its data, with [`RESOURCE_FINDING_BYTES`] for each
-/// finding and each status. The content of one write always fits, but statuses that controllers add
-/// to it may be refused.
+/// finding and each status. The content of one write within [`REQUEST_BYTES_MAX`] always fits, but
+/// statuses that controllers add to it may be refused.
 pub const RESOURCE_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// Overhead of each status, and of each finding in it, beside its texts, bytes.
 pub const RESOURCE_FINDING_BYTES: usize = 16;
