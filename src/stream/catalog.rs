@@ -1,9 +1,8 @@
-//! The topic of the service catalog: subjects are a service's instances, service names, nodes,
-//! tables.
+//! The topic of the service catalog: subjects are services, service names, nodes and tables.
 //!
 //! Owns the routing of an event to its subscribers. Every event names its subject, so routing is
-//! one look-up, and another one for the subscriptions to all services or nodes. Client streams and
-//! blocking queries subscribe alike.
+//! one look-up, and a second one for the subscriptions to all services or all nodes. Client streams
+//! and blocking queries subscribe alike.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -33,13 +32,13 @@ pub enum CatalogSubject {
     Connect(Arc<str>),
     /// All instances through which any service is reached in the mesh.
     EveryConnect,
-    /// Names of services, as the first instance comes and the last one goes.
+    /// Service names: one event when a name gets its first instance, one when it loses its last.
     ServiceList,
     /// A node and everything on it.
     Node(Arc<str>),
     /// Every node and everything on it.
     EveryNode,
-    /// Anything in a table.
+    /// A table: one event without content for each commit that changed it.
     Table(CatalogTable),
 }
 
@@ -79,13 +78,13 @@ pub struct CatalogMemo {
     encoded: OnceLock<Bytes>,
 }
 
-/// Memory around an event: its place in lists, its memo, the parts of its rows.
+/// Memory around an event, bytes: its place in lists, its memo, the parts of its rows.
 const OVERHEAD_BYTES: usize = 768;
-/// Memory around a row: maps, texts that are empty.
+/// Memory of a row, bytes, without the texts and maps that are counted one by one.
 const ROW_BYTES: usize = 512;
 
 impl Commit<Catalog> {
-    /// The event at a position in its face's encoding, made by `encode` on first use.
+    /// The encoding of the event at `position`, made by `encode` on first use.
     pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
         self.memo(position).encoded.get_or_init(encode)
     }

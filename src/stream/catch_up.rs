@@ -1,9 +1,9 @@
 //! Catch-up: history read in chunks, shared by all lagging readers.
 //!
 //! Owns the requests of lagging readers and the last chunks that were read. One scan answers every
-//! request whose position lies in the range that it read; a request shortly afterwards finds the
-//! chunk still kept. Readers of the live lists never come by. Invariant: a chunk holds every commit
-//! of the topic in `(after, reached]`, so that it serves every subject.
+//! request whose position lies in the range that it read. A request shortly afterwards is served
+//! from the kept chunk. Live readers use none of this. Invariant: a chunk holds every commit of the
+//! topic in `(after, reached]`, so it serves every subject.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,13 +38,14 @@ impl Default for ScanLimits {
     }
 }
 
-/// A piece of history.
+/// Consecutive commits of the topic, read from history.
 pub struct Chunk<T: Topic> {
-    /// The position that it continues.
+    /// The position before the chunk: its commits have a higher index.
     pub after: LogIndex,
-    /// The position that one has after it; at the end of history, the last entry that was applied.
+    /// The position after the chunk: the index of its last commit or, at the end of history, of the
+    /// last applied entry.
     pub reached: LogIndex,
-    /// Everything in between that means something to the topic, in order.
+    /// All commits of the topic in `(after, reached]`, in order.
     pub commits: Vec<Arc<Commit<T>>>,
 }
 
@@ -58,12 +59,13 @@ impl<T: Topic> Chunk<T> {
 /// The committed changes, as far back as the compaction point. Implemented by the layer that owns
 /// the storage.
 pub trait History<T: Topic>: Send + Sync + 'static {
-    /// Reads the commits after `after`. The future may take its time, but must not block.
+    /// Reads the commits after `after`, within `limits`. The future may be slow, but must not block
+    /// its thread.
     ///
     /// # Errors
     ///
-    /// [`CloseReason::Compacted`] if something after `after` may be gone,
-    /// [`CloseReason::EpochChanged`] if the history is of another lineage than before,
+    /// [`CloseReason::Compacted`] if a commit after `after` may have been compacted,
+    /// [`CloseReason::EpochChanged`] if the history is of another lineage than at the start,
     /// [`CloseReason::Failed`] if it cannot be read.
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>>;
 }
@@ -89,7 +91,7 @@ struct Request<T: Topic> {
 
 impl<T: Topic> Request<T> {
     fn answer(self, scanned: Scanned<T>) {
-        // A reader that went away does not care.
+        // The reader may have been dropped.
         drop(self.answer.send(scanned));
         self.waiter.raise();
     }
@@ -109,7 +111,7 @@ impl<T: Topic> Default for CatchUp<T> {
 }
 
 impl<T: Topic> CatchUp<T> {
-    /// Requests the commits after `after`; the waiter is raised when the answer is there.
+    /// Requests the commits after `after`. The waiter is raised when the answer can be received.
     pub(super) fn ask(&self, after: LogIndex, waiter: Arc<Waiter>) -> oneshot::Receiver<Scanned<T>> {
         let (answer, answered) = oneshot::channel();
         self.requests.lock().push(Request { after, answer, waiter });
@@ -117,7 +119,7 @@ impl<T: Topic> CatchUp<T> {
         answered
     }
 
-    /// A chunk that was read lately and continues `position`.
+    /// The kept chunk that holds the first commits after `position`.
     pub(super) fn cached(&self, position: LogIndex) -> Option<Arc<Chunk<T>>> {
         let chunks = self.chunks.lock();
         chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
@@ -147,7 +149,7 @@ impl<T: Topic> CatchUp<T> {
         Arc::clone(&self.bell)
     }
 
-    /// Scans, and requests that they answered.
+    /// The number of scans, and the number of requests that they answered.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.scans.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
@@ -166,8 +168,8 @@ impl<T: Topic> CatchUp<T> {
     }
 }
 
-/// Answers requests round by round: every waiting reader gets one chunk before any gets a second
-/// one.
+/// Answers requests in rounds: every waiting reader gets one chunk before any reader gets a second.
+/// Returns when the feed has been dropped.
 pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, history: Arc<dyn History<T>>) {
     loop {
         bell.notified().await;
@@ -200,7 +202,7 @@ pub(super) async fn serve<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>, hist
                     }
                 }
                 Err(reason) => {
-                    // Requests with a later position may still be served.
+                    // Requests from later positions may still be served.
                     while let Some(next) = round.pop_if(|next| next.after == request.after) {
                         next.answer(Err(reason.clone()));
                         answered += 1;

@@ -28,7 +28,7 @@ impl ClusterSubject {
     }
 }
 
-/// Memory of a change and its overhead, bytes.
+/// Memory of a change and its overhead, bytes, without a member's texts.
 const COST_BYTES: usize = 256;
 
 impl Topic for ClusterChanges {
@@ -57,7 +57,7 @@ impl Topic for ClusterChanges {
     }
 }
 
-/// The two subjects.
+/// The slots of the two subjects.
 #[derive(Default)]
 pub struct ClusterIndex {
     leases: Option<usize>,

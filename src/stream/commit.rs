@@ -1,7 +1,7 @@
 //! One commit as a topic sees it, and the part of it that one subject selects.
 //!
-//! Invariant: a commit and its derived data are made once, and shared by reference by every stream
-//! that delivers it.
+//! Invariant: a commit and its derived data are made once. Every stream that delivers the commit
+//! shares them by reference.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,12 +32,12 @@ pub type Derived = Arc<OnceCell<Arc<[Bytes]>>>;
 #[derive(Default)]
 struct Added {
     bytes: usize,
-    /// The counter of the window or catch-up cache that keeps the commit.
+    /// The counter of the window or chunk cache that keeps the commit; `None` if neither keeps it.
     tally: Option<Arc<AtomicUsize>>,
 }
 
 impl<T: Topic> Commit<T> {
-    /// `None` if the command means nothing to the topic.
+    /// `None` if the command changed nothing of the topic.
     pub fn new(commit: &CommitEvents) -> Option<Self> {
         let events = T::events(commit);
         if events.is_empty() {
@@ -60,12 +60,12 @@ impl<T: Topic> Commit<T> {
         self.index
     }
 
-    /// The KV revision that the command made, if it made one.
+    /// The KV revision that the command made; `None` if it changed no KV key.
     pub fn revision(&self) -> Option<Revision> {
         self.revision
     }
 
-    /// Everything that the command changed in this topic, in order.
+    /// All changes of the command in this topic, in order.
     pub fn events(&self) -> &[T::Event] {
         &self.events
     }
@@ -81,9 +81,9 @@ impl<T: Topic> Commit<T> {
         &memos[position]
     }
 
-    /// The slot for the encoding of the whole commit for one purpose, shared by all its readers.
-    /// Purposes have numbers that are never used twice. The code that fills the slot counts its
-    /// memory by [`add_bytes`](Self::add_bytes).
+    /// The slot for the encoding of the whole commit for one purpose, shared by all its readers. A
+    /// purpose's number is never used for another purpose. The code that fills the slot reports its
+    /// memory to [`add_bytes`](Self::add_bytes).
     pub fn derived(&self, purpose: u64) -> Derived {
         let mut derived = self.derived.lock();
         if let Some((_, found)) = derived.iter().find(|(number, _)| *number == purpose) {
@@ -94,7 +94,7 @@ impl<T: Topic> Commit<T> {
         new
     }
 
-    /// A memo came to hold so much beyond the cost of its event.
+    /// Counts `bytes` more of derived data, beyond [`Topic::cost_bytes`].
     pub fn add_bytes(&self, bytes: usize) {
         let mut added = self.added.lock();
         added.bytes += bytes;
@@ -103,14 +103,14 @@ impl<T: Topic> Commit<T> {
         }
     }
 
-    /// Counts the memos' memory beyond the cost in `tally`, now and from here on.
+    /// Counts the derived data's memory in `tally`: the present amount, and later additions.
     pub(super) fn count_in(&self, tally: &Arc<AtomicUsize>) {
         let mut added = self.added.lock();
         tally.fetch_add(added.bytes, Ordering::Relaxed);
         added.tally = Some(Arc::clone(tally));
     }
 
-    /// Takes the commit's share out of its tally.
+    /// Takes the commit's derived data out of its tally; later additions are not counted.
     pub(super) fn count_out(&self) {
         let mut added = self.added.lock();
         if let Some(tally) = added.tally.take() {
@@ -125,7 +125,7 @@ impl<T: Topic> fmt::Debug for Commit<T> {
     }
 }
 
-/// The part of a commit that one subject wants.
+/// The events of one commit that match one subject; never empty.
 pub struct Item<T: Topic> {
     commit: Arc<Commit<T>>,
     picks: Picks,
@@ -151,7 +151,7 @@ impl<T: Topic> fmt::Debug for Item<T> {
 }
 
 impl<T: Topic> Item<T> {
-    /// The events at `picks`, which is ascending and not empty.
+    /// The events at the positions `picks`, which are ascending and not empty.
     pub(super) fn of(commit: &Arc<Commit<T>>, picks: &[u32]) -> Self {
         let all = picks.len() == commit.events.len();
         Self { commit: Arc::clone(commit), picks: if all { Picks::All } else { Picks::Some(picks.into()) } }
@@ -177,7 +177,7 @@ impl<T: Topic> Item<T> {
         self.commit.index
     }
 
-    /// Number of events.
+    /// Number of events of the item.
     #[expect(clippy::len_without_is_empty, reason = "an item is never empty")]
     pub fn len(&self) -> usize {
         match &self.picks {
@@ -194,7 +194,7 @@ impl<T: Topic> Item<T> {
         }
     }
 
-    /// Positions in the commit of the events that are wanted, ascending.
+    /// Positions of the item's events in the commit, ascending.
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         let picked = match &self.picks {
             Picks::All => None,
@@ -203,7 +203,7 @@ impl<T: Topic> Item<T> {
         (0..self.len()).map(move |at| picked.map_or(at, |picks| picks[at] as usize))
     }
 
-    /// The events that are wanted, in order.
+    /// The item's events, in order.
     pub fn events(&self) -> impl Iterator<Item = &T::Event> + '_ {
         self.positions().map(|position| &self.commit.events[position])
     }

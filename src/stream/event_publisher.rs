@@ -15,7 +15,7 @@ use super::subscription::CloseReason;
 use super::topic::Topic;
 use headwater_types::{CommitEvents, LeaseChange};
 
-/// Takes commits from the state machine and feeds all topics.
+/// Passes the state machine's commits to the feeds of all topics.
 pub struct EventPublisher {
     kv: Arc<Feed<Kv>>,
     resources: Arc<Feed<Resources>>,
@@ -24,7 +24,8 @@ pub struct EventPublisher {
 }
 
 impl EventPublisher {
-    /// A publisher for a state that is at `point`.
+    /// A publisher for a state that is at `point`. Later commits are published; earlier ones are
+    /// read from history.
     pub fn new(point: StatePoint, options: FeedOptions) -> Self {
         Self {
             kv: Feed::new(point, options),
@@ -54,7 +55,7 @@ impl EventPublisher {
         &self.cluster
     }
 
-    /// Counters of each topic's feed, by the topic's name.
+    /// Counters of each topic's feed, with the topic's name.
     pub fn stats(&self) -> [(&'static str, FeedStats); 4] {
         [
             (Kv::NAME, self.kv.stats()),
@@ -64,7 +65,7 @@ impl EventPublisher {
         ]
     }
 
-    /// Ends every subscription, and every one that is still made.
+    /// Ends every subscription with `reason`, and refuses new ones with it.
     pub fn close(&self, reason: CloseReason) {
         self.kv.close(reason.clone());
         self.resources.close(reason.clone());
@@ -81,7 +82,7 @@ impl Publisher for EventPublisher {
         self.cluster.publish(&commits);
     }
 
-    /// Lease changes are for the leader's lease clock; subscribers get them with the commit.
+    /// Nothing: lease changes reach subscribers as cluster events of the commit.
     fn leases_changed(&self, _changes: &[LeaseChange]) {}
 
     fn reset(&self, point: StatePoint) {

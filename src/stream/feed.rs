@@ -3,8 +3,7 @@
 //!
 //! Owns the registry and the window, under one lock. The lock is held for look-ups and appends
 //! only: never while anything is read from history, encoded, sent, awaited or freed in bulk.
-//! Invariant: the commits up to `published` have been appended to the lists of all subjects that
-//! they concern.
+//! Invariant: each live list has all its commits up to `published`, or was cut by a reset.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,25 +26,24 @@ use headwater_types::{CommitEvents, LogIndex};
 
 /// Commits that are published under one hold of the lock, count.
 const LOCK_BATCH: usize = 64;
-/// Subscribers that the waker raises before it lets others run, count.
+/// Subscribers that the waking task wakes between two yields, count.
 const WAKE_BATCH: usize = 256;
-/// Commits that a lagging reader takes from the window at a time, count: publishing waits
-/// meanwhile.
+/// Commits that a lagging reader takes from the window under one hold of the lock, count:
+/// publishing waits meanwhile.
 const REJOIN_BATCH: usize = 128;
 
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedOptions {
-    /// Commits in the window, count: slow readers of all subjects together pin at most these.
+    /// Commits in the window, count. Readers further behind read from history.
     pub window_items_max: usize,
-    /// Memory of the commits in the window, bytes, with their derived data and their places in the
-    /// lists of subjects. Data derived from commits recently read from history may take as much
-    /// again.
+    /// Memory of the commits in the window, bytes, with their derived data and their nodes in the
+    /// lists of subjects. Data derived from the kept chunks of history may take as much again.
     pub window_bytes_max: usize,
-    /// Bounds of one step of catch-up: a reader that stalls in the middle of it pins that much.
+    /// Bounds of one step of catch-up. A stalled reader pins at most one step.
     pub scan: ScanLimits,
-    /// Up to so many subscribers of a subject are woken by the publisher itself. More are woken by
-    /// a task of their own ([`Feed::wake_readers`]), so that a crowd does not delay commits.
+    /// The publisher itself wakes at most so many subscribers of a subject. If there are more, the
+    /// task of [`Feed::wake_readers`] wakes all of them, so that a crowd does not delay commits.
     pub inline_wakes_max: usize,
 }
 
@@ -63,9 +61,9 @@ impl Default for FeedOptions {
 /// Where a subscription begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the commits that are published from now on.
+    /// With the commits that are published after the call.
     Now,
-    /// With the commits after this index, which the subscriber has.
+    /// With the commits after this index. The subscriber has all earlier ones.
     After(LogIndex),
 }
 
@@ -74,9 +72,9 @@ pub enum Start {
 pub struct FeedStats {
     /// Subscriptions now.
     pub subscriptions: u64,
-    /// Subjects that have a subscription now.
+    /// Subjects with a subscription or a snapshot now.
     pub subjects: u64,
-    /// Subscriptions that are behind the live lists now.
+    /// Subscriptions that catch up from the window or from history now.
     pub lagging: u64,
     /// Times that a subscription fell behind its live list, ever.
     pub fell_behind: u64,
@@ -86,21 +84,21 @@ pub struct FeedStats {
     pub window_bytes: u64,
     /// Scans of history for lagging readers, ever.
     pub scans: u64,
-    /// Catch-up requests that such scans answered, ever: more than scans if scans were shared.
+    /// Requests that these scans answered, ever. Exceeds `scans` if readers shared scans.
     pub scans_answered: u64,
 }
 
 /// The live feed of one topic.
 ///
-/// Publishing and reading share its lock. Readers of the live lists do without it. Lagging readers
-/// take it for look-ups that are bounded by constants, independent of the options.
+/// Publishing and lagging readers share its lock. Readers of the live lists do not take it. A
+/// lagging reader copies a bounded number of commits under it, at most 128 whatever the options.
 pub struct Feed<T: Topic> {
     core: Mutex<Core<T>>,
     pub(super) options: FeedOptions,
     pub(super) catch_up: CatchUp<T>,
     pub(super) lagging: AtomicU64,
     pub(super) fell_behind: AtomicU64,
-    /// Rings when a crowd is to be woken, and when the feed is dropped.
+    /// Notified when a crowd is to be woken, and when the feed is dropped.
     crowds: Arc<Notify>,
 }
 
@@ -108,21 +106,21 @@ struct Core<T: Topic> {
     index: T::Index,
     subjects: Slab<Subject<T>>,
     subscriptions: usize,
-    /// Subjects that are kept without subscribers.
+    /// Number of [`Hold`]s of all subjects.
     holds: usize,
     window: Window<T>,
     published: StatePoint,
-    /// The last commit that was published, whether or not it has events of this topic.
+    /// The last published commit, with or without events of this topic.
     seen: LogIndex,
-    /// Counts resets: a snapshot of before one does not continue after it.
+    /// Number of resets. The cache hands out no snapshot from before the last one.
     generation: u64,
     closed: Option<CloseReason>,
-    /// Slots of crowds to wake, in turn: a subject that is published all the time must not starve
-    /// the others.
+    /// Slots of crowds to wake, in turn, so that a subject with a commit at every step does not
+    /// starve the others.
     crowds: VecDeque<usize>,
-    /// Scratch: slots that the current commit concerns.
+    /// Scratch: slots of the subjects that the current commit concerns.
     concerned: Vec<usize>,
-    /// Scratch: slots that the current batch concerns.
+    /// Slots of the subjects that the current batch concerns.
     touched: Vec<usize>,
 }
 
@@ -131,7 +129,7 @@ struct Subject<T: Topic> {
     tail: Arc<Link<T>>,
     waiters: Slab<Arc<Waiter>>,
     holds: usize,
-    /// Scratch: positions of the current commit's events that it wants.
+    /// Scratch: positions of the current commit's events that match the subject.
     picks: SmallVec<[u32; 4]>,
     is_touched: bool,
     is_in_crowds: bool,
@@ -139,13 +137,13 @@ struct Subject<T: Topic> {
 
 /// The window's answer to a lagging reader.
 pub(super) enum Rejoin<T: Topic> {
-    /// All commits that it missed; from here on it reads the list.
+    /// All commits that it missed, and the list to continue with.
     Live(Vec<Arc<Commit<T>>>, Arc<Link<T>>),
-    /// The first of the commits that it missed; there are more.
+    /// The first of the commits that it missed. More follow.
     More(Vec<Arc<Commit<T>>>),
-    /// The window does not reach back so far.
+    /// The window does not reach back to the reader's position.
     OutOfReach,
-    /// The feed has ended.
+    /// The feed is closed.
     Closed(CloseReason),
 }
 
@@ -176,7 +174,8 @@ impl<T: Topic> Feed<T> {
         })
     }
 
-    /// How far it has come: everything up to here is in the list of every subject that it concerns.
+    /// The position of the feed: of the last published commit with events of this topic, or of a
+    /// later reset. Every list has its commits up to there, or was cut by the reset.
     pub fn published(&self) -> StatePoint {
         self.core.lock().published
     }
@@ -214,8 +213,9 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// The state was replaced and is at `point`: lists are cut, and every reader continues from
-    /// history at its position.
+    /// Replaces the position after the state was replaced by one at `point`. Lists are cut, and
+    /// every reader continues from history at its position. If the lineage is another one, every
+    /// subscription ends with [`CloseReason::EpochChanged`] instead.
     pub fn reset(&self, point: StatePoint) {
         let (forgotten, waiters) = {
             let mut core = self.core.lock();
@@ -246,7 +246,7 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Ends every subscription, and every one that is still made.
+    /// Ends every subscription with `reason`, and refuses new ones with it.
     pub fn close(&self, reason: CloseReason) {
         self.core.lock().closed = Some(reason.clone());
         self.close_where(|_| true, reason);
@@ -265,12 +265,12 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Subscribes. The session gets `token` whenever there may be something to read; read it once
-    /// before you wait.
+    /// Subscribes. The session gets `token` when there may be something to read. Read once before
+    /// the first wait: a new subscription is not announced.
     ///
     /// # Errors
     ///
-    /// The reason for which the feed has ended.
+    /// The reason passed to [`close`](Self::close), once the feed is closed.
     pub fn subscribe(
         self: &Arc<Self>,
         subject: T::Subject,
@@ -291,7 +291,7 @@ impl<T: Topic> Feed<T> {
         Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, place, position, published))
     }
 
-    /// As [`subscribe`](Self::subscribe), from a place that a snapshot remembers.
+    /// As [`subscribe`](Self::subscribe), from `resume`: the link in the list after a snapshot.
     pub(super) fn subscribe_at(
         self: &Arc<Self>,
         subject: T::Subject,
@@ -309,7 +309,8 @@ impl<T: Topic> Feed<T> {
         Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, place, position, published))
     }
 
-    /// Keeps the list of a subject going without a subscriber, and gives the place where it is now.
+    /// Keeps the list of a subject growing without a subscriber. Returns the list's present tail,
+    /// too.
     pub(super) fn hold(self: &Arc<Self>, subject: T::Subject) -> Result<Held<T>, CloseReason> {
         let mut core = self.core.lock();
         if let Some(reason) = &core.closed {
@@ -325,7 +326,7 @@ impl<T: Topic> Feed<T> {
         Ok((Hold { feed: Arc::clone(self), slot }, tail, generation))
     }
 
-    /// How often it was reset.
+    /// Number of resets so far.
     pub(super) fn generation(&self) -> u64 {
         self.core.lock().generation
     }
@@ -339,7 +340,7 @@ impl<T: Topic> Feed<T> {
         drop(removed);
     }
 
-    /// The commits that a reader at `position` missed, as far as the window has them.
+    /// The commits after `position`, as far as the window has them. At most `REJOIN_BATCH` a call.
     pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> Rejoin<T> {
         // Dropped after the lock is released.
         let mut evicted = Vec::new();
@@ -360,10 +361,10 @@ impl<T: Topic> Feed<T> {
         Rejoin::Live(missed, Arc::clone(&subject.tail))
     }
 
-    /// Evicts the oldest commits if memos have outgrown the budget of the window, or that of the
-    /// commits recently read from history. The next commit would do the same, but may not come for
-    /// a long time: code that makes memos large calls this. Readers of evicted commits find them in
-    /// history.
+    /// Evicts the oldest commits if derived data has outgrown the budget of the window, or that of
+    /// the kept chunks of history. The next commit would trim the window too, but may not come for
+    /// a long time: call this after adding large derived data. Readers of evicted commits read them
+    /// from history.
     pub fn make_room(&self) {
         let mut evicted = Vec::new();
         self.core.lock().window.trim(&mut evicted);
@@ -388,8 +389,8 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Wakes the subscribers of subjects that have too many for the publisher to wake. Run it as a
-    /// task; it ends with the feed.
+    /// Wakes the subscribers of subjects with too many for the publisher to wake. Run it as a task;
+    /// it ends with the feed.
     pub fn wake_readers(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<T> {
         let (feed, bell) = (Arc::downgrade(self), Arc::clone(&self.crowds));
         wake_readers(feed, bell)
@@ -426,7 +427,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 };
                 let Some(subject) = core.subjects.get_mut(slot) else { continue };
                 if from == 0 {
-                    // The next commit of the subject puts it at the end of the queue again.
+                    // The next commit of the subject must queue it again.
                     subject.is_in_crowds = false;
                 }
                 let to = (from + WAKE_BATCH).min(subject.waiters.end());
@@ -454,7 +455,7 @@ impl<T: Topic> Core<T> {
             self.published.revision = revision;
         }
         if self.subscriptions + self.holds == 0 {
-            // No reader can miss anything: a later subscription begins later.
+            // Nothing is kept: a later subscription from an earlier position reads history.
             evicted.extend(self.window.clear(commit.index()));
             return;
         }
@@ -498,7 +499,8 @@ impl<T: Topic> Core<T> {
         slot
     }
 
-    /// Registers a subscription; gives its slot, its seat there and the end of the list.
+    /// Registers a subscription. Returns the subject's slot, the waiter's seat there, and the
+    /// list's tail.
     fn seat(
         &mut self,
         subject: &T::Subject,
@@ -523,10 +525,10 @@ impl<T: Topic> Core<T> {
     }
 }
 
-/// A hold, the place where the list was then, and the generation of the feed.
+/// A hold, the list's tail when it was taken, and the feed's generation then.
 pub(super) type Held<T> = (Hold<T>, Arc<Link<T>>, u64);
 
-/// Keeps the list of a subject going.
+/// Guard: as long as it exists, the subject's list gets its commits, with or without subscribers.
 pub(super) struct Hold<T: Topic> {
     feed: Arc<Feed<T>>,
     slot: usize,

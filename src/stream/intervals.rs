@@ -2,13 +2,13 @@
 //! of each subtree.
 //!
 //! Insert and remove take O(log n), a look-up O(log n) for every interval that it finds. Invariant:
-//! priorities are drawn from a fixed sequence, so that two runs build the same tree.
+//! priorities come from a fixed sequence, so two runs build the same tree.
 
 use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-/// Intervals `[start, end)`, no end meaning all that follows, each with a slot.
+/// Intervals `[start, end)`, each with a slot. An end of `None` is unbounded.
 #[derive(Default)]
 pub(super) struct Intervals {
     nodes: Vec<Node>,
@@ -23,7 +23,7 @@ type End = Option<Bytes>;
 struct Node {
     start: Bytes,
     end: End,
-    /// Greatest end of this node and all below it.
+    /// Greatest end in the subtree of this node.
     reach: End,
     slot: usize,
     priority: u64,
@@ -31,7 +31,7 @@ struct Node {
     right: Ref,
 }
 
-/// The order of ends: no end comes last.
+/// The order of ends: an unbounded end is the greatest.
 fn compare_ends(a: &End, b: &End) -> Ordering {
     match (a, b) {
         (None, None) => Ordering::Equal,
@@ -59,7 +59,7 @@ impl Intervals {
         None
     }
 
-    /// The interval must not be there.
+    /// Adds an interval, which must not be in the tree yet.
     pub(super) fn insert(&mut self, start: Bytes, end: End, slot: usize) {
         // SplitMix64 of a counter.
         self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -121,7 +121,7 @@ impl Intervals {
         start.cmp(node.start.as_ref()).then_with(|| compare_ends(end, &node.end))
     }
 
-    /// Computes the reach of a node from its children.
+    /// Recomputes the reach of a node from its own end and its children.
     fn update(&mut self, at: u32) {
         let node = self.node(at);
         let mut reach = &node.end;
@@ -181,7 +181,7 @@ impl Intervals {
             }
             Ordering::Equal => {
                 let node = self.node_mut(here);
-                // Nothing of it is kept alive until the place is used again.
+                // Frees the bounds now, not only when the place is used again.
                 (node.start, node.end, node.reach) = (Bytes::new(), None, None);
                 self.free.push(here);
                 return self.merge(left, right);

@@ -1,7 +1,7 @@
 //! The topic of KV changes: subjects are single keys and intervals.
 //!
-//! Owns the routing of a change to its subscribers: one look-up for the key, one descent for the
-//! intervals.
+//! Owns the routing of a change to its subscribers: one look-up by key, one search of the intervals
+//! that contain it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,18 +13,18 @@ use super::intervals::Intervals;
 use super::topic::{SubjectIndex, Topic};
 use headwater_types::{CommitEvents, KeyRange, KeyValue, KvEvent};
 
-/// Changes of KV keys. A subject is the requested key or interval, which must not be empty.
+/// Changes of KV keys. A subject is a key or an interval, which must not be empty.
 #[derive(Debug)]
 pub struct Kv;
 
-/// Encodings of one change, each made once and shared by all streams that send it.
+/// The encodings of one change. Each is made once and shared by all streams that send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `etcdserverpb`, without the pair before.
     Etcd,
     /// `etcdserverpb`, with the pair before.
     EtcdWithPrev,
-    /// The early API, whose removals carry the pair before.
+    /// The early API: a removal carries the pair before.
     Early,
 }
 
@@ -37,23 +37,23 @@ pub struct KvMemo {
     encoded: [OnceLock<Bytes>; ENCODINGS],
 }
 
-/// Memory around a change: its place in lists, its memo, bytes.
+/// Memory around a change, bytes: its place in lists, its memo.
 const OVERHEAD_BYTES: usize = 256;
 
-/// Memory of a pair, bytes: once decoded, once encoded.
+/// Memory of a pair's texts, bytes, counted twice: once decoded, once encoded.
 fn pair_bytes(kv: &KeyValue) -> usize {
     2 * (kv.key.len() + kv.value.len())
 }
 
-/// The memo of the change at a position. Additions count as memory of the commit.
+/// Access to the memo of the change at a position. Memory added to a memo counts as the commit's.
 impl Commit<Kv> {
-    /// The pair before the change, `Some(None)` if there was none. `None` if it has not been read
-    /// yet.
+    /// The pair before the change, if it has been read: `None` if not, `Some(None)` if there was no
+    /// pair.
     pub fn prev(&self, position: usize) -> Option<Option<&KeyValue>> {
         self.memo(position).prev.get().map(Option::as_deref)
     }
 
-    /// Remembers the pair before the change. The first call wins: every reader finds the same pair.
+    /// Stores the pair before the change. The first call wins: every reader finds the same pair.
     pub fn set_prev(&self, position: usize, prev: Option<KeyValue>) {
         let mut bytes = 0;
         self.memo(position).prev.get_or_init(|| {
@@ -65,7 +65,7 @@ impl Commit<Kv> {
         }
     }
 
-    /// The change in `encoding`, made by `encode` on first use.
+    /// The change at `position` in `encoding`, made by `encode` on first use.
     pub fn encoded(&self, position: usize, encoding: Encoding, encode: impl FnOnce() -> Bytes) -> &Bytes {
         let memo = self.memo(position);
         let mut is_new = false;
@@ -82,8 +82,8 @@ impl Commit<Kv> {
 }
 
 impl Item<Kv> {
-    /// Approximate memory of the item, bytes: the commit, and the known pairs before its matching
-    /// changes.
+    /// Approximate memory, bytes: of the whole commit, and of the pairs before the item's changes
+    /// as far as they have been read.
     pub fn bytes(&self) -> usize {
         let prev = |position| self.commit().prev(position).flatten().map_or(0, pair_bytes);
         self.commit().bytes() + self.positions().map(prev).sum::<usize>()
@@ -111,7 +111,7 @@ impl Topic for Kv {
     }
 }
 
-/// Subjects by key and by interval.
+/// Slots by key and by interval.
 #[derive(Default)]
 pub struct KvIndex {
     keys: HashMap<Bytes, usize>,

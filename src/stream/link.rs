@@ -1,9 +1,9 @@
 //! The live list of one subject: append-only, one writer, any number of readers.
 //!
-//! A reader holds the link after the last node it has read, never a node. Nodes belong to the
-//! window. After the window has evicted a node, the link to it stays, leads nowhere, and still
-//! names the node's index: the reader knows where it fell behind. So a stalled reader pins nothing,
-//! and a list takes no memory beyond the window's.
+//! A reader holds the link after the last node that it read, never a node. Nodes belong to the
+//! window. The link to an evicted node stays. It leads nowhere, but still holds the node's index,
+//! so the reader knows where it fell behind. A stalled reader pins no node, and a list takes no
+//! memory beyond the window's.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -11,16 +11,16 @@ use super::commit::Item;
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// A place between two nodes, or at the end.
+/// A position between two nodes, or at the end.
 pub(super) struct Link<T: Topic> {
     next: OnceLock<Next<T>>,
 }
 
-/// The successor of a link.
+/// The successor of a link. A link at the end of its list has none yet.
 pub(super) enum Next<T: Topic> {
-    /// The commit at `index`.
+    /// The commit at `index`. The node is dead once the window has evicted it.
     Node { index: LogIndex, node: Weak<Node<T>> },
-    /// The list was cut here. A reader that has read up to here has everything up to `through`.
+    /// The list was cut here. A reader at this link has everything up to `through`.
     Cut { through: LogIndex },
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Node<T: Topic> {
 impl<T: Topic> Node<T> {
     /// Memory of the node, the link after it and the pointer that holds it, bytes.
     pub(super) fn bytes(&self) -> usize {
-        // Each of the two has two counters before it.
+        // `Self` and the link are each behind an `Arc` with two counters.
         let counters = 4 * size_of::<usize>();
         size_of::<Self>() + size_of::<Link<T>>() + counters + size_of::<Arc<Self>>() + self.item.picks_bytes()
     }
@@ -48,8 +48,8 @@ impl<T: Topic> Link<T> {
         self.next.get()
     }
 
-    /// Appends an item and moves `tail` behind it. The caller keeps the node for as long as readers
-    /// may need it.
+    /// Appends an item and moves `tail` behind it. The list ends for its readers where the caller
+    /// drops the returned node.
     pub(super) fn append(tail: &mut Arc<Self>, item: Item<T>) -> Arc<Node<T>> {
         let after = Self::new();
         let index = item.index();
@@ -59,7 +59,7 @@ impl<T: Topic> Link<T> {
         node
     }
 
-    /// Ends the list. Later items are appended to the list that begins at the new `tail`.
+    /// Ends the list. `tail` becomes the beginning of a new one.
     pub(super) fn cut(tail: &mut Arc<Self>, through: LogIndex) {
         tail.set(Next::Cut { through });
         *tail = Self::new();

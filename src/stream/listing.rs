@@ -1,9 +1,9 @@
 //! A subscription that begins with a list: a shared snapshot, brought up to date for each reader.
 //!
 //! Owns the step between a snapshot and the changes after it. The snapshot may be some seconds old.
-//! Changes since it was made are merged into the list, so that no reader begins with an older state
-//! than the node has shown before. Invariant: the list followed by every delivered change is the
-//! state of the subject, with each change once.
+//! Changes since then are merged into the list, so that no reader begins with an older state than
+//! this node has already shown. Invariant: the list, followed by every delivered change, gives the
+//! state of the subject. No change is delivered twice.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -18,19 +18,19 @@ use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// Contents of a snapshot for a listing: entries by key, each ready to be sent, and their memory.
+/// Contents of a snapshot for a listing: entries by key, each encoded, and their share of memory.
 pub struct Entries<K, V> {
     entries: Box<[(K, V)]>,
     share: StateShare,
 }
 
 impl<K, V> Entries<K, V> {
-    /// Takes entries for which `share` has grown already.
+    /// Takes the entries. `share` has grown for each of them already.
     pub fn new(entries: Vec<(K, V)>, share: StateShare) -> Self {
         Self { entries: entries.into(), share }
     }
 
-    /// A new share, for the changes since the snapshot.
+    /// A new, empty share of the same budget, for the changes since the snapshot.
     pub fn share_of_changes(&self) -> StateShare {
         self.share.another()
     }
@@ -44,10 +44,11 @@ impl<K, V> Deref for Entries<K, V> {
     }
 }
 
-/// Effect of a change on a list: the key, and its entry from now on. `None` removes the entry.
+/// Effect of a change on a list: the key, and its new entry. `None` removes the entry.
 pub type Effect<K, V> = (K, Option<V>);
 
-/// A list, then changes. Reading never waits: the session is raised when there may be more to read.
+/// A list, then changes. Reading never waits: the session gets a token when there may be more to
+/// read.
 pub struct Listing<T: Topic, K, V> {
     list: Option<List<T, K, V>>,
     subscription: Subscription<T>,
@@ -59,7 +60,7 @@ pub struct Listing<T: Topic, K, V> {
 struct List<T: Topic, K, V> {
     snapshot: Arc<Snapshot<T, Entries<K, V>>>,
     next: usize,
-    /// Entries that changed since the snapshot; `None` is a removed one.
+    /// Entries that changed since the snapshot; `None` was removed.
     changed: BTreeMap<K, Option<V>>,
     _share: StateShare,
 }
@@ -80,7 +81,7 @@ pub enum Told<T: Topic, V> {
 pub enum ListingError {
     /// The changes since the snapshot could not be read before the deadline.
     Timeout,
-    /// The memory budget is too small for the changes since the snapshot.
+    /// The memory budget has no room for the changes since the snapshot.
     NoRoom,
     /// The subscription has ended.
     Closed(CloseReason),
@@ -98,9 +99,10 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
         Self { list: None, subscription, listed_through: after }
     }
 
-    /// Begins with a list of the state at `through` or later. `effect` maps a change to its effect
-    /// on the list. At most `changes_max` changed entries are merged into the list; further changes
-    /// are delivered before the list's end.
+    /// Begins with a list of the state at `through` or, if the snapshot is newer, at the snapshot's
+    /// index. `effect` maps a change to its effect on the list. Merging stops at the commit that
+    /// brings the changed entries to `changes_max` or more; the remaining changes are delivered
+    /// before the end of the list.
     ///
     /// # Errors
     ///
@@ -135,26 +137,25 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
             if changed.len() >= changes_max || subscription.is_through(listed_through) {
                 break;
             }
-            // Some of the changes may be in history alone by now.
+            // Some of the changes may have left the window: they are read from history.
             let raised = tokio::time::timeout_at(deadline.into(), session.raised()).await;
             raised.map_err(|_| ListingError::Timeout)?;
         }
         Ok(Self { list: Some(List { snapshot, next: 0, changed, _share: share }), subscription, listed_through })
     }
 
-    /// The index of the listed state; without a list, the position after which the changes begin.
+    /// The index of the listed state. Without a list: the position before the first change.
     pub fn index(&self) -> LogIndex {
         self.listed_through
     }
 
-    /// Whether the list is not complete yet: all steps so far belong to the state at
+    /// Whether the list is incomplete. All steps so far belong to the state at
     /// [`index`](Self::index).
     pub fn is_listing(&self) -> bool {
         self.list.is_some()
     }
 
-    /// The next step. `None` means that there is nothing now: the session gets the token when there
-    /// may be.
+    /// The next step. `None` if there is nothing now: the session gets the token when there may be.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
             if let Some(entry) = list.next() {
                 return Ok(Some(Told::Listed(entry)));
             }
-            // Changes beyond `changes_max` come before the list's end.
+            // Changes that were not merged come before the end of the list.
             if let Some(item) = self.subscription.try_next_through(self.listed_through)? {
                 return Ok(Some(Told::Changed(item)));
             }

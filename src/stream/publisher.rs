@@ -1,44 +1,44 @@
-//! The interface that publishes committed changes. The state machine knows only that publishing
-//! never waits.
+//! The interface between the state machine, which commits changes, and the services that follow
+//! them.
 
 use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
 
-/// Takes the changes of every commit, in order.
+/// Takes the changes of all commits, in order.
 ///
 /// # Guarantees that an implementation gives
 ///
-/// It returns at once: it never waits for a reader, takes no lock that a reader can hold for long,
-/// and does no I/O.
+/// Every call returns at once: it does not wait for a reader, takes no lock that a reader can hold
+/// for long, and does no I/O.
 ///
 /// # Guarantees that it gets
 ///
-/// Calls come one at a time, in log order, each after its changes can be read and before their
-/// proposers are answered.
+/// Calls come one at a time, in log order. Changes can be read before they are published, and their
+/// proposers are answered afterwards.
 pub trait Publisher: Send + Sync + 'static {
-    /// The changes of one commit, command by command.
+    /// The changes of one storage commit, one element for each command.
     fn publish(&self, commits: Vec<CommitEvents>);
 
-    /// The changes of the leases that one commit touched. Called before [`publish`](Self::publish),
-    /// and only if there are any.
+    /// The lease changes of one storage commit. Called before [`publish`](Self::publish), and only
+    /// if there are any.
     fn leases_changed(&self, changes: &[LeaseChange]);
 
-    /// The state was replaced as a whole (a snapshot was installed) and is now at `point`. Earlier
-    /// commits do not connect to later ones.
+    /// The state was replaced as a whole (a snapshot was installed) and is now at `point`. Commits
+    /// between the last published one and `point` may never be published.
     fn reset(&self, point: StatePoint);
 }
 
-/// A position of a state, with its lineage.
+/// A position of the state, with its lineage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatePoint {
-    /// The last entry that was applied, or the last commit that was published.
+    /// Index of the last applied entry, or of the last published commit.
     pub index: LogIndex,
-    /// The KV revision there.
+    /// The KV revision at that index.
     pub revision: Revision,
-    /// The lineage, once known.
+    /// The lineage; `None` before it is known.
     pub epoch: Option<StoreEpoch>,
 }
 
-/// A publisher without subscribers.
+/// A publisher that drops everything.
 #[derive(Debug, Default)]
 pub struct NoSubscribers;
 

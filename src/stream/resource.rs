@@ -1,9 +1,9 @@
 //! The topic of resources: subjects are the selectors of lists, wildcards included.
 //!
-//! Owns the routing of a change to its subscribers. A subject is found by type and units, each unit
-//! once as it is and once as a wildcard, and by the lengths of the prefixes in use. The cost of a
-//! change depends on the number of kinds of subjects that it concerns, not on the number of
-//! subjects.
+//! Owns the routing of a change to its subscribers. A subject is found by type, tenancy and name
+//! prefix. Each unit of these is tried as it is and as a wildcard, each prefix by the lengths in
+//! use. The cost of a change depends on the number of wildcard forms and prefix lengths, not on the
+//! number of subjects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -25,11 +25,11 @@ pub struct ResourceMemo {
     encoded: OnceLock<Bytes>,
 }
 
-/// Memory around a change: its place in lists, its memo, the parts of the resource.
+/// Memory around a change, bytes: its place in lists, its memo, the parts of the resource.
 const OVERHEAD_BYTES: usize = 768;
 
 impl Commit<Resources> {
-    /// The change at a position in its face's encoding, made by `encode` on first use.
+    /// The encoding of the change at `position`, made by `encode` on first use.
     pub fn encoded(&self, position: usize, encode: impl FnOnce() -> Bytes) -> &Bytes {
         self.memo(position).encoded.get_or_init(encode)
     }
@@ -66,18 +66,18 @@ fn content_bytes(resource: &Resource) -> usize {
     metadata + status + resource.data.as_ref().map_or(0, |data| data.type_url.len() + data.value.len())
 }
 
-/// Subjects by type and units, then by prefix.
+/// Slots by type and tenancy, then by name prefix.
 #[derive(Default)]
 pub struct ResourceIndex {
     places: HashMap<(Type, Tenancy), Prefixes>,
-    /// Number of places under each form of a type.
+    /// Number of `places` with this type. A type may contain wildcards.
     types: HashMap<Type, usize>,
 }
 
 #[derive(Default)]
 struct Prefixes {
     slots: HashMap<String, usize>,
-    /// Lengths of prefixes, with the number of subjects that have it.
+    /// Lengths of the prefixes, bytes, with the number of subjects that have a prefix of it.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -139,7 +139,7 @@ impl SubjectIndex<Resources> for ResourceIndex {
 }
 
 impl ResourceIndex {
-    /// Finds the subjects with the type in this form.
+    /// Finds the subjects with exactly this type, wildcards included.
     fn route_as(&self, type_: Type, id: &ResourceId, found: &mut dyn FnMut(usize)) {
         if !self.types.contains_key(&type_) {
             return;
@@ -156,7 +156,7 @@ impl ResourceIndex {
                     if length > id.name.len() {
                         break;
                     }
-                    // A length that ends inside a character is that of no prefix.
+                    // No prefix ends inside a character.
                     let Some(prefix) = id.name.get(..length) else { continue };
                     if let Some(&slot) = place.slots.get(prefix) {
                         found(slot);

@@ -1,10 +1,10 @@
 //! The wake-up shared by many subscriptions: a client stream waits once, however many watchers it
 //! carries.
 //!
-//! Owns the list of raised subscriptions, those that may have something to read. Invariants: a
-//! subscription is raised once after every [`Subscription::try_next`] that found nothing, so the
-//! list is at most as long as there are subscriptions. The list is always taken as a whole, so only
-//! the first entry has to wake the stream.
+//! Owns the tokens of the subscriptions that may have something to read. Invariants: a subscription
+//! is raised at most once between two calls of [`Subscription::try_next`] that found nothing, so
+//! there are at most as many tokens as subscriptions. The tokens are always taken all at once, so
+//! only the first one has to wake the stream.
 //!
 //! [`Subscription::try_next`]: super::Subscription::try_next
 
@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 
 use super::subscription::CloseReason;
 
-/// Where the subscriptions of one stream report that they can be read. One task waits on it.
+/// The tokens of those subscriptions of one stream that may have something to read. One task waits
+/// on it.
 #[derive(Debug, Default)]
 pub struct Session {
     raised: Mutex<Vec<u64>>,
@@ -36,7 +37,7 @@ impl Session {
         std::mem::take(&mut *self.raised.lock())
     }
 
-    /// Waits until a subscription may have something to read, and takes the tokens of all that may.
+    /// Waits until there is a token, and takes all.
     pub async fn raised(&self) -> Vec<u64> {
         poll_fn(|cx| self.poll_raised(cx)).await
     }
@@ -60,7 +61,7 @@ impl Session {
     }
 }
 
-/// The bell of one subscription.
+/// The wake-up flag of one subscription.
 pub(super) struct Waiter {
     is_raised: AtomicBool,
     token: u64,
@@ -74,22 +75,23 @@ impl Waiter {
         Arc::new(Self { is_raised: AtomicBool::new(true), token, session, closed: OnceLock::new() })
     }
 
-    /// There is something to read.
+    /// Adds the subscription's token to the session, unless it was added since the last
+    /// [`lower`](Self::lower).
     pub(super) fn raise(&self) {
         if !self.is_raised.swap(true, Ordering::AcqRel) {
             self.session.raise(self.token);
         }
     }
 
-    /// From here on, the next commit raises it again. The reader polls once more after this before
-    /// it waits. A commit appended before is visible to that poll, because the raise that it missed
-    /// happened before.
+    /// Makes the next [`raise`](Self::raise) add the token again. The reader must read once more
+    /// afterwards: a commit appended before this call may not raise again, and is visible to that
+    /// read.
     pub(super) fn lower(&self) {
         self.is_raised.swap(false, Ordering::AcqRel);
     }
 
     pub(super) fn close(&self, reason: CloseReason) {
-        // The first reason stands.
+        // The first reason stays.
         if self.closed.set(reason).is_ok() {
             self.raise();
         }

@@ -1,6 +1,6 @@
-//! Values at stable places: insert and remove cost nothing but the place.
+//! Values at stable indices, with constant-time insert and remove.
 
-/// A vector with holes that are used again.
+/// A vector with free places, used again by later inserts.
 pub(super) struct Slab<V> {
     places: Vec<Option<V>>,
     free: Vec<usize>,
@@ -30,7 +30,7 @@ impl<V> Slab<V> {
         let value = self.places.get_mut(place)?.take()?;
         self.free.push(place);
         if self.free.len() == self.places.len() {
-            // Empty: give the memory of a burst back.
+            // Frees the memory of a burst.
             *self = Self::default();
         }
         Some(value)
@@ -48,7 +48,7 @@ impl<V> Slab<V> {
         self.places.len() - self.free.len()
     }
 
-    /// One past the last place that may hold a value.
+    /// One past the highest place; places below it may be free.
     pub(super) fn end(&self) -> usize {
         self.places.len()
     }

@@ -1,10 +1,10 @@
 //! The snapshots of subjects: built once, kept for a while, spliced to the live list, shared by all
 //! readers.
 //!
-//! Owns the hand-off for streams that begin with a state: hold the live list, *then* build the
-//! snapshot from a view, then read the list from the held place and leave out the commits that the
-//! view has. Any other order gives gaps or duplicates. Invariant: a snapshot pins its contents and
-//! a place in the list, nothing of the list itself.
+//! Owns the hand-off for streams that begin with a state. The order is: hold the live list, *then*
+//! read a view and build the snapshot, then read the list from the held link and leave out the
+//! commits that the view includes. Any other order gives gaps or duplicates. Invariant: a snapshot
+//! pins its contents and a link of the list, no node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// The state of one subject, and the place in the live list after it.
+/// The state of one subject, and the link of the live list where its later commits begin.
 pub struct Snapshot<T: Topic, S> {
-    /// The last entry that the contents include.
+    /// Index of the last log entry that the contents include.
     pub index: LogIndex,
     /// The state in the topic's own form.
     pub contents: S,
@@ -46,8 +46,8 @@ impl<T: Topic, S> Snapshot<T, S> {
 
 type Built<T, S> = Arc<OnceCell<(Instant, Arc<Snapshot<T, S>>)>>;
 
-/// One request for a snapshot. The last one to leave removes the entry if nothing was built: the
-/// build failed or was abandoned.
+/// One pending request for a snapshot. If the build failed or was abandoned, the last request to be
+/// dropped removes the cache entry.
 struct Asking<'a, T: Topic, S> {
     cache: &'a SnapshotCache<T, S>,
     subject: &'a T::Subject,
@@ -59,8 +59,8 @@ impl<T: Topic, S> Drop for Asking<'_, T, S> {
         if self.cell.initialized() {
             return;
         }
-        // Released under the lock under which it is handed out: so exactly one of the leaving
-        // requests is the last.
+        // The cell is released under the lock under which it is handed out, so exactly one of the
+        // requests finds itself the last.
         let mut entries = self.cache.entries.lock();
         self.cell = Built::default();
         let is_left = |cell: &Built<T, S>| !cell.initialized() && Arc::strong_count(cell) == 1;
@@ -70,7 +70,8 @@ impl<T: Topic, S> Drop for Asking<'_, T, S> {
     }
 }
 
-/// Snapshots that were built lately. Time comes from the caller.
+/// Cache of recently built snapshots, one for each subject. It reads no clock: callers pass the
+/// time.
 pub struct SnapshotCache<T: Topic, S> {
     feed: Arc<Feed<T>>,
     ttl: Duration,
@@ -84,13 +85,13 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         Self { feed, ttl, entries: Mutex::default() }
     }
 
-    /// The snapshot of `subject`: a kept one, one that is being built, or a new one by `build`.
+    /// The snapshot of `subject`: a cached one, one that is being built, or a new one by `build`.
     /// `build` returns the index of the view that it read, and the contents.
     ///
     /// # Errors
     ///
-    /// Those of `build`, and the reason for which the feed has ended. A failure is not kept: the
-    /// next request tries again.
+    /// Those of `build`, and the reason for which the feed has ended. A failure is not cached: the
+    /// next request builds again.
     pub async fn get<E: From<CloseReason>>(
         &self,
         subject: &T::Subject,
@@ -108,13 +109,13 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         Ok(Arc::clone(snapshot))
     }
 
-    /// Evicts snapshots that are too old or from before a reset. [`get`](Self::get) does so by
-    /// itself for its own subject.
+    /// Evicts snapshots that are older than the time to live or from before a reset.
+    /// [`get`](Self::get) replaces such a snapshot of its own subject.
     pub fn sweep(&self, now: Instant) {
         let generation = self.feed.generation();
         let mut gone = Vec::new();
         self.entries.lock().retain(|_, cell| {
-            // A snapshot that is still requested stays.
+            // A snapshot that is being built stays.
             let keep = cell.get().is_none_or(|built| self.is_good(built, now, generation));
             if !keep {
                 gone.push(Arc::clone(cell));
@@ -125,8 +126,8 @@ impl<T: Topic, S> SnapshotCache<T, S> {
     }
 
     /// Evicts the snapshots that only the cache holds. Evicting one that is in use would free
-    /// nothing, and the next request would build it again. `is_held` is true of contents that are
-    /// held by themselves.
+    /// nothing, and the next request would build it again. `is_held` says whether the contents are
+    /// in use by other references than the snapshot.
     pub fn let_go(&self, is_held: impl Fn(&S) -> bool) {
         let mut gone = Vec::new();
         self.entries.lock().retain(|_, cell| {
@@ -140,7 +141,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         drop(gone);
     }
 
-    /// Whether it keeps nothing.
+    /// Whether there is no entry, built or being built.
     pub fn is_empty(&self) -> bool {
         self.entries.lock().is_empty()
     }
@@ -156,7 +157,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         let cell = Built::<T, S>::default();
         let old = entries.insert(subject.clone(), Arc::clone(&cell));
         drop(entries);
-        // Letting go of it takes the feed's lock.
+        // Dropped after the lock is released: the snapshot's hold takes the feed's lock.
         drop(old);
         cell
     }

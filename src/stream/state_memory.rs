@@ -1,9 +1,9 @@
-//! Memory for the states that streams begin with: one bound for all of them together.
+//! The memory budget for the states that streams begin with: one bound for all of them together.
 //!
 //! Owns the count. A state takes its share entry by entry while it is built. The share is returned
-//! when the last holder drops the state: states being built, states cached for later streams and
-//! states pinned by stalled readers all count. Invariant: the memory taken is the sum of the
-//! shares, and never more than the bound.
+//! when the last holder drops the state, so states being built, cached states and states pinned by
+//! stalled readers all count. Invariant: the memory taken is the sum of the shares, and never
+//! exceeds the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,13 +18,12 @@ pub struct StateMemory {
 }
 
 impl StateMemory {
-    /// A budget of so many bytes. `let_go` is called when it is exhausted, and evicts cached
-    /// states.
+    /// A budget of `bytes_max`. `let_go` is called when it is exhausted, to evict cached states.
     pub fn new(bytes_max: usize, let_go: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { bytes_max, taken: AtomicUsize::new(0), let_go: Box::new(let_go) })
     }
 
-    /// A share with nothing in it.
+    /// An empty share.
     pub fn share(self: &Arc<Self>) -> StateShare {
         StateShare { memory: Arc::clone(self), bytes: 0 }
     }
@@ -42,8 +41,8 @@ pub struct StateShare {
 }
 
 impl StateShare {
-    /// Takes the memory of an entry whose content has so many bytes; false if the budget is
-    /// exhausted.
+    /// Takes the memory of an entry: `entry_bytes` of content and a fixed overhead. An exhausted
+    /// budget evicts cached states once. False if there is still no room: nothing was taken.
     #[must_use]
     pub fn grow(&mut self, entry_bytes: usize) -> bool {
         let bytes = STATE_ENTRY_BYTES + entry_bytes;
@@ -58,14 +57,14 @@ impl StateShare {
         has_room
     }
 
-    /// Returns the memory of an entry of so many bytes.
+    /// Returns the memory of an entry for which the share has grown by the same `entry_bytes`.
     pub fn shrink(&mut self, entry_bytes: usize) {
         let bytes = (STATE_ENTRY_BYTES + entry_bytes).min(self.bytes);
         self.bytes -= bytes;
         self.memory.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A share of the same memory with nothing in it.
+    /// An empty share of the same budget.
     pub fn another(&self) -> Self {
         self.memory.share()
     }

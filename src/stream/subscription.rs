@@ -22,7 +22,7 @@ use headwater_types::{LogIndex, Revision};
 /// Why a subscription ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CloseReason {
-    /// The next commit of the reader was compacted: start over from the state at or after
+    /// Commits that the reader needs may have been compacted: start over from the state at or after
     /// `revision`.
     #[error("what comes next was compacted; the oldest revision that can still be read is {revision}")]
     Compacted {
@@ -32,10 +32,10 @@ pub enum CloseReason {
     /// The state is of another lineage now (a backup was restored): start over.
     #[error("the store was replaced by one of another lineage; start over")]
     EpochChanged,
-    /// The state or grant that it is built on was rebuilt or withdrawn: start over.
+    /// The state or the grant behind the subscription was rebuilt or withdrawn: start over.
     #[error("the subscription was reset; start over")]
     Reset,
-    /// The node stops: continue at another node from the last position seen.
+    /// The node is stopping: continue at another node from the last position seen.
     #[error("the node is stopping; go on at another one")]
     Stopping,
     /// The local storage failed; the node is going down.
@@ -43,17 +43,17 @@ pub enum CloseReason {
     Failed(String),
 }
 
-/// The reader's source of commits.
+/// The source of the reader's next commits.
 pub(super) enum Place<T: Topic> {
-    /// In the live list, after what it has read.
+    /// The live list: the link after the last node that was read.
     Live(Arc<Link<T>>),
-    /// None: the reader has its position, and needs the commits after it.
+    /// Not known yet: the window, or history, after `position`.
     Behind,
-    /// It waits for history.
+    /// History: the catch-up task will answer.
     Scanning(oneshot::Receiver<Scanned<T>>),
 }
 
-/// One subscription. Reading never waits: the session is raised when there may be something to
+/// One subscription. Reading never waits: the session gets the token when there may be something to
 /// read.
 pub struct Subscription<T: Topic> {
     feed: Arc<Feed<T>>,
@@ -62,9 +62,9 @@ pub struct Subscription<T: Topic> {
     seat: usize,
     waiter: Arc<Waiter>,
     place: Place<T>,
-    /// Everything up to here was yielded or is in `queue`.
+    /// Every matching commit up to here was yielded or is in `queue`.
     position: LogIndex,
-    /// Caught up and not yet yielded; at most the content of one scan.
+    /// Commits from the window or a chunk, not yet yielded; at most one batch or chunk.
     queue: VecDeque<Item<T>>,
     started: StatePoint,
     counted_as_lagging: bool,
@@ -114,8 +114,8 @@ impl<T: Topic> Subscription<T> {
         self.queue.retain(|item| item.index() > index);
     }
 
-    /// The next commit, reduced to the events of the subject. `None` means that there is nothing
-    /// now: the session gets the token when there may be.
+    /// The next commit, reduced to the events of the subject. `None` if there is nothing now: the
+    /// session gets the token when there may be.
     ///
     /// # Errors
     ///
@@ -124,9 +124,8 @@ impl<T: Topic> Subscription<T> {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but does not read beyond `limit`. The caller must read on without a
-    /// limit later: the session gets the token only for commits after a read that found nothing at
-    /// all.
+    /// As [`Self::try_next`], but yields nothing beyond `limit`. The caller must read without a
+    /// limit later: a read that was stopped by the limit does not arm the token.
     ///
     /// # Errors
     ///
@@ -153,7 +152,7 @@ impl<T: Topic> Subscription<T> {
                     is_lowered = true;
                 }
                 Err(reason) => {
-                    // It stays ended, for this reason.
+                    // Later reads return the same reason.
                     self.waiter.close(reason.clone());
                     return Err(reason);
                 }
@@ -161,8 +160,9 @@ impl<T: Topic> Subscription<T> {
         }
     }
 
-    /// Whether everything up to `index` was yielded. Reliable only for commits that were published
-    /// before `index` was read.
+    /// Whether every matching commit up to `index` was yielded. Correct only for an `index` read
+    /// from the feed or the state after those commits were published: a reader at the end of its
+    /// list counts as through.
     pub fn is_through(&self, index: LogIndex) -> bool {
         if let Some(item) = self.queue.front() {
             return item.index() > index;
@@ -177,7 +177,7 @@ impl<T: Topic> Subscription<T> {
         }
     }
 
-    /// Whether it is behind the live list.
+    /// Whether it is behind the live list, or has queued commits from catching up.
     pub fn is_lagging(&self) -> bool {
         !matches!(self.place, Place::Live(_)) || !self.queue.is_empty()
     }
@@ -198,7 +198,8 @@ impl<T: Topic> Subscription<T> {
                             self.position = node.item.index();
                             return Ok(Step::Item(node.item.clone()));
                         }
-                        // It was the first that the reader has not seen: it has everything before.
+                        // The evicted node is the first unread one: the reader has everything
+                        // before it.
                         None => LogIndex(index.get().saturating_sub(1)),
                     },
                 };
@@ -239,7 +240,7 @@ impl<T: Topic> Subscription<T> {
         Ok(Step::Again)
     }
 
-    /// Queues the events of `commits` that belong to the subject.
+    /// Queues the part of each commit that matches the subject. Skips commits up to `position`.
     fn absorb(&mut self, commits: &[Arc<Commit<T>>]) {
         for commit in commits {
             if commit.index() > self.position {

@@ -15,12 +15,12 @@ use headwater_types::CommitEvents;
 pub trait Topic: Sized + Send + Sync + 'static {
     /// One change.
     type Event: Send + Sync + 'static;
-    /// Data derived from a change once and shared by all streams that send it (its encodings); made
-    /// on first use.
+    /// Data derived from a change, for example its encodings. Made on first use, and shared by all
+    /// streams that deliver the change.
     type Memo: Default + Send + Sync + 'static;
-    /// The part of the topic that a subscription asks for.
+    /// The key of a subscription: the part of the topic that it receives.
     type Subject: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static;
-    /// Finds the subjects that a change concerns.
+    /// Finds the subjects that match a change.
     type Index: SubjectIndex<Self>;
 
     /// The topic's name in logs and metrics.
@@ -32,23 +32,23 @@ pub trait Topic: Sized + Send + Sync + 'static {
     /// Whether `event` belongs to `subject`.
     fn matches(subject: &Self::Subject, event: &Self::Event) -> bool;
 
-    /// Approximate memory of a kept change, bytes. Memory that memos take beyond it is counted as
-    /// it is added.
+    /// Approximate memory of a kept change, bytes. Derived data beyond it is counted as it is
+    /// added.
     fn cost_bytes(event: &Self::Event) -> usize;
 }
 
-/// The subjects that have subscribers, found by an event. Its cost decides the cost of publishing.
+/// The slots of the subjects that have a subscriber or a snapshot. [`route`](Self::route) runs
+/// under the feed's lock for every event.
 pub trait SubjectIndex<T: Topic>: Default + Send + 'static {
-    /// The slot of a subject, if it has one.
+    /// The slot of a subject; `None` if it is not in the index.
     fn get(&self, subject: &T::Subject) -> Option<usize>;
 
-    /// Gives a subject, which has none, a slot.
+    /// Adds a subject that is not in the index.
     fn insert(&mut self, subject: &T::Subject, slot: usize);
 
-    /// Forgets a subject.
+    /// Removes a subject; does nothing if it is not in the index.
     fn remove(&mut self, subject: &T::Subject);
 
-    /// Calls `found` with the slot of every subject that `event` belongs to, each once, in any
-    /// order.
+    /// Calls `found` with the slot of every subject that `event` matches, once each, in any order.
     fn route(&self, event: &T::Event, found: &mut dyn FnMut(usize));
 }

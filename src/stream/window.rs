@@ -2,10 +2,10 @@
 //! place to catch up from.
 //!
 //! A commit counts with its nodes, one for each subject that it concerns: many subjects make the
-//! window short. Memory that memos add later counts as well. The window is trimmed for it by the
-//! next commit, by a reader that rejoins, and by `Feed::make_room`.
+//! window short. Derived data counts when it is added; the window is then trimmed by the next
+//! commit, by the next reader that rejoins, or by `Feed::make_room`.
 //!
-//! Invariant: every commit of the topic above `floor` that was published is in here.
+//! Invariant: it holds every published commit of the topic above `floor`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use headwater_types::LogIndex;
 
 pub(super) struct Entry<T: Topic> {
     pub(super) commit: Arc<Commit<T>>,
-    /// Held for the readers of the lists, see `link`; the lists themselves hold none.
+    /// Keeps the nodes alive for the readers of the lists: a list itself holds none (see `link`).
     #[expect(dead_code, reason = "held, not read")]
     nodes: SmallVec<[Arc<Node<T>>; 2]>,
-    /// Memory of the entry, nodes included, without the memos' memory beyond their cost, bytes.
+    /// Memory, bytes: the commit and its nodes, without derived data beyond the commit's cost.
     bytes: usize,
 }
 
@@ -37,7 +37,7 @@ impl<T: Topic> Entry<T> {
 pub(super) struct Window<T: Topic> {
     entries: VecDeque<Entry<T>>,
     bytes: usize,
-    /// Memory of the commits' memos beyond their cost, bytes.
+    /// Derived data of the commits beyond their cost, bytes.
     added: Arc<AtomicUsize>,
     floor: LogIndex,
     items_max: usize,
@@ -49,8 +49,8 @@ impl<T: Topic> Window<T> {
         Self { entries: VecDeque::new(), bytes: 0, added: Arc::default(), floor, items_max, bytes_max }
     }
 
-    /// Adds the newest commit. Evicted commits go to `evicted`, so that the caller drops them
-    /// outside of its lock.
+    /// Adds the newest commit. Evicted commits are moved to `evicted`, so that the caller drops
+    /// them outside of its lock.
     pub(super) fn push(&mut self, entry: Entry<T>, evicted: &mut Vec<Entry<T>>) {
         self.bytes += entry.bytes;
         entry.commit.count_in(&self.added);
@@ -69,11 +69,11 @@ impl<T: Topic> Window<T> {
         }
     }
 
-    /// Forgets everything. Later commits are above `floor`.
+    /// Removes everything. The next commit must be above `floor`.
     pub(super) fn clear(&mut self, floor: LogIndex) -> VecDeque<Entry<T>> {
         self.floor = floor;
         self.bytes = 0;
-        // Commits that still count into the old counter do no harm.
+        // Old commits that readers still hold count into the old counter, which nothing reads.
         self.added = Arc::default();
         std::mem::take(&mut self.entries)
     }
@@ -83,8 +83,8 @@ impl<T: Topic> Window<T> {
         position >= self.floor
     }
 
-    /// The commits after `position`, in order, until one of the limits; at least one if there is
-    /// any. The flag says whether these were all.
+    /// The commits after `position`, in order, up to one of the limits but at least one if there is
+    /// any. True if these are all.
     pub(super) fn after(&self, position: LogIndex, items_max: usize, bytes_max: usize) -> (Vec<Arc<Commit<T>>>, bool) {
         let from = self.entries.partition_point(|entry| entry.commit.index() <= position);
         let mut taken = Vec::new();

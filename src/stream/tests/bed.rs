@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::super::*;
 use headwater_types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
-/// Stands for the storage.
+/// The test's storage: the commits, the compaction point and the applied index.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) commits: Vec<CommitEvents>,
@@ -53,7 +53,7 @@ impl History<Kv> for SharedLog {
 pub(super) struct Bed {
     pub(super) log: SharedLog,
     pub(super) feed: Arc<Feed<Kv>>,
-    /// Up to where the log was published.
+    /// Number of the log's commits that the feed has got.
     published: usize,
     catch_up: Pin<Box<dyn Future<Output = ()> + Send>>,
     waker: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -131,7 +131,7 @@ impl Bed {
         self.feed.reset(StatePoint { index, revision: Revision(index.get() as i64), epoch: None });
     }
 
-    /// Runs the feed's tasks until they are idle.
+    /// Polls the feed's tasks often enough to make them idle.
     pub(super) fn run_tasks(&mut self) {
         for _ in 0..8 {
             let mut cx = Context::from_waker(Waker::noop());
@@ -159,7 +159,7 @@ impl Bed {
     }
 }
 
-/// An index with its keys.
+/// A commit's index with the keys of its events.
 pub(super) type Seen = (u64, Vec<String>);
 
 pub(super) fn seen(item: &Item<Kv>) -> Seen {

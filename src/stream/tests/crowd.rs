@@ -84,7 +84,7 @@ async fn every_reader_has_everything_in_order() {
 
 #[test]
 fn a_crowd_that_is_published_all_the_time_does_not_keep_another_asleep() {
-    // Two steps of the waker each.
+    // The waker needs two steps for a crowd.
     const CROWD: usize = 300;
     let mut bed = Bed::new(options(1000, 1000));
     let gather = |bed: &Bed, key| -> Vec<Reader> {
@@ -98,7 +98,7 @@ fn a_crowd_that_is_published_all_the_time_does_not_keep_another_asleep() {
     assert!(hot.iter().any(|reader| !reader.session.take_raised().is_empty()), "its turn has begun");
     bed.put(&["quiet"]);
     let mut woken = 0;
-    // The rest of that turn, and the other crowd's own.
+    // The second step of the hot crowd, and both of the quiet one.
     for _ in 0..3 {
         bed.put(&["hot"]);
         bed.step_waker();

@@ -13,7 +13,7 @@ enum Write {
     Commit,
     /// The readable commits are published.
     Publish,
-    /// The state is replaced by one that has a commit more, and nothing of it was published.
+    /// A state with one more commit is installed. Commits not published before it never are.
     Install,
     /// The feed's tasks run.
     Tasks,
@@ -21,9 +21,9 @@ enum Write {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Read {
-    /// Registers at the live list.
+    /// Holds the live list.
     Hold,
-    /// Takes the view.
+    /// Reads the view.
     View,
     /// Begins to read.
     Subscribe,
@@ -130,7 +130,7 @@ fn a_view_and_the_list_make_every_commit_once() {
                         found.push(item.index().get());
                     }
                 }
-                // Commits that no publish and no install has announced are not owed.
+                // The reader need not have the commits that are still unpublished.
                 bed.publish();
                 while let Some(item) = subscription.try_next().unwrap() {
                     found.push(item.index().get());
@@ -215,8 +215,8 @@ fn now_is_what_is_published_after_the_subscription() {
 #[test]
 fn progress_never_runs_ahead_of_events() {
     let writes = SCRIPTS[0];
-    // Publish, ask for the position, and read, in every order: a reader that has passed the
-    // position has the events.
+    // In every order of publish and read: a reader that is through the published position has its
+    // events.
     interleavings(writes.len(), 3, &mut |schedule| {
         let mut bed = Bed::new(options(1, 1));
         let mut reader = bed.subscribe(&prefix("k"), Start::Now);
@@ -237,7 +237,7 @@ fn progress_never_runs_ahead_of_events() {
 
 #[test]
 fn a_limit_stops_a_reader_and_loses_nothing() {
-    // A window of one leaves the reader to history.
+    // With a window of one commit, the reader reads history.
     for window in [1, 100] {
         let mut bed = Bed::new(options(window, 100));
         let mut reader = bed.subscribe(&prefix("k"), Start::Now);

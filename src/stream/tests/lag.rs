@@ -49,7 +49,7 @@ fn a_commit_counts_once_for_every_subject_that_it_concerns() {
     const WINDOW_BYTES: usize = 1_000_000;
     let held = |keys: &[&str]| {
         let mut bed = Bed::new(FeedOptions { window_bytes_max: WINDOW_BYTES, ..FeedOptions::default() });
-        // None the same as another, and each of them wants the first key of every commit.
+        // All subjects differ, and each contains the first key of every commit.
         let subject = |number: u32| KeyRange::Span {
             start: Bytes::from_static(b"a"),
             end: Some(Bytes::from(format!("k{number:04}"))),
@@ -60,7 +60,7 @@ fn a_commit_counts_once_for_every_subject_that_it_concerns() {
         }
         let stats = bed.feed.stats();
         assert!(stats.window_items > 0 && stats.window_bytes <= WINDOW_BYTES as u64, "{stats:?}");
-        // A commit has little beside its nodes.
+        // Most of a commit's memory is that of its nodes.
         let nodes_bytes = stats.window_items as usize * 200 * size_of::<Node<Kv>>();
         assert!((WINDOW_BYTES / 10..WINDOW_BYTES).contains(&nodes_bytes), "{nodes_bytes}");
         // Readers of evicted nodes find all of it in history.
@@ -76,7 +76,7 @@ fn a_commit_counts_once_for_every_subject_that_it_concerns() {
         assert_eq!(bed.feed.stats().window_bytes, 0);
         stats.window_items
     };
-    // Which of the events a subject wants has to be kept, too.
+    // The list of the matching positions counts, too.
     assert!(held(&["b"]) > held(&["b", "z"]));
 }
 
@@ -100,8 +100,8 @@ fn what_is_derived_counts_too_while_the_window_keeps_it() {
     first.commit().set_prev(0, None);
     let with_prev = bytes();
     assert!((cost + 4100..cost + 4500).contains(&with_prev), "{with_prev}");
-    // An addition evicts at the next commit. Evicted commits do not count, even if a reader holds
-    // them.
+    // Added memory evicts commits at the next commit. An evicted commit does not count, even if a
+    // reader holds it.
     bed.feed.publish(&[commit(2, &["k"])]);
     let second = reader.try_next().unwrap().unwrap();
     second.commit().set_prev(0, Some(KeyValue { value: vec![0; 3000].into(), ..KeyValue::default() }));
@@ -204,7 +204,7 @@ fn a_live_reader_never_waits_for_the_lagging() {
 
 #[test]
 fn who_is_behind_takes_little_of_the_window_at_a_time() {
-    // However much one scan of history may read.
+    // The limits of a history scan do not raise the limit of the window.
     let mut bed = Bed::new(options(10_000, 10_000));
     let mut slow = bed.subscribe(&prefix("k"), Start::After(LogIndex(0)));
     for _ in 0..1000 {
@@ -275,7 +275,8 @@ fn a_reset_continues_every_reader_where_it_was() {
 fn a_reset_ends_nobody_who_missed_nothing() {
     let mut bed = Bed::new(options(100, 2));
     let mut idle = bed.subscribe(&one("k"), Start::Now);
-    // Commits of other topics, which reached this feed before their history was given up.
+    // Commits without events of this topic. The feed has seen them before their history is
+    // compacted.
     for _ in 0..5 {
         bed.put(&[]);
     }

@@ -33,7 +33,7 @@ fn it_is_shared_until_it_is_too_old() {
     bed.put(&["k"]);
     let shared = get(&bed, &cache, begin + TTL - Duration::from_millis(1), 2).unwrap();
     assert_eq!((shared.contents, shared.index), (1, LogIndex(0)));
-    // Its list goes on although nobody subscribed in between.
+    // Its list continues, although it has no subscriber.
     let session = Session::new();
     let mut subscription = shared.subscribe(&session, 1).unwrap();
     assert_eq!(subscription.try_next().unwrap().unwrap().index(), LogIndex(1));
@@ -53,7 +53,7 @@ fn a_reset_makes_it_stale() {
     bed.commit(&["k"]);
     bed.reset();
     assert_eq!(get(&bed, &cache, now, 2).unwrap().contents, 2);
-    // A holder of the old one continues without a gap all the same.
+    // The old snapshot is still followed by every later commit.
     let session = Session::new();
     let mut subscription = before.subscribe(&session, 1).unwrap();
     let mut found = Vec::new();
@@ -161,7 +161,7 @@ fn a_list_takes_memory_for_what_changed_since_it_was_made() {
         Ok::<_, CloseReason>((LogIndex(0), Entries::new(vec![(Bytes::from("k0"), Bytes::from("old"))], share)))
     };
     let snapshot = cache.get(&subject, Instant::now(), build).now_or_never().unwrap().unwrap();
-    // Of several changes of one key, only the last is kept.
+    // Only the last of several changes of one key takes memory.
     for _ in 0..3 {
         bed.put(&["k1"]);
     }
