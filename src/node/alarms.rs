@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{Consistency, Inner, Node, NodeError, Read, RequestContext, tasks};
 use headwater_types::{Alarm, AlarmKind, AlarmSet, Command, Outcome, Quota, SetAlarm};
 
-/// How often the leader looks at quota and alarms.
+/// Interval at which the leader checks quota and alarms.
 const POLL: Duration = Duration::from_millis(500);
-/// How long a proposal of its own may take.
+/// Timeout of one of the leader's own proposals or reads.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A member's configuration of the quota.
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct QuotaOptions {
     /// Bound on live keys and values, bytes; `None` is no bound. The leader's bound applies.
     pub bytes_max: Option<u64>,
-    /// Whether the leader disarms the alarm by itself once live keys and values take at most nine
-    /// tenths of the quota.
+    /// Whether the leader disarms `NOSPACE` alarms by itself once live keys and values take at most
+    /// nine tenths of the quota.
     pub auto_disarm: bool,
 }
 
@@ -52,7 +52,7 @@ impl Node {
         Ok(Read { index: applied.index, revision: applied.revision, value })
     }
 
-    /// Which kinds of alarm are active, as far as this node has applied. Cheap.
+    /// The kinds of the alarms that are active in this node's applied state. Cheap.
     pub fn active_alarms(&self) -> AlarmSet {
         self.inner.store.current().head().alarms
     }
@@ -65,6 +65,7 @@ impl Node {
 }
 
 /// While this node leads: puts its quota into effect, and disarms alarms if that is configured.
+/// Returns when the node is dropped.
 pub(super) async fn keep_quota(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;

@@ -1,7 +1,7 @@
 //! A backup of this node, taken while it serves.
 //!
 //! Owns the bound on concurrent backups, and the timeout of a stalled reader. Invariant: a backup
-//! is the state right after one entry; its files are removed with the last chunk.
+//! is the state right after one entry; its files are removed when it ends, complete or not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,19 +20,19 @@ use headwater_storage::state::describe_checkpoint;
 use headwater_types::BackupInfo;
 use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
 
-/// Pieces that wait for a slow reader.
+/// Chunks that wait for a slow reader, count.
 const PIECES_QUEUED: usize = 8;
-/// How long a reader may stand still.
+/// Longest time that a reader may take for one chunk, beyond the queued ones.
 const READER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A backup under way.
 pub struct Backup {
-    /// The described content.
+    /// The description of the content.
     pub info: BackupInfo,
     /// Its length, bytes.
     pub total_bytes: u64,
-    /// Its bytes, in order, the checksum last and by itself. It ends early after an error, such as
-    /// the timeout of a stalled reader.
+    /// Its bytes, in order; the last chunk is the checksum alone. An error, such as the timeout of
+    /// a stalled reader, ends the stream early and is its last item.
     pub pieces: BoxStream<'static, Result<Bytes, NodeError>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// Empties `dir`: its content does not outlive the process that made it.
+    /// Empties `dir`: backups of an earlier process cannot be continued.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;
         Ok(Self { dir, next: AtomicU64::new(1), permits: Arc::new(Semaphore::new(BACKUPS_MAX)) })
@@ -52,13 +52,14 @@ impl Backups {
 }
 
 impl Node {
-    /// Takes a backup of this node's state, at or past its applied index, without a pause. It needs
-    /// no quorum.
+    /// Takes a backup of this node's applied state, without a pause of the node. It needs no
+    /// quorum.
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if other backups are being taken; [`NodeError::NoLeader`] if
-    /// the store is new and still empty; [`NodeError::Storage`] if the disk failed or is full.
+    /// [`NodeError::TooManyRequests`] if the most backups are under way already;
+    /// [`NodeError::NoLeader`] if the store is new and still empty; [`NodeError::Storage`] if the
+    /// disk failed or is full.
     pub async fn backup(&self, ctx: &RequestContext) -> Result<Backup, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let backups = &self.inner.backups;
@@ -117,7 +118,7 @@ fn send(
     _permit: OwnedSemaphorePermit,
 ) {
     let runtime = tokio::runtime::Handle::current();
-    // A reader that went away or stands still ends the backup: it keeps files alive.
+    // A dropped or stalled reader ends the backup: its files take space on the disk.
     let pass = |piece| {
         let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
         matches!(sent, Ok(Ok(())))

@@ -18,7 +18,7 @@ use headwater_types::limits::WAITING_READS_MAX;
 
 /// Pause before the next round after one without a confirmation, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
-/// Timeout of a round (a leader that went silent), after which a new one begins.
+/// Timeout of a round, for a leader that went silent. The next round begins afterwards.
 const ROUND_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A handle to the barrier.
@@ -79,8 +79,7 @@ impl ReadBarrier {
 async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: Arc<NodeMetrics>) {
     loop {
         let Some(strong) = shared.upgrade() else { return };
-        // The handle must not be held while waiting, or the barrier would keep itself alive; a
-        // short wait bounds that.
+        // A held handle keeps the barrier alive, so it is held for a bounded wait only.
         let arrived = tokio::time::timeout(Duration::from_secs(1), strong.arrived.notified()).await;
         if arrived.is_err() && strong.waiting.lock().is_empty() {
             continue;
@@ -92,7 +91,7 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
             if round.is_empty() {
                 break;
             }
-            // No leader could confirm it, and the return of a majority is noticed without a round.
+            // No leader could confirm the round. The return of a majority is noticed without one.
             if consensus.leadership().lacks_majority() {
                 metrics.read_indexes_failed.inc();
                 for reader in round.drain(..) {

@@ -9,8 +9,7 @@ use headwater_types::LogIndex;
 pub struct RequestContext {
     /// The client.
     pub principal: Principal,
-    /// The answer must be there by then. After it a request fails, with an error that says whether
-    /// it may have taken effect.
+    /// The request fails at this time, with an error that says whether it may have taken effect.
     pub deadline: Instant,
     /// The answer must come from a state at or past this index (`headwater-min-index`).
     pub min_index: Option<LogIndex>,
@@ -38,8 +37,8 @@ impl RequestContext {
         }
     }
 
-    /// For a part of the stream that this request opened. It may take `timeout` from now, and
-    /// survives a short time without a leader; a long one ends the stream as a whole.
+    /// The context of one step of a stream that this request opened. The step may take `timeout`
+    /// from now, and does not require a leader: its long absence ends the stream as a whole.
     pub fn within_stream(&self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout, require_leader: false, ..self.clone() }
     }

@@ -10,26 +10,29 @@ use headwater_storage::StorageError;
 use headwater_storage::backup::BackupError;
 use headwater_types::{LogIndex, MemberRefusal, Refusal};
 
-/// Why a request failed.
+/// The reason for which a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NodeError {
     /// The state machine refused the request; nothing changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The encoded command is larger than this member takes (`max-request-bytes`); nothing changed.
+    /// The encoded command exceeds this member's limit (`max-request-bytes`), or is nested too deep
+    /// to be encoded; nothing changed.
     #[error("request is too large")]
     RequestTooLarge,
-    /// Too many proposals are waiting; nothing changed. Retry later.
+    /// A bound is reached, on waiting proposals or reads, on backups, or on memory; nothing
+    /// changed. Retry later.
     #[error("too many requests")]
     TooManyRequests,
-    /// This node knows no leader, and the request was not proposed; nothing changed.
+    /// No leader is known, or a majority is known to be lost, and nothing was proposed; nothing
+    /// changed.
     #[error("no leader")]
     NoLeader,
     /// A read lost its leader while it waited. Retry.
     #[error("leader changed")]
     LeaderChanged,
-    /// A read could not be confirmed before its deadline, or a write could not be handed to a
-    /// leader: nothing changed.
+    /// The deadline passed before a read was complete, or before a write was sent to a leader:
+    /// nothing changed.
     #[error("request timed out")]
     Timeout,
     /// The write was proposed and no answer came: it may or may not take effect, now or later. Read
@@ -41,7 +44,7 @@ pub enum NodeError {
     MinIndexNotReached {
         /// The index that the request asked for.
         wanted: LogIndex,
-        /// Where this node is.
+        /// This node's applied index.
         applied: LogIndex,
     },
     /// A change of the membership is refused; nothing changed.
@@ -50,10 +53,10 @@ pub enum NodeError {
     /// This node does not lead, and only a leader can hand leadership over. Ask the leader.
     #[error("not leader")]
     NotLeader,
-    /// The member that is to lead is none, or does not vote.
+    /// The chosen next leader is not a member, or does not vote.
     #[error("bad leader transferee")]
     BadTransferee,
-    /// The member that is to lead did not take over in time; it may yet, or another one may.
+    /// The chosen next leader did not take over in time. It may do so later, or another member may.
     #[error("leader transfer took too long")]
     TransferTimeout,
     /// The leader cannot decode the command; nothing changed. The members run incompatible
@@ -63,7 +66,7 @@ pub enum NodeError {
     /// This node was removed from the cluster. Ask another one.
     #[error("this member was removed from the cluster")]
     Removed,
-    /// The node is starting (re-applying what it had acknowledged) or stopping.
+    /// The node is stopping.
     #[error("server stopped")]
     Stopped,
     /// The local storage failed; the node is going down.
@@ -71,7 +74,7 @@ pub enum NodeError {
     Storage(String),
 }
 
-/// Why no answer to a write came.
+/// The reason for which a write stayed without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unanswered {
     /// The deadline passed.
@@ -85,7 +88,7 @@ pub enum Unanswered {
     ConnectionLost,
 }
 
-/// The class of a [`NodeError`]: errors after which a caller does the same.
+/// The class of a [`NodeError`]. Errors of one class call for the same reaction of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeErrorKind {
     /// A rule of the state machine forbids the request; nothing changed. Retrying does not help.
@@ -104,7 +107,7 @@ pub enum NodeErrorKind {
     NotLeader,
     /// A change of the membership or of the leader was refused or did not complete in time.
     Membership,
-    /// This member is starting, stopping, or removed. Send the request to another member.
+    /// This member is stopping, or was removed. Send the request to another member.
     Stopped,
     /// A defect of this member: its storage failed, or the leader cannot decode its commands.
     Internal,

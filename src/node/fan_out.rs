@@ -1,8 +1,8 @@
-//! Delivery of applied commits to the services that follow them: key changes to the event
+//! Delivery of committed changes to the services that follow them: all events to the event
 //! publisher, lease changes to the lease keeper, owners that may have to be collected to the
 //! reaper.
 //!
-//! Owns the order of delivery. Never waits: apply calls it between two commits.
+//! Owns the order of delivery. Never waits: it runs between a commit and its answers.
 
 use std::sync::Arc;
 
@@ -29,8 +29,7 @@ impl Publisher for CommitFanOut {
     }
 
     fn reset(&self, point: StatePoint) {
-        // Only a follower installs a snapshot: leases held since an earlier leadership are
-        // obsolete.
+        // Only a follower installs a snapshot: the table of an earlier leadership is obsolete.
         self.leases.forget();
         self.leases.metrics().count_after(point.index);
         self.events.reset(point);

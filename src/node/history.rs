@@ -12,22 +12,23 @@ use headwater_stream::{
 };
 use headwater_types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
 
-/// Commands that one scan passes at most, count: a million of them may have no change of the topic.
+/// Commands that one scan passes at most, count. Very many commands may have no change of the
+/// topic.
 const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes are recorded in history.
 pub trait Recorded: Topic {
-    /// The log index at which its history begins.
+    /// The log index at which the topic's history begins.
     fn floor(head: &StateHead) -> LogIndex {
         head.compacted_index()
     }
 
-    /// The topic's changes by a command. The command comes from the history of `view`.
+    /// The topic's changes by `command`, which comes from the history of `view`.
     fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
 }
 
 impl Recorded for Kv {
-    /// A watch may start at the revision of the compaction point however long ago that was.
+    /// Keys have history from the compaction point on, however old it is: a watch may start there.
     fn floor(head: &StateHead) -> LogIndex {
         head.key_floor()
     }
@@ -86,7 +87,7 @@ impl Recorded for ClusterChanges {
 /// History as one feed reads it.
 pub struct StateHistory<T: Topic> {
     store: Arc<StateStore>,
-    /// The feed of the served readers; it knows the lineage that they read.
+    /// The feed of the readers. It knows the lineage that they read.
     feed: Weak<Feed<T>>,
 }
 
@@ -108,8 +109,8 @@ impl<T: Recorded> History<T> for StateHistory<T> {
         let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
         let scan = off_thread(move || {
             store.read(|view| {
-                // A state of another lineage is installed before the feed is reset and ends its
-                // readers. Later readers read the new one.
+                // A state of another lineage is installed before the feed is reset, which ends the
+                // readers. Readers that begin after the reset read the new lineage.
                 let read = feed.upgrade().and_then(|feed| feed.published().epoch);
                 if differ(read, view.head().epoch) {
                     return Ok(Err(CloseReason::EpochChanged));

@@ -1,8 +1,8 @@
 //! Key watches: the entry point from the faces to the live feed and to history.
 //!
-//! Owns the start of a watch, and the look-up of predecessors. Knows nothing of client streams.
-//! Invariant: a watch yields every revision from its start on that touches its interval, once, in
-//! order and whole, or it ends with a reason.
+//! Owns the start of a watch, and the look-up of predecessors: the pairs before changes. Knows
+//! nothing of client streams. Invariant: a watch yields every revision from its start on that
+//! touches its interval, once, in order and whole, or it ends with a reason.
 
 use std::sync::Arc;
 
@@ -15,11 +15,10 @@ use headwater_stream::{
 };
 use headwater_types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
-/// Predecessors that are looked up where the stream runs; more are looked up on a thread that may
-/// block.
+/// Changes whose predecessors are looked up on the calling thread, count; more are looked up on a
+/// blocking thread.
 const INLINE_LOOKUPS_MAX: usize = 32;
-/// Revisions whose predecessors are looked up together at most, count: as many records as the
-/// storage fetches together.
+/// Revisions of one look-up at most, count: as many records as the storage fetches together.
 const PIECE_ITEMS_MAX: usize = 32;
 
 /// The keys and the start of a watch.
@@ -31,8 +30,8 @@ pub struct WatchQuery {
     pub start: Option<Revision>,
 }
 
-/// A watch on an interval of keys. Reading never waits: the session is raised when there may be
-/// something to read.
+/// A watch on an interval of keys. Reading never waits: the session gets the token when there may
+/// be something to read.
 pub struct KeyWatch {
     store: Arc<StateStore>,
     feed: Arc<Feed<Kv>>,
@@ -40,12 +39,12 @@ pub struct KeyWatch {
     token: u64,
     subscription: Subscription<Kv>,
     started: Revision,
-    /// The first revision that is still wanted.
+    /// The first revision that is not yielded yet.
     from: Revision,
 }
 
 impl KeyWatch {
-    /// Begins a watch on a state and its published changes.
+    /// Begins a watch on the state in `store` and the changes in `events`.
     pub fn open(
         store: &Arc<StateStore>,
         events: &EventPublisher,
@@ -64,8 +63,8 @@ impl KeyWatch {
         Ok(Self { store, feed, session, token, subscription, started, from })
     }
 
-    /// The next revision that touches the interval. `None` means that there is nothing now: the
-    /// session gets the token when there may be.
+    /// The next revision that touches the interval. `None` if there is nothing now: the session
+    /// gets the token when there may be.
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl KeyWatch {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but does not read beyond `limit`; read on without a limit later.
+    /// As [`Self::try_next`], but yields nothing beyond `limit`. Read without a limit later.
     ///
     /// # Errors
     ///
@@ -89,8 +88,8 @@ impl KeyWatch {
                     }
                 }
                 Ok(None) => return Ok(None),
-                // On a lagging member the start lies in the future, and the compacted revisions lie
-                // before it.
+                // The start may be in the future of a lagging member. Only revisions before it were
+                // compacted.
                 Err(CloseReason::Compacted { revision }) if revision <= self.from => self.begin_again()?,
                 Err(reason) => return Err(reason),
             }
@@ -110,27 +109,27 @@ impl KeyWatch {
         Ok(())
     }
 
-    /// The store's revision when the watch began. Without a start, the watch yields later ones
-    /// only.
+    /// The last published revision when the watch began. Without a start, the watch yields later
+    /// ones only.
     pub fn started(&self) -> Revision {
         self.started
     }
 
-    /// Whether it has yielded everything up to `index`, which was read before
+    /// Whether it has yielded everything up to `index`, which the caller has read before this call
     /// ([`Node::watch_point`]).
     pub fn is_through(&self, index: LogIndex) -> bool {
         self.subscription.is_through(index)
     }
 
-    /// Whether it is catching up from history.
+    /// Whether it is catching up from the window or from history.
     pub fn is_lagging(&self) -> bool {
         self.subscription.is_lagging()
     }
 }
 
 impl Node {
-    /// Watches keys, from this node's own state. The session gets `token` whenever there may be
-    /// something to read; read once before you wait.
+    /// Watches keys, from this node's own state. The session gets `token` when there may be
+    /// something to read. Read once before the first wait.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl Node {
         KeyWatch::open(&self.inner.store, &self.inner.events, query, session, token)
     }
 
-    /// How far watches have come that have nothing left to read.
+    /// The published position of the keys: that of a watch with nothing left to read.
     pub fn watch_point(&self) -> StatePoint {
         self.inner.events.kv().published()
     }
@@ -168,10 +167,10 @@ impl Node {
         self.inner.events.close(CloseReason::Stopping);
     }
 
-    /// Looks up the predecessors of the changes in `items`, once for all streams; exact while a
-    /// change is in history. A compacted predecessor is remembered as absent. Stops after the first
-    /// item by which items and predecessors take `bytes_max`, because a small change may have a
-    /// large predecessor. Returns the number of complete items.
+    /// Looks up the predecessors of the changes in `items`, once for all streams. The result is
+    /// exact while a change is in history; a compacted predecessor counts as absent. Stops after
+    /// the item with which items and predecessors reach `bytes_max`, because a small change may
+    /// have a large predecessor. Returns the number of complete items.
     ///
     /// # Errors
     ///
@@ -190,7 +189,7 @@ impl Node {
     }
 }
 
-/// Where in the log a watch from `revision` begins.
+/// The log position at which a watch from `revision` begins.
 fn start_of(store: &StateStore, revision: Revision) -> Result<Start, NodeError> {
     let start = store.read(|view| {
         if let Some(point) = view.head().compaction
@@ -199,7 +198,7 @@ fn start_of(store: &StateStore, revision: Revision) -> Result<Start, NodeError> 
             return Ok(Err(Refusal::Compacted { compact_revision: point.revision }));
         }
         if revision > view.revision() {
-            // All that this view has is too early.
+            // Every change in this view is too early.
             return Ok(Ok(Start::After(view.applied())));
         }
         let first = view.command_of(revision)?;
@@ -228,13 +227,13 @@ impl From<ListingError> for NodeError {
     }
 }
 
-/// Whether nothing was there before, as the change itself tells.
+/// Whether the change created its key, so that it has no predecessor.
 fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
 }
 
-/// The changes in `item` whose predecessor must be looked up. Creations, which have none, are
-/// resolved at once.
+/// The positions of the changes in `item` with a predecessor to look up. Creations have none and
+/// are marked as resolved.
 fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     item.positions().filter(|position| {
         let commit = item.commit();
@@ -245,14 +244,13 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Looks up the predecessors of the changes in `items`, the first ones first, until they are
-/// `bytes_max` large. Returns the number of items that are complete.
+/// Looks up the predecessors of the changes in `items`, in order, until items and predecessors
+/// reach `bytes_max`. Returns the number of complete items.
 pub fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
     store.read(|view| resolve(items, bytes_max, |piece| look_up(view, piece)))
 }
 
-/// As [`resolve_from`], and the predecessors stay within the bound of the feed that keeps the
-/// items.
+/// As [`resolve_from`], and evicts commits of the feed if its memory exceeds the bound afterwards.
 fn resolve_within(
     store: &StateStore,
     feed: &Feed<Kv>,
@@ -264,7 +262,7 @@ fn resolve_within(
     resolved
 }
 
-/// Looks up piece by piece, the first ones small: how large the pairs are is known afterwards.
+/// Looks up in growing pieces: the size of predecessors is known only afterwards.
 fn resolve(
     items: &[Item<Kv>],
     bytes_max: usize,
@@ -320,7 +318,7 @@ mod tests {
         Command, CommitEvents, Compact, DeleteRange, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice,
     };
 
-    /// Changes of a key that was there before.
+    /// Changes of a key that existed before.
     fn items(count: u64) -> Vec<Item<Kv>> {
         let feed = Feed::<Kv>::new(StatePoint::default(), FeedOptions::default());
         let mut reader = feed.subscribe(KeyRange::One("k".into()), Start::Now, &Session::new(), 0).unwrap();
@@ -353,12 +351,12 @@ mod tests {
                 Ok(())
             }
         };
-        // A pair counts twice, once for its encoding: the second one reaches the limit.
+        // A pair counts twice, once for its encoding: the second item reaches the limit.
         assert_eq!(resolve(&items, 3_000_000, look_up(1_000_000)).unwrap(), 2);
         assert_eq!(found.get(), 3, "few were looked up for nothing");
         // Known predecessors count as well.
         assert_eq!(resolve(&items, 3_000_000, |_| Ok(())).unwrap(), 2);
-        // One always fits, and small ones do not end a batch.
+        // The first item always fits, and small ones do not end a batch.
         assert_eq!(resolve(&items, 0, |_| Ok(())).unwrap(), 1);
         assert_eq!(resolve(&items[3..], 3_000_000, look_up(10)).unwrap(), 97);
     }
@@ -372,7 +370,7 @@ mod tests {
     }
 
     impl Bed {
-        /// With feeds that keep little.
+        /// With a window of two commits.
         fn new() -> Self {
             Self::with(FeedOptions { window_items_max: 2, ..FeedOptions::default() })
         }
@@ -398,7 +396,7 @@ mod tests {
             self.events.publish(committed.events);
         }
 
-        /// Revision 2 is the first that a put makes.
+        /// The first put makes revision 2.
         fn put_through(&mut self, revision: i64) {
             while self.store.current().head().revision < Revision(revision) {
                 self.put("k", "v".into());
@@ -411,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Every revision that there is to read by now.
+    /// Every revision that can be read now.
     async fn read(watch: &mut KeyWatch, session: &Session, bed: &Bed) -> Result<Vec<i64>, CloseReason> {
         let mut revisions = Vec::new();
         loop {
@@ -457,8 +455,8 @@ mod tests {
     async fn what_is_compacted_before_the_start_of_a_watch_does_not_end_it() {
         let mut bed = Bed::new();
         let session = Session::new();
-        // A client that has seen all up to 29 at another member comes to a lagging one, and reads
-        // nothing for a while.
+        // A client that has seen all up to 29 at another member continues at a lagging one, and
+        // reads nothing for a while.
         let query = WatchQuery { range: KeyRange::all(), start: Some(Revision(30)) };
         let mut watch = KeyWatch::open(&bed.store, &bed.events, query, &session, 0).unwrap();
         bed.put_through(20);

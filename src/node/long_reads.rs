@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::error::NodeError;
 
-/// The way to the threads.
+/// Admission of long reads to the blocking threads.
 pub(super) struct LongReads {
     permits: Arc<Semaphore>,
     turns: Arc<Semaphore>,
@@ -24,7 +24,7 @@ pub(super) struct Turn {
 }
 
 impl LongReads {
-    /// At most `reads_max` run or wait, and `running_max` run.
+    /// At most `reads_max` reads wait or run, and `running_max` of them run.
     pub(super) fn new(reads_max: usize, running_max: usize) -> Self {
         let semaphore = |count| Arc::new(Semaphore::new(count));
         Self { permits: semaphore(reads_max), turns: semaphore(running_max) }
@@ -44,7 +44,7 @@ impl LongReads {
         }
     }
 
-    /// Runs `work` on a thread that may block. Work that has not begun when the caller gives up or
+    /// Runs `work` on a blocking thread. Work that has not begun when the caller gives up or
     /// `deadline` passes never begins.
     ///
     /// # Errors
@@ -69,8 +69,8 @@ impl LongReads {
     }
 }
 
-/// A read with a waiting caller. Work that has begun cannot be cancelled; work that waits for a
-/// thread can.
+/// A read with a waiting caller. Its drop cancels work that still waits for a thread; work that has
+/// begun continues.
 struct Reading<T>(JoinHandle<T>);
 
 impl<T> Drop for Reading<T> {
@@ -89,7 +89,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Runs `test` where one thread serves all reads.
+    /// Runs `test` on a runtime with one blocking thread.
     fn with_one_thread(test: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -99,7 +99,7 @@ mod tests {
             .block_on(test);
     }
 
-    /// A read that stands still until the sender goes.
+    /// A read that blocks until the sender is dropped.
     fn stuck() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), NodeError> + Send + 'static) {
         let (release, released) = mpsc::channel::<()>();
         (release, move || {

@@ -28,7 +28,7 @@ pub(super) struct NodeMetrics {
     reclaimed_at: IntGauge,
 }
 
-/// Buckets that double: the first one, and how many.
+/// Buckets that double: the upper bound of the first one, and their number.
 fn buckets(name: &str, help: &str, (first, count): (f64, usize)) -> HistogramOpts {
     let buckets = exponential_buckets(first, 2.0, count).expect("invariant: positive start, factor above 1");
     HistogramOpts::new(name, help).buckets(buckets)
@@ -93,7 +93,7 @@ impl NodeMetrics {
         }
     }
 
-    /// Shows the metrics on `registry`.
+    /// Registers the metrics on `registry`.
     pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         self.consensus.register(registry)?;
         for counter in [&self.slow_read_indexes, &self.read_indexes_failed, &self.reclaimed_keys] {
@@ -120,7 +120,7 @@ impl NodeMetrics {
         Ok(())
     }
 
-    /// Counts `ranges` that were read since `began`.
+    /// Counts `ranges` reads of ranges, and measures their time since `began`.
     pub(super) fn ranged(&self, ranges: usize, began: Instant, success: bool) {
         let [_, _, counter, _] = self.consensus.operations();
         counter.inc_by(ranges as u64);
@@ -134,7 +134,7 @@ impl NodeMetrics {
         counter.inc();
     }
 
-    /// Runs a defragmentation.
+    /// Runs and measures `work`, a defragmentation.
     pub(super) fn defragment<T>(&self, work: impl FnOnce() -> T) -> T {
         self.defrag_under_way.set(1);
         let began = Instant::now();
@@ -144,13 +144,13 @@ impl NodeMetrics {
         done
     }
 
-    /// Counts a batch of reclamation since `began`, which removed so many versions.
+    /// Counts a batch of reclamation since `began` that removed so many versions.
     pub(super) fn reclaimed_batch(&self, removed: usize, began: Instant) {
         self.reclaimed_keys.inc_by(removed as u64);
         self.reclaim_pause_ms.observe(milliseconds(began));
     }
 
-    /// Notes that everything is reclaimed that there was to reclaim since `began`.
+    /// Records that reclamation has come to its end, with its time since `began`.
     pub(super) fn reclaimed(&self, began: Instant) {
         self.reclaim_total_ms.observe(milliseconds(began));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -105,7 +105,7 @@ struct Inner {
     own_reads: LongReads,
     range_streams: LongReads,
     contenders: Arc<Semaphore>,
-    /// Memory for the first states of streams about resources, the catalog and entities.
+    /// The memory budget of the states with which streams of resources, catalog and entities begin.
     states: Arc<StateMemory>,
     backups: backup::Backups,
     quota: QuotaOptions,
@@ -117,7 +117,7 @@ struct Inner {
     defragmenting: Arc<tokio::sync::Mutex<()>>,
     serving: watch::Receiver<bool>,
     reclaimed: watch::Receiver<LogIndex>,
-    /// Why the state cannot be read, once that is so.
+    /// The error of the first read of the state that failed; `None` before.
     storage_failed: watch::Receiver<Option<String>>,
     stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
@@ -161,7 +161,7 @@ pub struct Identity {
     pub node_id: NodeId,
 }
 
-/// The leader and the term, as far as this node knows.
+/// The leader and the term that this node knows. The leader may have failed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
     /// The leader, if one is known.
@@ -170,7 +170,7 @@ pub struct Leadership {
     pub term: Term,
 }
 
-/// How this node stands.
+/// The state of this node in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The leader and the term.
@@ -190,9 +190,8 @@ pub struct Status {
     pub log_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
-    /// Bytes that the state takes in files and write buffers. At least
-    /// [`live_bytes`](Self::live_bytes): savings of compression below that are not counted, so that
-    /// the size can be compared with the quota, which is one of live bytes.
+    /// Bytes of the state in files and write buffers; at least [`live_bytes`](Self::live_bytes).
+    /// The quota bounds live bytes, so savings by compression below them are not counted here.
     pub stored_bytes: u64,
     /// Views of the state that are open now, count.
     pub open_views: u64,
@@ -200,19 +199,19 @@ pub struct Status {
     pub live_bytes: u64,
     /// Number of live keys.
     pub live_keys: u64,
-    /// How much live keys and values may take, bytes; `None` is no bound.
+    /// The quota in effect: the bound on bytes of live keys and values; `None` is no bound.
     pub quota_bytes: Option<u64>,
     /// The version that the cluster has agreed on.
     pub version: ClusterVersion,
     /// The active alarms, in order.
     pub alarms: Vec<Alarm>,
-    /// Whether this node does not vote.
+    /// Whether this node is a member without a vote.
     pub is_learner: bool,
     /// Whether the node has recovered everything that it had acknowledged before its restart, and
     /// serves.
     pub serving: bool,
-    /// Time since it last applied an entry although more were committed; `None` if that is not
-    /// long.
+    /// Time for which committed entries wait and none is applied; `None` without such a stall, or
+    /// while it is short.
     pub stands_still: Option<Duration>,
 }
 
@@ -232,28 +231,30 @@ impl Node {
         &self.inner.datacenter
     }
 
-    /// Where clients reach the cluster of another datacenter, if that is configured.
+    /// Client addresses of another datacenter's cluster; `None` if it is not configured.
     pub fn remote_datacenter(&self, name: &str) -> Option<&[String]> {
         self.inner.remote_datacenters.get(name).map(Vec::as_slice)
     }
 
-    /// The consensus of this node, for the peer port and for watching its end.
+    /// The consensus of this node, for the peer port and for waiting for its end.
     pub fn consensus(&self) -> &Consensus {
         &self.inner.consensus
     }
 
-    /// The leader and the term, as far as this node knows. Cheap: every response header needs it.
+    /// The leader and the term that this node knows. Cheap: every response header needs it.
     pub fn leadership(&self) -> Leadership {
         let leading = self.inner.consensus.leadership().current();
         Leadership { leader: leading.leader, term: leading.term }
     }
 
-    /// The leader, if this node has had contact with it lately.
+    /// The leader, if it was alive a moment ago: on a follower by its contact, on the leader by its
+    /// quorum.
     pub fn live_leader(&self) -> Option<NodeId> {
         self.inner.consensus.leadership().live_leader()
     }
 
-    /// How long ago the leader was last heard of: zero on the leader, `None` if never yet.
+    /// Time since the last contact with a leader; `None` if there was none since the start. On the
+    /// leader: zero with a quorum, else the time since the quorum last answered.
     pub fn leader_contact(&self) -> Option<Duration> {
         self.inner.consensus.leadership().last_contact()
     }
@@ -270,7 +271,8 @@ impl Node {
         self.inner.serving.clone()
     }
 
-    /// Follows the applied index; a value is seen only after its effects can be read.
+    /// The applied index. A value is announced only after its effects can be read and are
+    /// published.
     pub fn applied(&self) -> watch::Receiver<LogIndex> {
         self.inner.consensus.progress().applied()
     }
@@ -279,7 +281,7 @@ impl Node {
         self.inner.store.current().head().applied_index()
     }
 
-    /// How this node stands.
+    /// A snapshot of the node's numbers.
     ///
     /// # Errors
     ///
@@ -312,8 +314,8 @@ impl Node {
         })
     }
 
-    /// Time since this node last applied an entry although more were committed; `None` if that is
-    /// not long.
+    /// Time for which committed entries wait and none is applied; `None` without such a stall, or
+    /// while it is short.
     pub fn stands_still(&self) -> Option<Duration> {
         self.inner.consensus.progress().stalled_for()
     }
@@ -372,19 +374,19 @@ impl Node {
             return Err(NodeError::RequestTooLarge);
         }
         match propose_encoded(&self.inner.proposer, encoded, ctx.deadline).await {
-            // Never sent to a leader: say why.
+            // It was not sent to a leader: say why.
             Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
             result => result,
         }
     }
 
-    /// Resolves with the reason once the state of this node could not be read: the node must stop.
+    /// Resolves with the error once a read of this node's state has failed: the node must stop.
     pub async fn storage_failed(&self) -> String {
         let mut failed = self.inner.storage_failed.clone();
         let why = failed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
             Some(why) => why,
-            // No task reads any more.
+            // The store is gone: no read can fail any more.
             None => std::future::pending().await,
         }
     }
@@ -394,9 +396,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Timeout`] if that takes longer than the request may.
+    /// [`NodeError::Timeout`] at the context's deadline; [`NodeError::Stopped`] if the node stops.
     pub async fn wait_reclaimed(&self, ctx: &RequestContext, compacted: LogIndex) -> Result<(), NodeError> {
-        // A member that lags answers before it has compacted itself.
+        // This member may not have applied the compaction yet.
         self.inner.barrier.wait_applied(compacted, ctx.deadline).await?;
         let target = self.inner.store.current().head().compacted_index();
         let mut reclaimed = self.inner.reclaimed.clone();
@@ -408,8 +410,9 @@ impl Node {
         }
     }
 
-    /// Rewrites this node's files, so that removed data takes no space on disk any more, while the
-    /// node serves. It may take long; concurrent calls run one after the other.
+    /// Rewrites this node's files while it serves, so that removed data takes no space on disk. It
+    /// may take long, and the context's deadline does not bound it; concurrent calls run one by
+    /// one.
     ///
     /// # Errors
     ///
@@ -435,11 +438,11 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Linearizable).await
     }
 
-    /// Resolves when streams must end, because their clients should continue at another member.
+    /// Resolves when streams must end: their clients should continue at another member.
     pub fn streams_closing(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.inner.stopping.subscribe();
         async move {
-            // A node that is gone has stopped as well.
+            // The sender is gone: the node has stopped as well.
             let _gone = stopping.wait_for(|stopping| *stopping).await.is_err();
         }
     }
@@ -454,10 +457,10 @@ impl Node {
         self.inner.consensus.shutdown().await;
     }
 
-    /// Resolves once nothing of this node is in use any more, so that its data directory can be
+    /// Resolves once nothing uses this node's files any more, so that its data directory can be
     /// opened again.
     pub async fn gone(self) {
-        // The count of the store falls before its files are closed.
+        // The count of references to the store falls before its files are closed.
         let (node, files) = (Arc::downgrade(&self.inner), self.inner.store.files());
         let log = self.inner.log.clone();
         drop(self);
@@ -466,7 +469,7 @@ impl Node {
         }
     }
 
-    /// Forms the cluster if there is none yet; needs the peer port to be served.
+    /// Forms the cluster if there is none yet. The peer port must be served.
     pub fn form_cluster(&self) {
         self.inner.consensus.form();
     }
@@ -489,7 +492,8 @@ impl Node {
         self.inner.consensus.removed().await;
     }
 
-    /// The one gate of every request: membership, recovery, and the caller's demand for a leader.
+    /// Admission of every request: this node is a member, knows a leader if one is required, and
+    /// has recovered, for which it waits until the deadline.
     async fn admit(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         if self.inner.consensus.is_removed() {
             return Err(NodeError::Removed);
@@ -518,10 +522,10 @@ async fn propose_encoded(proposer: &Proposer, encoded: Bytes, deadline: Instant)
     Ok(applied)
 }
 
-/// How often [`Node::gone`] looks.
+/// Interval of the checks of [`Node::gone`].
 const GONE_POLL: Duration = Duration::from_millis(5);
 
 fn unix_ms() -> u64 {
-    // A clock before 1970 only costs retention by time, never order.
+    // Zero for a clock before 1970. The time only decides retention by age, never order.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

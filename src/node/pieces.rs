@@ -1,4 +1,4 @@
-//! Answers in pieces, which a thread of their own makes.
+//! Answers in pieces, made by a thread of their own.
 
 use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
@@ -6,8 +6,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::NodeError;
 
-/// The pieces up to the one that `is_last`. The producer gives up on a stalled reader; the pieces
-/// read until then must not look complete, so the stream ends with [`NodeError::Timeout`].
+/// The pieces up to the one that `is_last`. If the producer stops before it (it gives up on a
+/// stalled reader), the stream ends with [`NodeError::Timeout`]: an incomplete answer must not look
+/// complete.
 pub(super) fn to_the_last<T: Send + 'static>(
     pieces: mpsc::Receiver<Result<T, NodeError>>,
     mut is_last: impl FnMut(&T) -> bool + Send + 'static,

@@ -1,11 +1,11 @@
 //! Positions in the history of the store, and the one rule for resuming after a position.
 //!
-//! Owns the rule, and the point at which a watch begins. Streams of the catalog, watches of
-//! resources, watches of entities and page tokens use both; each of them decides which error or
-//! which new state a refused position becomes. Watches of keys begin at a revision, which means the
-//! same in every lineage (`key_watch`).
+//! Owns the rule, and the start of a watch. Streams of the catalog, watches of resources and of
+//! entities, and page tokens use both; each of them decides which error or which new state follows
+//! from a refused position. Watches of keys begin at a revision, which means the same in every
+//! lineage (`key_watch`).
 //!
-//! Invariant: a position that [`Resume::Continue`] is given for has every later change in history.
+//! Invariant: if the verdict is [`Resume::Continue`], history has every change after the position.
 
 use crate::history::differ;
 use headwater_storage::state::StateHead;
@@ -64,8 +64,8 @@ pub(crate) enum Resume {
 
 impl Position {
     /// Whether the position is of another lineage than the store's. An index without a lineage is,
-    /// if the store's lineage began after it. A lineage that has no name yet is the same under the
-    /// name that it gets later.
+    /// if the store's lineage began after it. A lineage without a name counts as the same as any
+    /// named one.
     pub(crate) fn is_of_another_lineage(self, head: &StateHead) -> bool {
         let is_older = self.epoch.is_none() && self.index.get().saturating_add(1) < head.epoch_since.get();
         is_older || differ(self.epoch, head.epoch)
@@ -127,7 +127,7 @@ mod tests {
             (58, OWN, Compacted, Compacted),
             (58, None, Compacted, Compacted),
             (49, None, Compacted, Compacted),
-            // An index of before the lineage is of it only if the client says so.
+            // An older index than the lineage belongs to it only if the client says so.
             (48, None, OtherLineage, OtherLineage),
             (48, OWN, Compacted, Compacted),
             (0, None, OtherLineage, OtherLineage),

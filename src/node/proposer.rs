@@ -1,8 +1,8 @@
-//! The queue of proposals: sends waiting commands to the leader, retries rejected ones, and returns
-//! the outcome to every proposer.
+//! The queue of proposals: sends waiting commands to the leader, offers refused ones again, and
+//! returns the outcome to every proposer.
 //!
-//! Invariant: a proposer whose command may have been appended on some member gets "indeterminate";
-//! after every other error the command was not appended and never will be.
+//! Invariant: a proposer gets "indeterminate" if its command may have been appended on a member.
+//! After every other error the command was not appended and never will be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ const SENT: u8 = 1;
 const WITHDRAWN: u8 = 2;
 
 struct Job {
-    /// Holds its place until the job has ended, even if its proposer gave up before.
+    /// Counts among the pending ones until the job has ended, even if its proposer has given up.
     _pending: PendingGuard,
     command: Bytes,
     state: Arc<AtomicU8>,
@@ -68,7 +68,7 @@ pub(super) struct Proposer {
     stats: Arc<ProposerStats>,
 }
 
-/// One place among the pending proposals.
+/// One job's share of the pending proposals.
 struct PendingGuard {
     stats: Arc<ProposerStats>,
     bytes: usize,
@@ -76,7 +76,7 @@ struct PendingGuard {
 
 impl PendingGuard {
     fn take(stats: &Arc<ProposerStats>, bytes: usize) -> Result<Self, NodeError> {
-        // Made first, so that its drop takes the counts back on every path.
+        // Made first: its drop takes the counts back if the bounds are exceeded.
         let guard = Self { stats: Arc::clone(stats), bytes };
         let count = stats.pending.fetch_add(1, Ordering::Relaxed);
         let total_bytes = stats.pending_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -96,8 +96,8 @@ impl Drop for PendingGuard {
 
 impl Proposer {
     pub(super) fn start(consensus: Consensus) -> Self {
-        // Retried commands must always fit, so the queue is larger than the number of admitted
-        // ones.
+        // Must take every admitted command and those that are offered again, so it is larger than
+        // the number of admitted ones.
         let (queue, jobs) = mpsc::channel(2 * PENDING_PROPOSALS_MAX);
         tokio::spawn(gather(consensus, jobs, queue.downgrade()));
         Self { queue, stats: Arc::default() }
@@ -130,8 +130,8 @@ impl Proposer {
     }
 }
 
-/// The deadline has passed. A command that was not sent never will be; the fate of a sent one is
-/// unknown.
+/// The error after the deadline. A command that was not sent is withdrawn and never will be; the
+/// fate of a sent one is unknown.
 fn withdraw(state: &AtomicU8) -> NodeError {
     match state.compare_exchange(QUEUED, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => NodeError::Timeout,
@@ -170,13 +170,12 @@ fn drain(jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>, batch_bytes: &mut
     }
 }
 
-/// Proposes a batch and answers its jobs; returns those that were refused for want of a leader.
+/// Proposes a batch and answers its jobs. Returns the jobs that no leader has taken.
 async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     if batch.is_empty() {
         return Vec::new();
     }
-    // The leader could not commit it, so it is not offered: a command that is not sent is certainly
-    // not done.
+    // The leader could not commit the batch. A command that is not sent is certainly not applied.
     if consensus.leadership().lacks_majority() {
         for job in batch {
             job.answer(Err(NodeError::NoLeader));
@@ -205,7 +204,7 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
     refused
 }
 
-/// Offers refused commands again once another member may lead. Their proposers' deadlines bound
+/// Offers refused commands again after a pause or a change of leader. The proposers' deadlines end
 /// this.
 async fn offer_again(consensus: &Consensus, queue: &mpsc::WeakSender<Job>, refused: Vec<Job>) {
     if refused.is_empty() {

@@ -1,4 +1,4 @@
-//! The read path: gates, barrier, then one view.
+//! The read path: admission, barrier, then one view.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use headwater_types::{KeyRange, RangeQuery, RangeResult, Refusal, Revision, Sort
 const PIECE_KEYS_MAX: usize = 1000;
 /// Keys and values in one piece of a streamed range, bytes; one pair always fits.
 const PIECE_BYTES_MAX: usize = 1024 * 1024;
-/// How long a reader of a streamed range may stand still.
+/// Longest time that a reader of a streamed range may take for one piece, beyond the queued ones.
 const READER_PATIENCE: Duration = Duration::from_secs(30);
-/// Pieces that wait for a slow reader of a streamed range.
+/// Pieces of a streamed range that wait for a slow reader, count.
 const PIECES_QUEUED: usize = 2;
 
 /// A hash of the keys, and its range of revisions.
@@ -45,8 +45,8 @@ impl Node {
         query: RangeQuery,
     ) -> Result<Read<RangeResult>, NodeError> {
         self.ready_to_read(ctx, consistency).await?;
-        // One key is read on the spot. An interval may hold any number of keys, and its count
-        // visits all of them.
+        // One key is read on the calling thread. An interval may hold any number of keys, and its
+        // count visits all of them.
         let is_small = matches!(query.range, KeyRange::One(_));
         let metrics = self.inner.metrics.clone();
         self.read(is_small, ctx.deadline, move |view| {
@@ -100,8 +100,8 @@ impl Node {
         let turn = self.inner.range_streams.turn(ctx.deadline).await?;
         let inner = self.inner.clone();
         let (opened_tx, opened) = tokio::sync::oneshot::channel();
-        // The view lives on the stack of this thread until the reader has finished; it pins one
-        // snapshot, nothing else.
+        // The view lives on the stack of this thread until the reader has finished. It pins one
+        // snapshot of the database.
         let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -112,7 +112,7 @@ impl Node {
         Ok(Read { index, revision, value: pieces })
     }
 
-    /// The store's hash over its logical state: equal on all members at an equal index.
+    /// The hash of the whole logical state: equal on all members at an equal index.
     ///
     /// # Errors
     ///
@@ -122,9 +122,9 @@ impl Node {
         self.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
     }
 
-    /// The hash of the data that clients have stored, leases and history included. It changes only
-    /// with a client's write or a compaction, not by restarts and changes of leadership; equal on
-    /// all members once they have applied the same entries.
+    /// The hash of the data of clients, leases and history included. Writes, ends of leases and
+    /// compaction change it; restarts and elections do not. Equal on all members that have applied
+    /// the same entries.
     ///
     /// # Errors
     ///
@@ -139,9 +139,8 @@ impl Node {
         .await
     }
 
-    /// The hash of the keys and values that can be read at `revision`, or at the current one: equal
-    /// on all members, independent of their other state and of compaction. With the revision that
-    /// was hashed and the compaction point.
+    /// The hash of the keys and values that can be read at `revision`, or at the current revision.
+    /// Equal on all members, independent of compaction and of their other state.
     ///
     /// # Errors
     ///
@@ -176,13 +175,14 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Serializable).await
     }
 
-    /// Checks every precondition of an answer from a local view for this context.
+    /// Waits until a local view may answer for this context: admission, the read barrier if
+    /// linearizable, and `min_index`.
     pub(super) async fn ready_to_read(&self, ctx: &RequestContext, consistency: Consistency) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         if consistency == Consistency::Linearizable {
             match self.inner.barrier.pass(ctx.deadline).await {
-                // A client that requires a leader gets its absence as the error, also if the leader
-                // went away while the read waited.
+                // A client that requires a leader gets `NoLeader`, also if the leader went away
+                // while the read waited.
                 Err(NodeError::Timeout) if ctx.require_leader && self.live_leader().is_none() => {
                     return Err(NodeError::NoLeader);
                 }
@@ -212,7 +212,7 @@ impl Node {
         self.inner.long_reads.run(deadline, move || read_now(&inner, work)).await
     }
 
-    /// As [`Node::read`], for the node's own tasks: they do not queue behind clients.
+    /// As [`Node::read`], for the node's own tasks: clients' reads do not delay them.
     pub(super) async fn read_by_itself<T: Send + 'static>(
         &self,
         deadline: Instant,
@@ -236,10 +236,10 @@ fn read_now<T>(
 
 type Opened = Result<(headwater_types::LogIndex, headwater_types::Revision), NodeError>;
 
-/// Gives one piece after the other, the end last.
+/// Yields the pieces in order, the end last, then `None`.
 type NextPiece<'view> = Box<dyn FnMut() -> Result<Option<RangePiece>, StorageError> + 'view>;
 
-/// A range that was read whole, in pieces as the others have.
+/// Splits a range that was read as a whole into pieces.
 fn pieces_of(result: RangeResult) -> Vec<RangePiece> {
     let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
     for kv in result.kvs {
@@ -272,7 +272,7 @@ fn stream_pieces(
             opened.map(|mut cursor| -> NextPiece<'_> { Box::new(move || cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX)) })
         })
     } else {
-        // Sorted by something else, nothing can be sent before everything was read.
+        // In another order than that of keys, the first pair is known only after all are read.
         headwater_fsm::range(&view, query).map(|read| {
             read.map(|result| -> NextPiece<'_> {
                 let mut pieces = pieces_of(result).into_iter();
@@ -300,7 +300,7 @@ fn stream_pieces(
         if is_last {
             inner.metrics.ranged(1, began, piece.is_ok());
         }
-        // A reader that went away or stands still ends the scan: it holds a thread and a snapshot.
+        // A dropped or stalled reader ends the scan, which holds a thread and a snapshot.
         let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
         if !matches!(sent, Ok(Ok(()))) || is_last {
             return;

@@ -1,5 +1,5 @@
-//! Restore: makes the data directory of a new cluster's member from a backup, with the keys of the
-//! old one.
+//! Restore: makes the data directory of a member of a new cluster from a backup, with the keys of
+//! the old cluster.
 //!
 //! Owns the order of the steps. Everything is made in a folder beside the data directory, stamped
 //! last, and then renamed to the data directory. Invariant: an existing data directory is never
@@ -34,11 +34,11 @@ pub struct RestoreOptions {
     pub cluster_id: ClusterId,
     /// The voters of the new cluster; every one of them must be restored from the same backup.
     pub members: BTreeMap<NodeId, MemberInfo>,
-    /// Log indexes to leave out behind the last one: more than the old cluster can have given out
-    /// since the backup. An index that a client holds from before the restore is then below every
-    /// index of the new lineage. At least 1.
+    /// Log indexes to leave out behind the backup's last one: more than the old cluster can have
+    /// assigned since the backup. Then an index that a client has from the old cluster is below
+    /// every index of the new lineage. At least 1.
     pub bump_index: u64,
-    /// Revisions to leave out behind the last one, not negative. Above zero only with
+    /// Revisions to leave out behind the backup's last one, not negative. Above zero only with
     /// `mark_compacted`: skipped revisions cannot be read.
     pub bump_revision: i64,
     /// Whether to make the history before the restore unreadable, so that a watch from an old
@@ -51,7 +51,7 @@ pub struct RestoreOptions {
 pub struct Restored {
     /// The backup.
     pub backup: Verified,
-    /// The log index of the new cluster's state; its first entry has the next one.
+    /// The log index of the new cluster's state. Its first entry has the next one.
     pub index: LogIndex,
     /// The revision that the new cluster begins with.
     pub revision: Revision,
@@ -82,16 +82,16 @@ pub enum RestoreError {
     /// Another process is restoring into the same place.
     #[error("{} is being restored by another process", .0.display())]
     Busy(PathBuf),
-    /// The new cluster would have the name of the old one.
+    /// The new cluster would have the id of the old one.
     #[error(
         "the backup is of cluster {0:016x}, and the new cluster would have that name, too: members that were left over would \
          mix with it. Give it another cluster.token"
     )]
     SameCluster(u64),
-    /// Revisions would be left out but not marked.
+    /// `bump_revision` without `mark_compacted`: skipped revisions cannot be read.
     #[error("--bump-revision needs --mark-compacted: the revisions that are left out cannot be read")]
     BumpWithoutMark,
-    /// Log indexes would be given out a second time.
+    /// `bump_index` is 0: log indexes of the old cluster would be assigned again.
     #[error(
         "--bump-index must be at least 1, and more than the old cluster can have written entries since the backup: clients would \
          take its log indexes for those of the new cluster"
@@ -118,11 +118,11 @@ impl From<FileError> for RestoreError {
     }
 }
 
-/// Makes the data directory. Blocks; everything is on disk when it returns.
+/// Makes the data directory. Blocks; everything is synced to disk when it returns.
 ///
 /// # Errors
 ///
-/// [`RestoreError`]; then there is no data directory.
+/// [`RestoreError`]. The data directory is then as it was before.
 pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     if options.bump_revision > 0 && !options.mark_compacted {
         return Err(RestoreError::BumpWithoutMark);
@@ -169,7 +169,7 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     Ok(Restored { index, revision: head.revision, compact_revision, backup })
 }
 
-/// An empty directory may be there already, as orchestrators make them.
+/// Fails unless `data_dir` is missing or an empty directory, as orchestrators make them.
 fn refuse_existing(data_dir: &Path) -> Result<(), RestoreError> {
     let is_free = match fs::read_dir(data_dir) {
         Ok(mut entries) => entries.next().is_none(),
@@ -178,7 +178,7 @@ fn refuse_existing(data_dir: &Path) -> Result<(), RestoreError> {
     if is_free { Ok(()) } else { Err(RestoreError::Exists(data_dir.into())) }
 }
 
-/// The folder in which a data directory is made; removed unless it is finished.
+/// The folder in which a data directory is made. Removed on drop, unless it was finished.
 struct Staging {
     path: PathBuf,
     finished: bool,
@@ -186,7 +186,7 @@ struct Staging {
 }
 
 impl Staging {
-    /// Makes the folder, and removes the remains of an interrupted restore.
+    /// Makes and locks the folder, and removes the remains of an interrupted restore.
     fn begin(data_dir: &Path) -> Result<Self, RestoreError> {
         let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
         name.push(".restoring");
@@ -202,7 +202,7 @@ impl Staging {
     }
 
     fn finish(mut self, data_dir: &Path) -> Result<(), RestoreError> {
-        // Replaces an empty directory, and nothing else.
+        // Replaces nothing but an empty directory.
         files::rename(&self.path, data_dir).map_err(|FileError { path, source }| match source.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
                 RestoreError::Exists(data_dir.into())

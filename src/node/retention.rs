@@ -1,8 +1,8 @@
 //! Compaction of history by age, so that a store with endless writes does not grow without end.
 //!
-//! Owns the schedule: the leader checks at intervals, and proposes the beginning of history. Apply
-//! decides which changes that removes. The age of a change is in history itself, so that leaders
-//! and restarts do not affect it.
+//! Owns the schedule: at intervals, the leader proposes a new beginning of history. Apply decides
+//! which changes are removed. The age of a change is recorded in history, so that elections and
+//! restarts do not affect it.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use super::{Inner, Node, NodeError, RequestContext, tasks, unix_ms};
 use headwater_types::{Command, TrimHistory};
 
-/// Number of steps in which a retention time's history is compacted: each is an entry of the log,
-/// and its space is reclaimed at once.
+/// Steps in a retention time. Each step is one log entry, and its space is reclaimed at once.
 const STEPS: u32 = 20;
-/// The longest and the shortest time between two steps.
+/// The longest and the shortest interval between two steps.
 const STEP_MAX: Duration = Duration::from_secs(300);
 const STEP_MIN: Duration = Duration::from_millis(50);
 /// Timeout of a step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Keeps history for the configured time while this node leads. Ends when the node is dropped.
+/// Removes history older than the configured time while this node leads. Returns when the node is
+/// dropped.
 pub(super) async fn keep_history(inner: Weak<Inner>) {
     let Some(retention) = inner.upgrade().and_then(|inner| inner.history_retention) else { return };
     if !tasks::once_serving(&inner).await {

@@ -35,26 +35,26 @@ use headwater_types::limits::{
 };
 use headwater_types::{ClusterId, MemberProgram, NodeId};
 
-/// The options of a node's start.
+/// The settings of a node's start.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// This member.
     pub node_id: NodeId,
     /// The cluster.
     pub cluster_id: ClusterId,
-    /// Members of a cluster that does not exist yet; ignored once it does.
+    /// Members of a new cluster; ignored once the cluster exists.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
-    /// How this member is known to the others: its name, and where its clients connect.
+    /// The configured name of this member, and its addresses.
     pub own: MemberInfo,
     /// The name of the datacenter in the service catalog; equal on all members.
     pub datacenter: String,
     /// Client addresses of other clusters' members, by the names of their datacenters.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
-    /// Everything the node keeps is below this directory.
+    /// The folder of all files of the node.
     pub data_dir: PathBuf,
-    /// The clocks of consensus.
+    /// Intervals and timeouts of consensus.
     pub timing: Timing,
-    /// How long the answer to a forwarded write waits at most for this member to apply it.
+    /// Longest wait of the answer to a forwarded write until this member has applied the write.
     pub catch_up_max: Duration,
     /// Entries between two snapshots, count.
     pub snapshot_every_entries: u64,
@@ -62,7 +62,7 @@ pub struct NodeOptions {
     pub snapshot_every_bytes: u64,
     /// Entries kept in the log behind a snapshot, count.
     pub keep_entries: u64,
-    /// Command bytes kept in the log behind a snapshot, however few entries they are.
+    /// Command bytes kept in the log behind a snapshot; few large entries may reach it.
     pub keep_bytes: u64,
     /// Tuning of the log.
     pub log: LogOptions,
@@ -72,21 +72,21 @@ pub struct NodeOptions {
     pub feed: FeedOptions,
     /// The bound on stored data.
     pub quota: QuotaOptions,
-    /// Minimum age of compacted history; `None` compacts on request only.
+    /// Age at which history is removed; `None` removes it only on request.
     pub history_retention: Option<Duration>,
     /// The clock that measures leases while this member leads.
     pub lease_clock: LeaseClock,
-    /// Time that a graceful stop waits for another member to take over.
+    /// Longest wait of a graceful stop until another member leads.
     pub hand_over_timeout: Duration,
     /// Largest command that a client may propose here, bytes.
     pub max_request_bytes: usize,
-    /// Whether a voter is announced, while this member leads, only if all voters run.
+    /// Whether this member, while it leads, announces a new voter only if all voters run.
     pub strict_reconfig_check: bool,
     /// The program, and the versions of clusters that it supports.
     pub program: MemberProgram,
 }
 
-/// The reason for which a node did not start. The text says what to do.
+/// The reason for which a node did not start. The text says how to correct it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NodeStartError(String);
@@ -118,7 +118,7 @@ struct Parts {
     data_dir: DataDir,
 }
 
-/// Evicts the states that are cached for later streams.
+/// Evicts the cached states that no stream uses.
 fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
     move || {
         if let Some(inner) = inner.upgrade() {
@@ -131,7 +131,8 @@ fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
 
 impl Node {
     /// Opens the data directory and starts consensus. The node answers requests once
-    /// [`Node::serving`] says so; its peer port must be served before that ([`Node::consensus`]).
+    /// [`Node::serving`] is true, and needs its peer port to be served before that
+    /// ([`Node::consensus`]).
     pub async fn start(options: NodeOptions, registry: &prometheus::Registry) -> Result<Self, NodeStartError> {
         let layout = Layout::new(&options.data_dir);
         if layout.removed().is_set() {

@@ -12,13 +12,13 @@ use headwater_storage::StateStore;
 use headwater_types::limits::RECLAIM_BATCH_ENTRIES;
 use headwater_types::{Command, LogIndex, StoreEpoch};
 
-/// How long the node that leads waits before it tries again to name the lineage.
+/// Interval of the leader's proposals of a name for the lineage.
 const EPOCH_RETRY: Duration = Duration::from_secs(1);
 
-/// How often the compaction point is looked at.
+/// Interval of the checks of the compaction point.
 const COMPACTION_POLL: Duration = Duration::from_millis(100);
 
-/// Admits requests once this node has re-applied everything that it had acknowledged before its
+/// Lets the node serve once it has re-applied everything that it had acknowledged before its
 /// restart.
 pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) {
     match consensus.progress().wait_for_recovery().await {
@@ -33,12 +33,13 @@ pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) 
 
 /// Waits until the node serves; `false` if it stops before.
 pub(super) async fn once_serving(inner: &Weak<Inner>) -> bool {
-    // The waiting task must not keep the node from stopping.
+    // This task must not keep the node alive.
     let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return false };
     serving.wait_for(|serving| *serving).await.is_ok()
 }
 
-/// The leader of a store without a lineage gives it one; of several proposals the first counts.
+/// Names the lineage of a new store while this node leads. Of several proposals, the first one
+/// applied counts. Returns once the store has a name.
 pub(super) async fn name_epoch(inner: Weak<Inner>) {
     if !once_serving(&inner).await {
         return;
@@ -61,8 +62,8 @@ pub(super) async fn name_epoch(inner: Weak<Inner>) {
     }
 }
 
-/// Reclaims the space below the compaction point, batch by batch, whenever the point has moved;
-/// resumes an interrupted run after a restart.
+/// Reclaims the space below the compaction point, batch by batch, whenever the point has moved.
+/// After a restart it continues an interrupted run.
 pub(super) async fn reclaim(
     consensus: Consensus,
     store: Arc<StateStore>,
@@ -74,7 +75,7 @@ pub(super) async fn reclaim(
     loop {
         let current = store.current();
         if generation.as_ptr() != Arc::as_ptr(&current) {
-            // Another state was installed, with reclamation of its own to do.
+            // Another state was installed, with space of its own to reclaim.
             generation = Arc::downgrade(&current);
             reclaimed.send_replace(LogIndex::ZERO);
         }
@@ -112,7 +113,7 @@ pub(super) async fn reclaim(
             continue;
         }
         tokio::select! {
-            // Looked at now and then: following every apply would cost each write.
+            // Polled: a notification at every apply would cost each write.
             () = tokio::time::sleep(COMPACTION_POLL) => {}
             _ = consensus.ended() => return,
         }

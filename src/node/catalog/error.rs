@@ -1,4 +1,4 @@
-//! Why a request about the catalog failed.
+//! The errors of requests about the catalog.
 
 use thiserror::Error;
 
@@ -6,16 +6,16 @@ use crate::NodeError;
 use headwater_types::Refusal;
 use headwater_types::catalog::{CatalogRefusal, RegistrationProblem};
 
-/// Why a request about the catalog failed.
+/// The reason for which a request about the catalog failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
     /// The registration is incomplete or contradictory; nothing was proposed.
     #[error(transparent)]
     Invalid(#[from] RegistrationProblem),
-    /// A rule of the catalog forbids it; nothing changed.
+    /// A rule of the catalog forbids the request; nothing changed.
     #[error(transparent)]
     Refused(CatalogRefusal),
-    /// Anything else.
+    /// Any other error of the request path.
     #[error(transparent)]
     Node(NodeError),
 }

@@ -1,4 +1,4 @@
-//! Questions about the catalog. Every answer has its query index, and all of it is of one state.
+//! Queries of the catalog. Each answer comes from one view, and carries its query index.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use headwater_types::catalog::{
     self, Check, CheckServiceNode, CheckStatus, Indexed, Service, ServiceName, TerminatingGateway,
 };
 
-/// An answer with its query index, and where in the log it is of.
+/// An answer with its query index, and the coordinates of the view that it comes from.
 type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
 
-/// Each method answers one question about the catalog, by a name in any case. Lists are sorted by
-/// node, then id. A missing row is an empty answer, with the query index at which it could appear.
+/// Each method answers one query, by names in any case. Lists are sorted by node, then id. A
+/// missing row gives an empty answer, with the query index at which it could appear.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ impl Node {
         self.read_catalog(ctx, consistency, false, move |view| view.nodes()).await
     }
 
-    /// A node.
+    /// The node with this name.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Node {
         self.read_catalog(ctx, consistency, false, answer).await
     }
 
-    /// One instance on a node.
+    /// An instance on a node.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Node {
         self.read_catalog(ctx, consistency, true, answer).await
     }
 
-    /// One check on a node, of the node or of an instance.
+    /// A check on a node: the node's own, or an instance's.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Node {
         self.read_catalog(ctx, consistency, true, answer).await
     }
 
-    /// A node with the instances on it.
+    /// A node and its instances.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Node {
         self.read_catalog(ctx, consistency, false, move |view| view.all_instances()).await
     }
 
-    /// Names of services with the tags of their instances.
+    /// Service names, each with the tags of its instances.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl Node {
         self.read_catalog(ctx, consistency, true, move |view| view.gateway(&name)).await
     }
 
-    /// Every terminating gateway that is configured.
+    /// Every configured terminating gateway.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Node {
         self.read_catalog(ctx, consistency, false, move |view| view.gateways()).await
     }
 
-    /// Checks with a status; all of them if none is given.
+    /// Checks with this status; every check if it is `None`.
     ///
     /// # Errors
     ///

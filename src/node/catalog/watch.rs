@@ -1,10 +1,9 @@
-//! Catalog watches: streams that begin with a state or resume after an index, and waits for a
-//! change.
+//! Catalog watches: streams that begin with a state or after an index, and waits for a change.
 //!
 //! Owns the start of a stream and the check of an index's lineage (spec: consul §1.8;
 //! ARCHITECTURE.md §7). Streams, blocking queries and all other followers of the catalog use the
-//! same subscriptions: none of them polls. Invariant: a stream that resumes after an index delivers
-//! every later change of its subject; if that is impossible, it begins with the state.
+//! same subscriptions: none of them polls. Invariant: a stream that begins after an index delivers
+//! every later change of its subject. If that is impossible, it begins with the state.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -23,21 +22,21 @@ use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
 
-/// The identity of a list's entry: node and id of an instance, or a name.
+/// The key of an entry in a list: node and id of an instance, or a name.
 pub type EntryKey = (String, String);
 
-/// Encodes an event for the stream; called once for an event, shared by all subscribers.
+/// Encodes an event for the stream. Called once for an event; all subscribers share the result.
 pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 
-/// A list of the state, then every change. Reading never waits: the session is raised when there
-/// may be something to read.
+/// A list of the state, then every change. Reading never waits: the session gets the token when
+/// there may be something to read.
 pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
 
 /// A stream of a subject.
 pub struct CatalogWatch {
-    /// The state, if it was requested or is needed, and the changes.
+    /// The list, if it was requested or the start cannot be continued, and the changes.
     pub listing: CatalogListing,
-    /// Whether the client has a state that it must replace.
+    /// Whether the list replaces the client's state, because its start could not be continued.
     pub starts_over: bool,
 }
 
@@ -68,19 +67,19 @@ pub(crate) async fn sweep(inner: Weak<Inner>) {
 
 impl Node {
     /// Watches a subject of the catalog, from this node's own state. Nodes and tables have no list:
-    /// a stream of them begins with an empty one. `encode` must be the same for all streams. The
-    /// session gets token 0 whenever there may be something to read; read once before you wait.
+    /// their streams begin with an empty one. `encode` must be the same function in every call,
+    /// because lists and events are shared. The session gets token 0 when there may be something to
+    /// read. Read once before the first wait.
     ///
-    /// An index is of this lineage if the client says so. Without that claim, an index that this
-    /// node has not reached, and one from before this lineage began, count as indexes of another
-    /// lineage.
+    /// An index is of this lineage if the client says so. If it does not, an index counts as one of
+    /// another lineage if this node has not reached it, or if it is from before this lineage.
     ///
     /// # Errors
     ///
-    /// Those of a serializable read; [`NodeError::TooManyRequests`] if the memory for states of
-    /// streams is exhausted; [`NodeError::NoLeader`] if this node does not learn its lineage in
-    /// time; [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not
-    /// reach in time.
+    /// Those of a serializable read; [`NodeError::TooManyRequests`] if the memory budget of states
+    /// is exhausted; [`NodeError::NoLeader`] if this node does not learn its lineage in time;
+    /// [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not reach
+    /// in time.
     pub async fn watch_catalog(
         &self,
         ctx: &RequestContext,
@@ -91,12 +90,12 @@ impl Node {
     ) -> Result<CatalogWatch, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         self.lineage_known(ctx).await?;
-        // An index without its lineage may be of another one, and is not waited for.
+        // An index without a lineage may be of another one: it is not waited for.
         if let Some(position) = start.position().filter(|position| position.epoch.is_some())
             && !position.is_of_another_lineage(&self.inner.store.current().head())
         {
             // Another member may have been ahead, and its clients must not go back in time here.
-            // The store's index is not sufficient: a list reaches as far as the published commits.
+            // The store's index is not enough: a list contains published commits only.
             let ctx = RequestContext { min_index: ctx.min_index.max(Some(position.index)), ..ctx.clone() };
             self.ready_to_read(&ctx, Consistency::Serializable).await?;
         }
@@ -133,7 +132,7 @@ impl Node {
         session: &Arc<Session>,
         encode: Encode,
     ) -> Result<CatalogListing, NodeError> {
-        // Moves on after the changes are out, so that they can all be read here.
+        // It advances after the changes are published, so all of them can be read here.
         let applied = *self.inner.consensus.progress().applied().borrow();
         let build = async || {
             let (subject, encode, share) = (subject.clone(), Arc::clone(&encode), self.inner.states.share());
@@ -150,9 +149,9 @@ impl Node {
         Ok(listing.await?)
     }
 
-    /// Waits until a row of one of `subjects` may have changed after `after`, the index through
-    /// which the caller has seen the state ([`Read::index`](crate::Read)); false if there was no
-    /// change until `deadline`. Waiting costs nothing.
+    /// Waits until a row of one of `subjects` may have changed after `after`: the index of the
+    /// state that the caller has read ([`Read::index`](crate::Read)). False if there was no change
+    /// until `deadline`. It does not poll.
     ///
     /// # Errors
     ///
@@ -175,7 +174,7 @@ impl Node {
                 match subscriptions[token].try_next() {
                     Ok(None) => {}
                     Ok(Some(_)) => return Ok(true),
-                    // The changes are no longer known: the caller must read.
+                    // The changes are unknown: the caller must read the state.
                     Err(CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset) => {
                         return Ok(true);
                     }
@@ -190,7 +189,7 @@ impl Node {
     }
 }
 
-/// The state of a subject, as the events that would produce it.
+/// The state of a subject, as the events that lead to it; empty for nodes and tables.
 fn state_of(view: &ReadView<'_>, subject: &CatalogSubject) -> Result<Vec<CatalogEvent>, StorageError> {
     let event = |topic, body| CatalogEvent { topic, op: CatalogOp::Register, key: "".into(), body };
     let instances = |topic, found: Vec<Arc<CheckServiceNode>>| {

@@ -36,7 +36,7 @@ impl Node {
         self.propose_catalog(ctx, CatalogCommand::Deregister(Box::new(deregistration))).await
     }
 
-    /// Says for which services a terminating gateway stands.
+    /// Stores for which services a terminating gateway stands.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! TTL checks: a report that changes no status goes to the leader alone.
+//! TTL checks: a report that changes no status is sent to the leader, and not logged.
 
 use crate::{Consistency, Node, NodeError, RequestContext};
 use headwater_storage::state::{CatalogReader, ConsulReader};
@@ -7,12 +7,12 @@ use headwater_types::catalog::{Check, canonical};
 use headwater_types::consul::Deadline;
 
 impl Node {
-    /// Restarts the time of a TTL check, without a write. False if the check is no longer as
-    /// `check` has it, is no TTL check, or has expired: then the report must be written.
+    /// Restarts the time of a TTL check, without a write. False if the check was changed since
+    /// `check` was read, has no TTL, or has expired: then the report must be written.
     ///
     /// # Errors
     ///
-    /// As [`Node::lease_keep_alive`]; asking again is safe.
+    /// As [`Node::lease_keep_alive`]; a repetition is safe.
     pub async fn check_keep_alive(&self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let (node, id, modified) = (check.node.clone(), check.id.clone(), check.modified);

@@ -39,8 +39,8 @@ impl Node {
         self.read(true, ctx.deadline, move |view| {
             let (index, value) = match view.consul_entry(&path)? {
                 Some((_, entry)) => (entry.modified, Some(entry)),
-                // A removal below the compaction point may be forgotten on this member and
-                // remembered on another.
+                // A removal below the compaction point may be known to one member and forgotten by
+                // another.
                 None => (consul_newest(view, &path)?.max(view.head().key_floor()), None),
             };
             Ok(Ok(Indexed { index: view.head().floored(index), value }))
@@ -48,8 +48,8 @@ impl Node {
         .await
     }
 
-    /// The keys that begin with `prefix`, in order, with the query index of the prefix; or the
-    /// error that they are too large for one answer.
+    /// The keys that begin with `prefix`, in order, with the query index of the prefix; or
+    /// [`ConsulTreeTooLarge`].
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl Node {
     }
 
     /// The paths of the keys that begin with `prefix`, in order, with the query index of the
-    /// prefix. With a separator, each path is cut off after the first one behind the prefix, and
-    /// equal results are listed once.
+    /// prefix. With a separator, each path ends with the first one behind the prefix, and equal
+    /// paths are listed once.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Node {
         .await
     }
 
-    /// Does one operation on a path; true if its precondition held.
+    /// Applies one operation to a path. True if its precondition held.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Does operations, all or none.
+    /// Applies operations, all or none.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Node {
         Ok(Read { index, revision, value })
     }
 
-    /// Evaluates operations that change nothing on one state, without replicating them.
+    /// Evaluates operations that change nothing on one view, without replicating them.
     ///
     /// # Errors
     ///
@@ -141,12 +141,12 @@ impl Node {
     }
 }
 
-/// Whether keys can be read at once, by the lengths of path and value of each.
+/// Whether keys fit into one answer. `lens`: path and value of each key together, bytes.
 fn fits(mut lens: impl Iterator<Item = usize>) -> bool {
     lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(ENTRY_BYTES + len)).is_some()
 }
 
-/// Cuts each path off after the first separator that begins at `from` or later. Equal results are
+/// Ends each path with the first separator that begins at `from` or later. Equal results are
 /// adjacent, because the paths are in order.
 fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
     let mut folded: Vec<Bytes> = Vec::new();

@@ -2,7 +2,7 @@
 //! `docs/consul-kv.md`).
 //!
 //! Owns the query indexes of keys and prefixes and the waits for them, session ids and session
-//! renewal. The rules of locks and of a session's end belong to the state machine.
+//! renewal. The state machine has the rules of locks and of a session's end.
 
 mod check;
 mod kv;
@@ -16,7 +16,7 @@ use headwater_types::{Command, LogIndex, Outcome, Revision};
 pub use kv::{ConsulTreeTooLarge, ConsulTxnDone};
 pub use wait::ConsulSubject;
 
-/// Where an outcome was decided.
+/// Log index and revision of an outcome.
 type Decided = (LogIndex, Revision);
 
 impl Node {
@@ -33,7 +33,7 @@ impl Node {
     }
 }
 
-/// An outcome that the command cannot have.
+/// Logs an outcome that the command cannot have, and gives the error for it.
 fn other(outcome: &dyn std::fmt::Debug) -> NodeError {
     tracing::error!(?outcome, "a command of Consul's API came to something else");
     NodeError::Indeterminate(Unanswered::LeaderFailed)

@@ -9,11 +9,11 @@ use headwater_types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, S
 use headwater_types::{LeaseId, LeaseQuestion, Refusal};
 
 impl Node {
-    /// Makes a session under an id that the node picks, and returns the id.
+    /// Makes a session under a random id, and returns the id.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Session`] if its node or a check does not allow it; those of
+    /// [`Refusal::Session`] if the rules for its node and checks forbid it; those of
     /// [`Node::propose`].
     pub async fn session_create(
         &self,
@@ -24,7 +24,7 @@ impl Node {
             create.session.id = uuid(rand::random());
             let command = ConsulCommand::SessionCreate(Box::new(create.clone()));
             match self.propose_consul(ctx, command).await {
-                // Picked by chance, and taken: another one will do.
+                // The random id is taken: try another one.
                 Err(NodeError::Refused(Refusal::Session(SessionRefusal::Exists))) => {}
                 Ok(((index, revision), ConsulOutcome::SessionCreated)) => {
                     return Ok(Read { index, revision, value: create.session.id });
@@ -35,7 +35,7 @@ impl Node {
         }
     }
 
-    /// Ends a session; one that does not exist has ended.
+    /// Ends a session. A missing session counts as ended.
     ///
     /// # Errors
     ///
@@ -47,17 +47,17 @@ impl Node {
         }
     }
 
-    /// Restarts the time of a session, without a write; `None` if there is no such session, or it
+    /// Restarts the time of a session, without a write. `None` if there is no such session, or it
     /// has expired.
     ///
     /// # Errors
     ///
-    /// As [`Node::lease_keep_alive`]; asking again is safe.
+    /// As [`Node::lease_keep_alive`]; a repetition is safe.
     pub async fn session_renew(&self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
         let mut found = self.session_and_deadline(ctx, Consistency::Serializable, id.clone()).await?;
         if !matches!(found.value, (Some(_), Some(_))) {
-            // Another member may have made or ended it a moment ago. The leader is asked only about
-            // a session with a TTL.
+            // Another member may have made or ended it a moment ago. A session without a TTL takes
+            // this path, too: it has no deadline that the leader could be asked about.
             found = self.session_and_deadline(ctx, Consistency::Linearizable, id).await?;
         }
         let Read { index, revision, value: (session, deadline) } = found;
@@ -65,7 +65,7 @@ impl Node {
             (Some(session), Some(deadline)) => {
                 self.ask_about_lease(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.map(|_| session)
             }
-            // It lives until it is ended.
+            // Without a TTL, it lives until it is destroyed.
             (session, _) => session,
         };
         Ok(Read { index, revision, value })

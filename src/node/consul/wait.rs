@@ -12,9 +12,9 @@ use headwater_types::{KeyRange, LogIndex};
 /// The keys of one wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulSubject {
-    /// The key of this path.
+    /// The key at this path.
     Key(Bytes),
-    /// The keys that begin with this.
+    /// All keys with this prefix.
     Tree(Bytes),
 }
 
@@ -28,9 +28,9 @@ impl ConsulSubject {
 }
 
 impl Node {
-    /// Waits until a key has changed after the log entry at `after`, as this node has applied it;
-    /// false if there was no change before the deadline. Also true if the changes are unknown
-    /// because the state was replaced: read again.
+    /// Waits until a key has changed after the log entry `after`, in this node's applied state.
+    /// False if there was no change before the deadline. Also true if the changes are unknown,
+    /// because they were compacted or the state was replaced: read again.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Node {
     }
 }
 
-/// Whether a subscription that ended only means that the state has to be read again.
+/// `true` if a subscription has ended so that the state must be read again; the error otherwise.
 fn anew(reason: CloseReason) -> Result<bool, NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(true),

@@ -1,7 +1,8 @@
-//! A contender's path: into the queue, to its turn, and out again if its client has gone away.
+//! The life of a contender: it enters the queue, gets its turn, and leaves if its client has gone
+//! away.
 //!
-//! It runs as a task of its own, so that a proposal for a client that went away is known and can be
-//! undone.
+//! It runs as a task of its own: if its client goes away, its outstanding proposal is still
+//! observed and can be undone.
 
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -17,13 +18,13 @@ use headwater_types::{
     Outcome, Put, RangeQuery, Refusal, Revision, Txn, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// How long something that failed for want of a leader waits, unless the leader changes first.
+/// Pause before a proposal is repeated, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How long one attempt to remove a key may take.
+/// Timeout of one attempt to remove a key.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a key is tried to be removed; its lease removes it sooner or later.
+/// Time for all attempts to remove a key. After it, the end of its lease removes the key.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
-/// How often a lease that was made for a contender is kept alive.
+/// Interval of the keep-alives of a lease that was made for a contender.
 const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
 
 /// A contender in the queue.
@@ -38,23 +39,23 @@ pub(super) struct Place {
 /// The result of entering the queue.
 struct Entered {
     place: Place,
-    /// Revision at which this call has written the key.
+    /// Revision of this call's write of the key.
     written: Revision,
-    /// The key was there before this call.
+    /// Whether the key existed before this call.
     was_there: bool,
-    /// Index and revision at which it was the oldest; `None` if it was not.
+    /// Index and revision of the state in which it was the oldest; `None` if it was not.
     turn: Option<(LogIndex, Revision)>,
 }
 
-/// The write that a call undoes if its client has gone away: the key as this call has written it. A
-/// later write by another call of the same lease, or by the owner, stays.
+/// The write that a call undoes if its client has gone away. A later write of the key, by another
+/// call of the same lease or by the owner, stays.
 struct Written {
     key: Bytes,
     at: Revision,
 }
 
 impl Written {
-    /// Removes the key if it is unchanged since.
+    /// Removes the key if it was not written again.
     fn removal(&self) -> Command {
         let is_mine = Compare {
             range: KeyRange::One(self.key.clone()),
@@ -66,7 +67,7 @@ impl Written {
     }
 }
 
-/// How waiting ended.
+/// The end of a wait.
 enum Ended {
     Turn(Owner),
     /// The client has gone away.
@@ -123,14 +124,14 @@ async fn run(
         None => wait(node, &place, session, until, &mut answer).await,
     };
     match ended {
-        // An owner from before this call stays the owner, even if this client has gone away.
+        // A client that owned the name before this call stays the owner.
         Ended::Turn(owner) => {
             if answer.send(Ok(owner)).is_err() && !was_owner {
                 leave(node, session, Some(&written)).await;
             }
         }
         Ended::Abandoned => leave(node, session, Some(&written)).await,
-        // It keeps its place: its client continues at another member.
+        // The contender keeps its place: its client continues at another member.
         Ended::Failed(error @ ContestError::Node(NodeError::Stopped)) => give(answer, Err(error)),
         Ended::Failed(error) => {
             give(answer, Err(error));
@@ -196,7 +197,7 @@ async fn wait(
     };
     tokio::select! {
         biased;
-        // Before the next line: when this member stops it loses its clients too.
+        // First, because a stopping member also loses its clients, and then the place must stay.
         () = node.streams_closing() => Ended::Failed(NodeError::Stopped.into()),
         () = answer.closed() => Ended::Abandoned,
         _ = node.inner.consensus.ended() => Ended::Failed(NodeError::Stopped.into()),
@@ -209,7 +210,8 @@ async fn wait(
     }
 }
 
-/// Keeps the lease alive that was made for a contender. If it ends all the same, its key tells.
+/// Keeps a contender's own lease alive; never returns. If the lease ends all the same, its key is
+/// removed, and that ends the wait.
 async fn keep(node: &Node, session: Option<LeaseId>) {
     let Some(lease) = session else { return pending().await };
     loop {
@@ -221,7 +223,8 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
     }
 }
 
-/// Removes a contender's key or lease, as soon as there is a leader.
+/// Removes a contender's key, or its own lease. Retries until there is a leader, for
+/// `LEAVE_PATIENCE` at most.
 async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {

@@ -1,8 +1,8 @@
-//! Locks and elections: queues of keys below a name, of which the oldest owns it (spec: etcd §4.4).
+//! Locks and elections: queues of keys below a name. The oldest key owns it (spec: etcd §4.4).
 //!
-//! Owns the recipe: a contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to
-//! that lease; contenders get their turn in the order of `create_revision`, which is the owner's
-//! fencing token. etcd's clients carry out the same recipe by themselves on the same keys. Knows no
+//! Owns the recipe. A contender's key is `NAME/LEASE` with the lease in hexadecimal, attached to
+//! that lease. Contenders get their turn in the order of `create_revision`, which is the owner's
+//! fencing token. etcd's clients follow the same recipe by themselves on the same keys. Knows no
 //! face. Invariants: a contender is reported as the owner only if its key was the oldest in one
 //! linearizable view that held it; a contender that is abandoned while it waits leaves no key, and
 //! removes none that another call of the same lease has written since.
@@ -29,11 +29,10 @@ pub use observe::Observed;
 pub struct Contender {
     /// The name of the lock or election.
     pub name: Bytes,
-    /// The lease that the contender's key hangs on. [`LeaseId::NONE`]: one is made, kept alive
-    /// while the contender waits, and ended if it is given up.
+    /// The lease of the contender's key. [`LeaseId::NONE`] makes one: it is kept alive while the
+    /// contender waits, and revoked if the contender is abandoned.
     pub lease: LeaseId,
-    /// The value of its key; `None` leaves the value of a key that is there as it is, and begins
-    /// with an empty one.
+    /// The value of its key. `None` keeps the value of an existing key, and is empty for a new one.
     pub value: Option<Bytes>,
 }
 
@@ -46,30 +45,30 @@ pub struct Owner {
     pub revision: Revision,
     /// The owner's key.
     pub key: Bytes,
-    /// Its create revision: larger than that of every owner before.
+    /// The create revision of its key: larger than that of every earlier owner.
     pub token: Revision,
-    /// The lease that it hangs on.
+    /// The lease of its key.
     pub lease: LeaseId,
 }
 
-/// A key that somebody says to own.
+/// The key with which a client claims to own a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The key.
     pub key: Bytes,
     /// Its create revision.
     pub token: Revision,
-    /// The lease that it hangs on; [`LeaseId::NONE`] for whichever it is.
+    /// The lease of the key; [`LeaseId::NONE`] keeps the present one.
     pub lease: LeaseId,
 }
 
-/// Why somebody does not own a name.
+/// The reason for which a client does not own a name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ContestError {
-    /// The contender's key is gone: its lease has ended, or somebody has removed the key.
+    /// The contender's key is gone: its lease has ended, or the key was removed.
     #[error("the place in the queue is gone")]
     PlaceLost,
-    /// The key is not that of the claim any more; nothing changed.
+    /// The claim's key is gone, or was created anew; nothing changed.
     #[error("the name has another owner")]
     NotOwner,
     /// It was not the contender's turn in time. Its key is being removed.
@@ -91,7 +90,7 @@ fn key_of(name: &[u8], lease: LeaseId) -> Bytes {
     [name, format!("/{sign}{:x}", lease.get().unsigned_abs()).as_bytes()].concat().into()
 }
 
-/// The oldest contender.
+/// The query for the oldest contender.
 fn oldest(prefix: Bytes) -> RangeQuery {
     RangeQuery {
         order: SortOrder::Ascend,
@@ -114,7 +113,7 @@ fn put(key: &Bytes, value: Bytes, lease: LeaseChoice) -> TxnOp {
 }
 
 impl Claim {
-    /// Does something if the claim holds.
+    /// A command that does `op` if the claim holds, and nothing otherwise.
     fn guarded(&self, op: TxnOp) -> Command {
         Command::Txn(Txn { compares: vec![created_at(&self.key, self.token)], success: vec![op], failure: vec![] })
     }
@@ -123,13 +122,13 @@ impl Claim {
 impl Node {
     /// Waits until the contender owns the name, or until `until`. Dropping the future abandons the
     /// contender. If this member stops, the contender keeps its place: a call with the same lease
-    /// at another member continues with it.
+    /// at another member continues from it.
     ///
     /// # Errors
     ///
     /// [`ContestError::PlaceLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the
-    /// errors of [`Node::propose`]. The context's deadline is for getting into the queue, not for
-    /// waiting in it.
+    /// errors of [`Node::propose`]. The context's deadline bounds the entry into the queue, not the
+    /// wait in it.
     pub async fn contend(
         &self,
         ctx: &RequestContext,
@@ -140,7 +139,7 @@ impl Node {
         enter::contend(self, ctx, contender, until).await
     }
 
-    /// Gives the key of a claim another value.
+    /// Writes a new value to the key of a claim.
     ///
     /// # Errors
     ///
@@ -170,7 +169,7 @@ impl Node {
         Ok((applied.index, applied.revision))
     }
 
-    /// The key of a name's owner, if it has one.
+    /// The oldest contender's key, which owns the name; `None` without contenders.
     ///
     /// # Errors
     ///

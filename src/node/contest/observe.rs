@@ -1,4 +1,5 @@
-//! Follows the owner of a name: every owner once, and every value that it gives its key, in order.
+//! Follows the owner of a name: every owner that history still has, and every value of its key, in
+//! order.
 
 use std::time::Duration;
 
@@ -13,17 +14,17 @@ use crate::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQ
 use headwater_stream::{Item, Kv, Session};
 use headwater_types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
 
-/// How long one read may take.
+/// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Owners that wait for a slow reader.
+/// Owners and values that wait for a slow reader, count.
 const QUEUED: usize = 16;
 
-/// An owner's key and value, with the coordinates of that state.
+/// The key and value of an owner, with the coordinates of that state.
 pub type Observed = Read<KeyValue>;
 
 type Sink = mpsc::Sender<Result<Observed, NodeError>>;
 
-/// The knowledge about the owner after a read of the state or a change.
+/// The owner of the name, as a read or a change shows it.
 enum Known {
     Owner(Observed),
     /// The name had no owner at this revision.
@@ -31,8 +32,8 @@ enum Known {
 }
 
 impl Node {
-    /// Yields the owner of the name, now or as soon as there is one, then every change. Ends with
-    /// an error, or when it is dropped.
+    /// Yields the present owner of the name, or the first one, then every change. Ends after an
+    /// error.
     ///
     /// # Errors
     ///
@@ -66,10 +67,10 @@ impl Node {
             known = match known {
                 Known::Owner(owner) => {
                     let (key, after) = (owner.value.key.clone(), owner.revision);
-                    // This fails if the reader has gone away; then this task ends from outside.
+                    // This fails if the reader has gone away; `observe` then cancels this task.
                     let _reader_gone = sink.send(Ok(owner)).await.is_err();
                     match self.follow(&key, after, sink).await? {
-                        // The next owner at that very revision: none is passed over.
+                        // Reads at the revision of the removal, so that no owner is skipped.
                         Some(removed_at) => self.look(&prefix, Some(removed_at)).await?,
                         None => self.look(&prefix, None).await?,
                     }
@@ -82,7 +83,7 @@ impl Node {
         }
     }
 
-    /// The owner of the name at a revision that this member has, or its current owner.
+    /// The owner of the name at the revision `at`, or its current owner.
     async fn look(&self, prefix: &Bytes, at: Option<Revision>) -> Result<Known, NodeError> {
         let mut at = at;
         loop {
@@ -101,7 +102,7 @@ impl Node {
                     });
                 }
                 Err(error) if is_transient(&error) => {
-                    // Owners at compacted revisions are passed over.
+                    // The current owner, then: the owners in between are skipped.
                     at = None;
                     self.pause().await;
                 }
@@ -111,7 +112,7 @@ impl Node {
     }
 
     /// Yields the values of the owner's key until the key is removed. Returns the revision of the
-    /// removal, `None` if it is unknown.
+    /// removal, or `None` if it cannot be read any more.
     async fn follow(&self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
         let range = KeyRange::One(key.clone());
         let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
@@ -128,7 +129,8 @@ impl Node {
         Ok(None)
     }
 
-    /// The first contender after a revision at which there was none.
+    /// The first contender after a revision at which there was none; `None` if it cannot be read
+    /// any more.
     async fn first_put(&self, prefix: &Bytes, after: Revision) -> Result<Option<Observed>, NodeError> {
         let range = KeyRange::prefix(prefix.clone());
         let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
@@ -142,14 +144,14 @@ impl Node {
     }
 }
 
-/// The changes of an interval, one after the other.
+/// The changes of an interval, in order.
 struct Changes {
     session: std::sync::Arc<Session>,
     watch: KeyWatch,
 }
 
 impl Changes {
-    /// `None` if the changes after `after` are not there any more.
+    /// `None` if the changes after `after` cannot be read: the caller must read the state.
     async fn open(node: &Node, range: KeyRange, after: Revision) -> Result<Option<Self>, NodeError> {
         let session = Session::new();
         let ctx = RequestContext::within(READ_TIMEOUT);
@@ -160,7 +162,7 @@ impl Changes {
         }
     }
 
-    /// `None` if the next change is no longer there.
+    /// `None` if the next change cannot be read: the caller must read the state.
     async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
         loop {
             match self.watch.try_next() {

@@ -1,5 +1,5 @@
-//! Waits for one's turn: each contender waits for the one before it, so that each removal wakes one
-//! contender.
+//! A contender's wait for its turn. It waits for the contender before it only, so that each removal
+//! wakes one contender.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::{Consistency, Node, NodeError, NodeErrorKind, RequestContext, WatchQu
 use headwater_stream::{CloseReason, Session};
 use headwater_types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
-/// How long one read may take.
+/// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a read that failed for want of a leader waits, unless the leader changes first.
+/// Pause before a read is repeated, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a read that failed with `error` may succeed later. A compacted revision counts: the
@@ -32,7 +32,7 @@ pub(super) fn is_transient(error: &NodeError) -> bool {
 }
 
 impl Place {
-    /// The contender itself and the one before it.
+    /// The query for the contender's key and the one before it, newest first.
     fn neighbours(&self) -> RangeQuery {
         RangeQuery {
             order: SortOrder::Descend,
@@ -46,8 +46,8 @@ impl Place {
 }
 
 impl Node {
-    /// Waits until no key is before the contender's. Retries after transient errors: the queue has
-    /// no deadline.
+    /// Waits until no other contender is before this one. Retries after transient errors without a
+    /// deadline.
     pub(super) async fn wait_for_turn(&self, place: &Place) -> Result<Owner, ContestError> {
         loop {
             let ctx = RequestContext::within(READ_TIMEOUT);
