@@ -1,4 +1,4 @@
-//! Questions about leases on their way to the leader, from any member.
+//! The path of questions about leases from any member to the leader.
 //!
 //! Waiting questions are sent together, in a few concurrent calls. Invariant: a question that got
 //! no answer may be repeated.
@@ -17,13 +17,13 @@ use headwater_raft::{Consensus, QueryService};
 use headwater_types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
 use headwater_types::{LeaseAnswer, LeaseQuestion, NodeId};
 
-/// Calls to leaders under way at once.
+/// Calls to leaders under way at once, count.
 const CALLS_MAX: usize = 8;
-/// Timeout of a call, after which its questions are repeated. Calls to a stalled leader take up
+/// Timeout of a call, after which its questions are repeated. Calls to a stalled leader occupy
 /// slots that calls to the next leader need.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bound on the delay that one question may cause to the others of its call. A question about an
-/// expiring lease waits until the expiry is applied.
+/// Longest delay that one question may cause to the others of its call. A question about an expired
+/// lease waits until its end is applied.
 const DESK_PATIENCE: Duration = Duration::from_millis(200);
 
 struct Call {
@@ -32,7 +32,7 @@ struct Call {
     answer: oneshot::Sender<LeaseAnswer>,
 }
 
-/// A handle to the lane; cheap to clone.
+/// A handle to the queue of questions; cheap to clone.
 #[derive(Clone)]
 pub(super) struct LeaseCalls {
     calls: mpsc::Sender<Call>,
@@ -45,7 +45,8 @@ impl LeaseCalls {
         Self { calls }
     }
 
-    /// Asks `leader`, which is another member.
+    /// Asks `leader`, which must be another member. `Busy` if too many questions wait; `NotLeader`
+    /// if no answer came.
     pub(super) async fn ask(&self, leader: NodeId, question: LeaseQuestion) -> LeaseAnswer {
         let (answer, answered) = oneshot::channel();
         if self.calls.try_send(Call { leader, question, answer }).is_err() {
@@ -91,7 +92,7 @@ async fn carry(consensus: &Consensus, leader: NodeId, calls: Vec<Call>) {
     }
 }
 
-/// Where other members ask this one.
+/// Answers the questions of other members.
 pub(super) struct LeaseDesk(pub(super) Arc<LeaseKeeper>);
 
 impl QueryService for LeaseDesk {
@@ -100,11 +101,12 @@ impl QueryService for LeaseDesk {
         async move {
             let answer = |question: Bytes| async {
                 let answer = match codec::decode_lease_question(question) {
-                    // Unanswered, it is asked again.
+                    // After a timeout the other member repeats the question.
                     Ok(question) => tokio::time::timeout(DESK_PATIENCE, keeper.answer(question))
                         .await
                         .unwrap_or(LeaseAnswer::NotLeader),
-                    // From a newer version, which will ask somebody else.
+                    // The other member has a newer version. It repeats the question until a leader
+                    // can read it.
                     Err(error) => {
                         tracing::warn!(%error, "a question about a lease could not be read");
                         LeaseAnswer::NotLeader

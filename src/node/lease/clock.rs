@@ -1,6 +1,6 @@
-//! The clock that measures leases: the machine's, or one that a test moves by hand.
+//! The clock that measures leases: the machine's, or one that a test sets by hand.
 //!
-//! Invariant: it never goes back. It is unrelated to the time of day, and to the clocks of other
+//! Invariant: it never goes back. It has no relation to the time of day, or to the clocks of other
 //! members.
 
 use std::fmt;
@@ -20,7 +20,7 @@ enum Source {
     Hand(watch::Receiver<Duration>),
 }
 
-/// Moves a clock by hand.
+/// Sets a clock by hand.
 pub struct HandClock {
     now: watch::Sender<Duration>,
 }
@@ -38,7 +38,7 @@ impl LeaseClock {
         Self { source: Source::Machine(Instant::now()) }
     }
 
-    /// A clock that stands still until it is moved by hand; and the hand.
+    /// A clock that is stopped until its hand advances it, and the hand.
     pub fn by_hand() -> (Self, HandClock) {
         let (now, clock) = watch::channel(Duration::ZERO);
         (Self { source: Source::Hand(clock) }, HandClock { now })
@@ -52,7 +52,7 @@ impl LeaseClock {
         }
     }
 
-    /// Waits until it is `at`, for ever if that is `None`.
+    /// Waits until the clock shows `at`; forever if that is `None` or can never come.
     pub(super) async fn wait_until(&self, at: Option<Duration>) {
         let Some(at) = at else { return std::future::pending().await };
         match &self.source {
@@ -64,7 +64,7 @@ impl LeaseClock {
                 let mut clock = clock.clone();
                 let reached = clock.wait_for(|now| *now >= at).await.is_ok();
                 if !reached {
-                    // The hand is gone: it will never be later than now.
+                    // The hand was dropped: nothing advances the clock any more.
                     std::future::pending::<()>().await;
                 }
             }

@@ -3,8 +3,8 @@
 //!
 //! Owns the table of the current reign and the three loops that serve it. Knows no client and no
 //! other member. Invariants: no keep-alive is confirmed, and no expiry is proposed, before a quorum
-//! has confirmed that this member leads in the table's term; a command that a member proposed in
-//! one term has no effect in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
+//! has confirmed that this member leads in the table's term; a command proposed in one term has no
+//! effect in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,31 +29,31 @@ use headwater_types::{
     LogIndex, NodeId, Refusal, Term,
 };
 
-/// Interval of checkpoints for leases that no client waits for.
+/// Interval of checkpoints without a waiting client.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// Pause before an expiry that failed, or has no known result, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Lateness of leases at which expiries may use their whole capacity.
+/// Lateness of an expiry at which expiries may use their whole capacity.
 const LATE_MAX: Duration = Duration::from_secs(4);
-/// Pause of a loop after a quorum could not be reached.
+/// Pause of a loop after the quorum was not reached.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = oneshot::Sender<LeaseAnswer>;
 
-/// Keeps the leases while this member leads, and nothing while it does not.
+/// Keeps the leases while this member leads. Empty while it does not.
 pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
-    /// Time that leases get on top when a reign begins.
+    /// Time that each lease gets on top at the beginning of a reign.
     grace: Duration,
     state: Mutex<State>,
-    /// Rings when a lease may expire sooner than the next known deadline.
+    /// Notified when a lease may expire earlier than the known deadlines.
     sooner: Notify,
 }
 
 enum State {
     Following,
-    /// The table is being loaded; the lease changes of commits are kept for it meanwhile.
+    /// The table is being loaded. Holds the lease changes of commits meanwhile.
     Loading(BTreeMap<LeaseId, Option<Lease>>),
     Leading(Reign),
 }
@@ -61,11 +61,11 @@ enum State {
 struct Reign {
     table: LeaseTable,
     questions: mpsc::Sender<(LeaseQuestion, Answer)>,
-    /// Callers that wait until an expired lease is gone.
+    /// Keep-alives of expired leases; they are answered when the lease has ended.
     ending: HashMap<LeaseId, Vec<Answer>>,
 }
 
-/// A lease to be kept alive once the log has recorded it.
+/// A keep-alive that waits until the log has revoked the lease's due point.
 struct TellFirst {
     id: LeaseId,
     granted: LogIndex,
@@ -83,7 +83,8 @@ impl LeaseKeeper {
         &self.metrics
     }
 
-    /// Follows the lease changes of a commit; called while it is being applied, so it never waits.
+    /// Applies the lease changes of a commit. It is called between the commit and its answers, so
+    /// it never waits.
     pub(crate) fn leases_changed(&self, changes: &[LeaseChange]) {
         self.metrics.count(changes);
         match &mut *self.state.lock() {
@@ -112,13 +113,14 @@ impl LeaseKeeper {
         }
     }
 
-    /// The state was replaced as a whole, which happens to followers only.
+    /// Drops the table: this member no longer leads, or its state was replaced as a whole.
     pub(crate) fn forget(&self) {
         *self.state.lock() = State::Following;
         self.metrics.kept.set(0);
     }
 
-    /// Answers a question, if this member leads.
+    /// Answers a question. `NotLeader` if this member does not lead or has not loaded the table;
+    /// `Busy` if too many questions wait.
     pub(super) async fn answer(&self, question: LeaseQuestion) -> LeaseAnswer {
         let questions = match &*self.state.lock() {
             State::Leading(reign) => reign.questions.clone(),
@@ -131,11 +133,11 @@ impl LeaseKeeper {
             Err(mpsc::error::TrySendError::Closed(_)) => return LeaseAnswer::NotLeader,
         }
         drop(questions);
-        // Dropped unanswered means that the reign has ended.
+        // The sender is dropped when the reign ends.
         answered.await.unwrap_or(LeaseAnswer::NotLeader)
     }
 
-    /// Works on the table of the reign in `term`; `None` if that reign has ended.
+    /// Runs `work` on the table of the reign in `term`; `None` if that reign has ended.
     fn with<T>(&self, term: Term, work: impl FnOnce(&mut Reign, Duration) -> T) -> Option<T> {
         match &mut *self.state.lock() {
             State::Leading(reign) if reign.table.term() == term => Some(work(reign, self.clock.now())),
@@ -155,7 +157,7 @@ impl LeaseKeeper {
     }
 }
 
-/// Serves one reign after the other, for as long as `leading` has news.
+/// Serves one reign after the other. Returns when the sender of `leading` is gone.
 pub(super) async fn run(
     keeper: Arc<LeaseKeeper>,
     quorum: Arc<impl Quorum>,
@@ -181,10 +183,10 @@ pub(super) async fn run(
 }
 
 async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
-    // In this order: changes committed after the view was taken must be kept for the table.
+    // In this order: changes that are committed after the view was taken must be kept.
     *keeper.state.lock() = State::Loading(BTreeMap::new());
     let Some(loaded) = quorum.load(term).await else {
-        // Another reign has begun; the task that follows leadership will cancel this one.
+        // This member no longer leads in the term: `run` cancels this future.
         return std::future::pending().await;
     };
     let now = keeper.clock.now();
@@ -220,22 +222,21 @@ fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
     LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
 }
 
-/// Bound on expiries under way. An expiry costs about as much as a put. A flood of expiries gets
-/// little capacity while it is hardly late, and all of it only when it is late: writing clients
-/// notice at once an expiry that takes their place, clients that wait for an expiry hardly notice a
-/// second.
+/// Bound on expiries under way. An expiry costs about as much as a put. While expiries are hardly
+/// late, a flood of them gets little capacity; late ones get all of it. Clients that write notice
+/// at once if expiries take their capacity, clients that wait for an expiry hardly notice a second.
 fn under_way_max(late: Duration) -> usize {
     let lateness = late.div_duration_f64(LATE_MAX).min(1.0);
     let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * lateness * lateness;
     LEASE_EXPIRIES_MIN + more as usize
 }
 
-/// Proposes the expiry of leases, each by a command of its own, many at a time.
+/// Proposes expiries, one command for each lease, many at a time.
 async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     let mut under_way = FuturesUnordered::new();
     loop {
-        // Outcomes come in batches, as the log takes them; only a batch of free slots is worth a
-        // confirmation.
+        // Outcomes come in batches, as the log takes them. A confirmation is worth it only for many
+        // free slots.
         tokio::task::yield_now().await;
         while let Some(Some((end, result))) = under_way.next().now_or_never() {
             settle(keeper, term, &end, result);
@@ -251,8 +252,7 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
             return;
         };
         if !expired.is_empty() {
-            // Time may have passed since this member last confirmed that it leads: the process may
-            // have been stopped.
+            // The process may have been stopped for a while since it last confirmed that it leads.
             if quorum.confirm().await != Some(term) {
                 keeper.with(term, |reign, now| {
                     expired.iter().for_each(|end| reign.table.end_again(end, now));
@@ -275,7 +275,7 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
 
 fn settle(keeper: &LeaseKeeper, term: Term, end: &LeaseExpire, result: Result<(), NodeError>) {
     let why = match result {
-        // The commit itself has taken the lease out of the table, if it was there.
+        // The commit itself has removed the lease from the table.
         Ok(()) | Err(NodeError::Refused(Refusal::LeaseNotFound | Refusal::LeaseStale)) => return,
         Err(error) => error,
     };
@@ -283,7 +283,7 @@ fn settle(keeper: &LeaseKeeper, term: Term, end: &LeaseExpire, result: Result<()
     keeper.with(term, |reign, now| reign.table.end_again(end, now + END_AGAIN_AFTER));
 }
 
-/// Answers questions, all that wait with one confirmation.
+/// Answers questions: one confirmation for all that wait.
 async fn answer_questions(
     keeper: &LeaseKeeper,
     quorum: &impl Quorum,
@@ -319,7 +319,7 @@ async fn answer_questions(
             }
         });
         waiting.clear();
-        // A keep-alive counts only if no other leader can have begun meanwhile.
+        // A keep-alive counts only if no other leader can have begun in the meantime.
         let confirmed = ready.is_empty() || quorum.confirm().await == Some(term);
         for (answer, found) in ready {
             tell(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
@@ -327,7 +327,7 @@ async fn answer_questions(
     }
 }
 
-/// Logs the due points of quiet leases, the revival of others, and the progress of the clock.
+/// Logs due points of quiet leases, revocations of due points, and the lease clock.
 async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut to_tell: mpsc::Receiver<TellFirst>) {
     let mut told_at = keeper.clock.now();
     let mut revived = Vec::new();
@@ -360,7 +360,7 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
             };
             let is_full = checkpoint.leases.len() == LEASE_CHECKPOINTS_MAX;
             told_at = keeper.clock.now();
-            // The next checkpoint waits for the result of this one.
+            // One checkpoint at a time: the next one waits for the result of this one.
             while let Err(error) = quorum.propose(Command::LeaseCheckpoint(checkpoint.clone())).await {
                 tracing::debug!(%error, "the log was not told about leases yet");
                 if matches!(error, NodeError::Refused(_)) {
@@ -378,7 +378,7 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                         }
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
                         KeptAlive::Unknown => tell(answer, LeaseAnswer::Unknown),
-                        // Another lease has the id by now.
+                        // The id belongs to another lease by now.
                         KeptAlive::TellFirst { .. } => tell(answer, LeaseAnswer::NotLeader),
                     }
                 }

@@ -1,8 +1,8 @@
 //! Metrics of leases, under etcd's names where etcd has them (spec: etcd §4.7).
 //!
-//! Grants and ends are counted by every member as it applies them, as in etcd, also those that a
-//! restart applies again; the rest by the leader. A lease that is granted and ended by one run of
-//! entries is counted as ended only.
+//! As in etcd, every member counts grants and ends as it applies them, including those that a
+//! restart applies again. The leader counts the rest. A lease that is granted and ended by one
+//! commit is counted as ended only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl LeaseMetrics {
         }
     }
 
-    /// Shows the metrics on `registry`.
+    /// Registers the metrics on `registry`.
     pub(crate) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         for counter in [&self.granted, &self.revoked, &self.renewed, &self.expired, &self.checkpoints] {
             registry.register(Box::new(counter.clone()))?;
@@ -64,7 +64,8 @@ impl LeaseMetrics {
         registry.register(Box::new(self.lateness_seconds.clone()))
     }
 
-    /// Leases that were granted up to `index` are none that this member grants from now on.
+    /// Leaves out the grants up to `index`: they are part of the state that this process began with
+    /// or was sent.
     pub(crate) fn count_after(&self, index: LogIndex) {
         self.counted.store(index.get(), Ordering::Relaxed);
     }
@@ -88,7 +89,7 @@ impl LeaseMetrics {
         self.counted.store(last, Ordering::Relaxed);
     }
 
-    /// A lease ended so long after it had run out.
+    /// Counts an expiry, `late` after the lease has run out.
     pub(super) fn ended(&self, late: Duration) {
         self.expired.inc();
         self.lateness_seconds.observe(late.as_secs_f64());
@@ -108,7 +109,7 @@ mod tests {
             id: LeaseId(id),
             lease: Some(Lease { granted: LogIndex(granted), ttl_seconds: 10, due_ms }),
         };
-        // The first grant is older than the counted ones; two are granted by one run of entries.
+        // The first grant is older than the counted ones. One commit grants two leases.
         metrics.count(&[change(1, 4, Some(7)), change(2, 9, None), change(3, 8, None)]);
         metrics.count(&[change(2, 9, Some(7)), LeaseChange { id: LeaseId(3), lease: None }]);
         assert_eq!((metrics.granted.get(), metrics.revoked.get()), (2, 1));

@@ -1,9 +1,9 @@
 //! Leases as the faces see them: grant, keep alive, read, list (spec: etcd §3; ARCHITECTURE.md §8).
 //!
-//! Owns the ids that clients leave to the node, the minimum time to live, and the path of a
-//! question to the leader. The rules of a lease and of its end belong to the state machine.
-//! Invariant: a keep-alive is confirmed only by a member that led, as a quorum confirmed, after the
-//! lease was kept alive.
+//! Owns the ids that the node picks for clients, the minimum time to live, and the path of a
+//! question to the leader. The state machine has the rules of a lease and of its end. Invariant: a
+//! keep-alive is confirmed only by a member that led after it restarted the lease's time, as a
+//! quorum confirmed.
 
 mod calls;
 mod clock;
@@ -33,7 +33,7 @@ use headwater_types::{
 
 use bytes::Bytes;
 
-/// Pause before an unanswered question is repeated, unless the leader changes first.
+/// Pause before a question is repeated for want of a leader, unless the leader changes first.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A lease that was granted.
@@ -49,7 +49,7 @@ pub struct LeaseGranted {
     pub ttl_seconds: i64,
 }
 
-/// How a lease stands.
+/// The times of a lease, and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStanding {
     /// Its time to live, whole seconds.
@@ -60,7 +60,7 @@ pub struct LeaseStanding {
     pub keys: Vec<Bytes>,
 }
 
-/// The leases' part of a node.
+/// The leases of a node, as the other paths of the node use them.
 pub(super) struct Leases {
     keeper: Arc<LeaseKeeper>,
     calls: LeaseCalls,
@@ -139,7 +139,7 @@ impl Node {
         loop {
             let picked = if id.is_some() { id } else { LeaseId(rand::random::<i64>() & i64::MAX) };
             match self.propose(ctx, Command::LeaseGrant(LeaseGrant { id: picked, ttl_seconds })).await {
-                // Picked by chance, and taken, or zero: another one will do.
+                // The random id is taken, or zero: try another one.
                 Err(NodeError::Refused(Refusal::LeaseExists | Refusal::LeaseNotFound)) if !id.is_some() => {}
                 Ok(Applied { index, revision, outcome: Outcome::LeaseGranted { ttl_seconds } }) => {
                     return Ok(LeaseGranted { index, revision, id: picked, ttl_seconds });
@@ -154,16 +154,17 @@ impl Node {
     }
 
     /// Restarts the time of a lease. Returns its time to live in whole seconds; `None` if there is
-    /// no such lease, or it has expired. The revision is that of before.
+    /// no such lease, or it has expired. Index and revision are those of this node's state before
+    /// the call.
     ///
     /// # Errors
     ///
     /// [`NodeError::NoLeader`] or [`NodeError::Timeout`] if no leader answered before the deadline;
-    /// asking again is safe.
+    /// [`NodeError::TooManyRequests`] if too many questions wait. A repetition is safe.
     pub async fn lease_keep_alive(&self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
         self.admit(ctx).await?;
         let head = self.inner.store.current().head();
-        // A deadline of the store is not a client's lease.
+        // The store's own deadlines (of TTL checks and sessions) are not leases of clients.
         if id.is_deadline() {
             return Ok(Read { index: head.applied_index(), revision: head.revision, value: None });
         }
@@ -172,18 +173,18 @@ impl Node {
         Ok(Read { index: head.applied_index(), revision: head.revision, value })
     }
 
-    /// The time to live and the remaining time of a lease; `None` if there is no such lease.
+    /// The times of a lease, and its keys if `wants_keys`; `None` if there is no such lease.
     ///
     /// # Errors
     ///
-    /// As [`Node::lease_keep_alive`]; those of a linearizable read if keys are asked for.
+    /// As [`Node::lease_keep_alive`]; those of a linearizable read.
     pub async fn lease_standing(
         &self,
         ctx: &RequestContext,
         id: LeaseId,
         wants_keys: bool,
     ) -> Result<Read<Option<LeaseStanding>>, NodeError> {
-        // The leader's answer counts only if it is not older than the question.
+        // The answer must not be older than the question.
         self.ready_to_read(ctx, Consistency::Linearizable).await?;
         let answer = match id.is_deadline() {
             true => None,
@@ -199,7 +200,7 @@ impl Node {
         Ok(Read { index: keys.index, revision: keys.revision, value: standing })
     }
 
-    /// Every lease, in the order of their grants.
+    /// Every lease of clients, in the order of the grants.
     ///
     /// # Errors
     ///
@@ -223,7 +224,8 @@ impl Node {
         self.read(false, ctx.deadline, all).await
     }
 
-    /// Asks the current leader until there is an answer: granted seconds and remaining time.
+    /// Asks the current leader, and each next one, until there is an answer: granted seconds and
+    /// remaining time, or `None` if there is no such lease.
     pub(crate) async fn ask_about_lease(
         &self,
         question: LeaseQuestion,
@@ -237,7 +239,7 @@ impl Node {
                 let leader = leading.borrow_and_update().leader;
                 let answer = tokio::select! {
                     answer = leases.ask(me, leader, question) => answer,
-                    // A stopped leader may take long to fail. Asking twice does no harm.
+                    // A stopped leader may take long to fail. A repeated question does no harm.
                     Ok(()) = leading.changed() => continue,
                 };
                 match answer {

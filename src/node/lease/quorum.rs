@@ -12,11 +12,11 @@ use headwater_raft::{Consensus, ReadIndexError};
 use headwater_storage::StateStore;
 use headwater_types::{Command, Lease, LeaseId, LogIndex, Proposal, Term};
 
-/// A confirmation that hangs (a quorum that went silent) is given up after this.
+/// Timeout of a confirmation, for a quorum that went silent.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a quorum that was not reached is left alone.
+/// Pause before the next attempt to load the leases.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a proposal about leases may take before it is asked again.
+/// Timeout of a proposal; the keeper repeats it.
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The logged state of leases.
@@ -33,15 +33,15 @@ pub(super) trait Quorum: Send + Sync + 'static {
     /// does not lead, or the confirmation did not come in time.
     fn confirm(&self) -> impl Future<Output = Option<Term>> + Send;
 
-    /// The logged state when this member began to lead in `term`, or later; `None` if it no longer
-    /// leads in it.
+    /// The logged state of leases when this member began to lead in `term`, or later. Retries until
+    /// it has it; `None` if this member no longer leads in `term`.
     fn load(&self, term: Term) -> impl Future<Output = Option<Loaded>> + Send;
 
-    /// Proposes a command whose outcome carries no data.
+    /// Proposes a command. Its outcome carries no data.
     fn propose(&self, command: Command) -> impl Future<Output = Result<(), NodeError>> + Send;
 }
 
-/// The implementation by consensus.
+/// The quorum of the real cluster.
 pub(super) struct ClusterQuorum {
     pub(super) consensus: Consensus,
     pub(super) proposer: Proposer,

@@ -1,8 +1,9 @@
-//! The leases of one reign with their deadlines: plain data, with the time given by the caller.
+//! The leases of one reign (the time in which one member leads in one term) with their deadlines.
+//! Plain data; the caller gives the time.
 //!
-//! Owns the deadlines of leases, and the changes that the log does not have yet. Knows no log, no
-//! tasks and no keys. Invariants: an expired lease is never alive again; a lease with a due point
-//! in the log is not kept alive before the log has revoked that point, or a new leader would end it
+//! Owns the deadlines of leases, and the changes that are not logged yet. Knows no log, no tasks
+//! and no keys. Invariants: an expired lease is never alive again; a lease with a due point in the
+//! log is not kept alive before the log has revoked the point, because a new leader would end it
 //! too early.
 
 use std::collections::{BTreeSet, HashMap};
@@ -11,19 +12,19 @@ use std::time::Duration;
 use headwater_types::{Lease, LeaseChange, LeaseExpire, LeaseId, LeaseRemaining, LogIndex, Term};
 
 /// Time without a keep-alive after which a lease's due point is logged, and interval at which the
-/// lease clock is logged. A new leader adds about this to a lease at most, besides its grace;
+/// lease clock is logged. A new leader may add about as much to a lease, besides its grace;
 /// together they stay below three seconds. A lease that is kept alive more often costs the log
 /// nothing.
 pub(super) const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// The log's knowledge of a lease's end.
+/// The log's record of a lease's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    /// Nothing.
+    /// No due point.
     Nothing,
-    /// A due point is being logged; the result is not known yet.
+    /// A due point is being logged; it is not known yet whether it is.
     Perhaps,
-    /// The due point.
+    /// A due point.
     Due,
 }
 
@@ -32,10 +33,10 @@ struct Entry {
     granted: LogIndex,
     ttl: Duration,
     deadline: Duration,
-    /// When it was granted or kept alive last, as far as this leader knows.
+    /// The last time at which this leader has seen it granted or kept alive.
     seen: Duration,
     said: Said,
-    /// When it ran out, once it was found to have.
+    /// The time at which it expired; `None` while it is alive.
     ran_out: Option<Duration>,
 }
 
@@ -47,7 +48,7 @@ pub(super) enum KeptAlive {
         /// Its time to live.
         ttl: Duration,
     },
-    /// The log must record first that it is kept alive.
+    /// Its due point must first be revoked in the log.
     TellFirst {
         /// The grant of the lease.
         granted: LogIndex,
@@ -62,23 +63,23 @@ pub(super) enum KeptAlive {
 #[derive(Debug)]
 pub(super) struct LeaseTable {
     term: Term,
-    /// The lease clock, and the time, when the reign began.
+    /// The lease clock at the beginning of the reign, ms.
     clock_ms: u64,
     began: Duration,
     leases: HashMap<LeaseId, Entry>,
-    /// Every lease once, by the time at which it expires or its expiry is proposed again; absent
-    /// while that is under way.
+    /// The next action of each lease: its expiry, or the repetition of its expiry's proposal. A
+    /// lease is absent while that proposal is under way.
     deadlines: BTreeSet<(Duration, LeaseId)>,
-    /// Leases without a due point in the log, by the last keep-alive.
+    /// Leases without a due point in the log, by their last keep-alive.
     quiet: BTreeSet<(Duration, LeaseId)>,
-    /// Number of leases that have a due point in the log, or may have one.
+    /// Number of leases with a due point in the log, or one that is being logged.
     told: usize,
 }
 
 impl LeaseTable {
     /// Loads the logged leases at the beginning of a reign. Each gets its remaining time, or all of
-    /// it if it may have been kept alive; and `grace` on top, because no client could keep it alive
-    /// while there was no leader.
+    /// its time to live if it has no due point and so may have been kept alive. `grace` is added,
+    /// because no client could keep it alive without a leader.
     pub(super) fn new(
         term: Term,
         clock_ms: u64,
@@ -110,12 +111,12 @@ impl LeaseTable {
         self.term
     }
 
-    /// How far the lease clock has come.
+    /// The lease clock at `now`, ms.
     pub(super) fn clock_ms(&self, now: Duration) -> u64 {
         self.clock_ms.saturating_add(millis(now.saturating_sub(self.began)))
     }
 
-    /// Follows a commit's change of a lease. True if the lease that had the id before has ended.
+    /// Applies a commit's change of a lease. True if the lease that had the id before has ended.
     pub(super) fn follow(&mut self, change: &LeaseChange, now: Duration) -> bool {
         let known = self.leases.get(&change.id).map(|entry| entry.granted);
         match (known, change.lease) {
@@ -170,7 +171,7 @@ impl LeaseTable {
         }
     }
 
-    /// Restarts a lease's time, unless the log must record it first.
+    /// Restarts a lease's time, unless its due point must first be revoked in the log.
     pub(super) fn keep_alive(&mut self, id: LeaseId, now: Duration) -> KeptAlive {
         match self.leases.get(&id) {
             None => KeptAlive::Unknown,
@@ -184,7 +185,7 @@ impl LeaseTable {
         let entry = self.leases.get_mut(&id).expect("invariant: the caller has found it");
         self.deadlines.remove(&(entry.deadline, id));
         self.quiet.remove(&(entry.seen, id));
-        // A grace that it was given is not taken back.
+        // The deadline never moves back: a grace stays.
         entry.deadline = entry.deadline.max(now + entry.ttl);
         entry.seen = now;
         self.deadlines.insert((entry.deadline, id));
@@ -192,19 +193,19 @@ impl LeaseTable {
         entry.ttl
     }
 
-    /// Time to live and remaining time.
+    /// Time to live and remaining time; `None` if there is no such lease.
     pub(super) fn remaining(&self, id: LeaseId, now: Duration) -> Option<(Duration, Duration)> {
         let entry = self.leases.get(&id)?;
         let left = if entry.ran_out.is_some() { Duration::ZERO } else { entry.deadline.saturating_sub(now) };
         Some((entry.ttl, left))
     }
 
-    /// The next time at which a lease expires.
+    /// The time of the next expiry, or of the next repetition of its proposal.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Takes up to `max` leases that have run out. From now on they are ending.
+    /// Takes up to `max` leases that have run out; their expiry is to be proposed.
     pub(super) fn take_expired(&mut self, now: Duration, max: usize) -> Vec<LeaseExpire> {
         let mut expired = Vec::new();
         while expired.len() < max
@@ -220,12 +221,12 @@ impl LeaseTable {
         expired
     }
 
-    /// How long ago a lease ran out, if it was found to have.
+    /// Time since a lease has expired; `None` while it is alive.
     pub(super) fn lateness(&self, id: LeaseId, now: Duration) -> Option<Duration> {
         self.leases.get(&id)?.ran_out.map(|at| now.saturating_sub(at))
     }
 
-    /// An expiry that failed, or has no known result, is due again at `at`.
+    /// The expiry failed, or its result is unknown: it is due again at `at`.
     pub(super) fn end_again(&mut self, expire: &LeaseExpire, at: Duration) {
         if let Some(entry) = self.leases.get_mut(&expire.id)
             && entry.granted == expire.granted
@@ -237,7 +238,7 @@ impl LeaseTable {
         }
     }
 
-    /// Takes up to `max` leases without a sign of life, to tell the log when they run out.
+    /// Takes up to `max` leases without a recent keep-alive; their remaining time is to be logged.
     pub(super) fn take_quiet(&mut self, now: Duration, max: usize) -> Vec<LeaseRemaining> {
         let mut taken = Vec::new();
         while taken.len() < max
@@ -246,7 +247,7 @@ impl LeaseTable {
         {
             let entry = &self.leases[&id];
             if entry.deadline <= now {
-                // Its end is near: nothing is left to tell.
+                // It has run out: its expiry is proposed instead.
                 self.quiet.pop_first();
                 continue;
             }
@@ -257,7 +258,7 @@ impl LeaseTable {
         taken
     }
 
-    /// Whether the log says of any lease when it runs out, so that the clock must go on there.
+    /// Whether the log has a due point, or may have: then the lease clock must be logged, too.
     pub(super) fn needs_clock(&self) -> bool {
         self.told > 0
     }

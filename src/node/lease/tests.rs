@@ -42,16 +42,16 @@ async fn until(why: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The log and the state, which all members have in common here.
+/// The log and the state, shared by all members here.
 struct World {
     store: StateStore,
     _dir: TempDir,
     index: Mutex<u64>,
     leading: Mutex<Leading>,
     keepers: Mutex<Vec<Arc<LeaseKeeper>>>,
-    /// Proposed commands, without those of tests.
+    /// Commands that keepers proposed.
     proposed: AtomicUsize,
-    /// Ends among them.
+    /// Expiries among these.
     ends_proposed: AtomicUsize,
     expired: Mutex<Vec<LeaseId>>,
     under_way: AtomicUsize,
@@ -217,7 +217,7 @@ impl Bed {
         });
         let members = [1, 2].map(|id| {
             let (clock, hand) = LeaseClock::by_hand();
-            // Clocks of members have nothing in common.
+            // The members' clocks are unrelated.
             hand.advance(seconds(id * 1000));
             let keeper = LeaseKeeper::new(clock, GRACE);
             world.keepers.lock().push(Arc::clone(&keeper));
@@ -232,7 +232,7 @@ impl Bed {
         bed
     }
 
-    /// Elects a member, without a notice to the members.
+    /// Elects a member without a notice to any keeper.
     fn elect_silently(&self, member: usize, term: u64) -> Leading {
         let leading = Leading { leader: Some(self.members[member].me), term: Term(term) };
         *self.world.leading.lock() = leading;
@@ -301,7 +301,7 @@ async fn the_log_hears_of_quiet_leases_and_again_when_they_are_kept_alive_after_
     leader.pass(seconds(3)).await;
     let due_ms = bed.world.lease(1).unwrap().due_ms.expect("the log was told");
     assert!((59_000..=60_000).contains(&due_ms), "{due_ms}");
-    // Kept alive after all: the log hears of it before the client does.
+    // A keep-alive is logged before the client gets its answer.
     assert_eq!(leader.keep_alive(1).await, alive(60));
     assert_eq!(bed.world.lease(1).unwrap().due_ms, None);
     assert_eq!(leader.left(1).await, Some(seconds(60)));
@@ -321,7 +321,7 @@ async fn a_new_leader_goes_on_with_what_remains() {
     bed.wait_ready(1).await;
     let (old, new) = (&bed.members[0], &bed.members[1]);
     let left = new.left(1).await.unwrap();
-    // The true rest is 20 s. Late by the unlogged time and the grace; never early.
+    // 20 s remain. The new leader may add the unlogged time and the grace, but subtract nothing.
     assert!(left >= seconds(20) && left <= seconds(20 + 2) + GRACE, "{left:?}");
     assert_eq!(new.left(2).await, Some(seconds(60) + GRACE), "it was kept alive: nobody else knows when");
     settle().await;
@@ -331,7 +331,7 @@ async fn a_new_leader_goes_on_with_what_remains() {
     new.pass(Duration::from_millis(1)).await;
     until("it is gone", || bed.world.lease(1).is_none()).await;
     assert_eq!(bed.expired(), [1]);
-    // And back: the second leader's measurement continues too.
+    // And back: the times that the second leader measured are kept, too.
     bed.elect(0, 3);
     bed.wait_ready(0).await;
     let left_there = bed.members[0].left(2).await.unwrap();
@@ -346,12 +346,12 @@ async fn a_new_leader_goes_on_with_what_remains() {
 async fn a_leader_that_was_stopped_ends_nothing_before_it_knows_that_it_leads() {
     let bed = Bed::new().await;
     bed.world.grant(1, 10);
-    // The first member stands still; another is elected, and keeps the lease alive.
+    // The first member is stopped. Another one is elected, and keeps the lease alive.
     let leading = bed.elect_silently(1, 2);
     bed.members[1].hears.send_replace(leading);
     bed.wait_ready(1).await;
     assert_eq!(bed.members[1].keep_alive(1).await, alive(10));
-    // It wakes up a long time later, and believes that it leads.
+    // It continues a long time later, and believes that it leads.
     let old = &bed.members[0];
     let asked = bed.world.asked(old.me);
     let before = asked.load(Ordering::Relaxed);
@@ -438,7 +438,7 @@ async fn what_is_committed_while_a_reign_begins_is_not_missed() {
     bed.world.loading.send_replace(true);
     bed.elect(1, 2);
     settle().await;
-    // The view has been taken; the table is not made yet.
+    // The view is taken, the table is not made yet.
     bed.world.grant(3, 10);
     bed.world.commit(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) }));
     assert_eq!(bed.members[1].keep_alive(2).await, LeaseAnswer::NotLeader, "not before the table is there");

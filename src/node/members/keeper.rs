@@ -1,7 +1,7 @@
 //! The leader's side of the membership: makes changes one after the other, and gives announced
 //! members their vote once they have caught up.
 //!
-//! A voter is never added before it has caught up: until then it is a learner, so it cannot hold up
+//! A voter is never added before it has caught up: until then it is a learner, and so cannot block
 //! the quorum. Invariant: an id is never given twice (spec: reliability §3.2, 7).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,15 +20,15 @@ use headwater_storage::StateStore;
 use headwater_types::limits::LEARNER_LAG_MS_MAX;
 use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
-/// How far behind a learner may be to be promoted.
+/// Largest lag of a learner that may be promoted: it has all entries older than this.
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
-/// Timeout of the promotion of a learner that seems ready; then it is checked again.
+/// Timeout of the promotion of a learner that seems ready; the next check repeats it.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time that a change of voters may stay half done before it is logged.
+/// Time after which a half-done change of voters is logged.
 const HALF_DONE_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the leader checks for members that have caught up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Pause for another leader before a change is offered again.
+/// Longest wait for another leader before a change is offered again.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes changes of the membership; cheap to clone.
@@ -45,14 +45,14 @@ pub(super) struct MemberKeeper {
     store: Weak<StateStore>,
 }
 
-/// How far the leader's log was lately.
+/// Recent ends of the leader's log, by time.
 #[derive(Debug, Default)]
 struct Past {
     points: VecDeque<(Instant, LogIndex)>,
 }
 
 impl Past {
-    /// Notes the end of the log now; forgets points older than needed.
+    /// Records the end of the log now. Forgets points that are older than needed.
     fn note(&mut self, now: Instant, last: LogIndex) {
         self.points.push_back((now, last));
         while self.points.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LEARNER_LAG_MAX) {
@@ -60,8 +60,7 @@ impl Past {
         }
     }
 
-    /// The end of the log at the largest lag of a learner; `None` before it has been noted for so
-    /// long.
+    /// The end of the log `LEARNER_LAG_MAX` ago; `None` if records do not reach back so far.
     fn recent(&self, now: Instant) -> Option<LogIndex> {
         let old_enough = self.points.iter().rev().find(|(at, _)| now.duration_since(*at) >= LEARNER_LAG_MAX);
         old_enough.map(|(_, last)| *last)
@@ -76,8 +75,8 @@ struct HalfDone {
 }
 
 impl HalfDone {
-    /// Logs once why a change does not complete: it needs a majority of the voters before it and of
-    /// those after it, and the missing ones have failed after the change was begun.
+    /// Logs once why a change does not complete. It needs a majority of the voters before it and of
+    /// those after it, and the missing voters have failed since it began.
     fn look(&mut self, consensus: &Consensus, roster: &Roster) {
         let since = *self.since.get_or_insert_with(Instant::now);
         if self.is_told || since.elapsed() < HALF_DONE_MAX {
@@ -114,7 +113,7 @@ impl MemberKeeper {
         self.turn.clone().lock_owned().await
     }
 
-    /// Makes a change on whichever member leads.
+    /// Makes a change on the member that leads.
     pub(super) async fn anywhere(&self, change: MemberChange, deadline: Instant) -> Changed {
         loop {
             let result = match self.consensus.leadership().current().leader {
@@ -136,7 +135,7 @@ impl MemberKeeper {
     }
 
     /// Makes a change on this member, which must lead. A change that is under way at the deadline
-    /// continues by itself, and later changes wait for its end.
+    /// continues, and later changes wait for its end.
     pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
         let Ok(turn) = tokio::time::timeout_at(deadline.into(), self.turn.clone().lock_owned()).await else {
             return Err(ChangeError::NotLeader);
@@ -220,9 +219,9 @@ impl MemberKeeper {
         }
     }
 
-    /// The progress of the members, with fresh answers. Contact a moment ago does not count: a
-    /// member that has failed since is noticed only later, and a change that needs it would hold up
-    /// everything. The answers of a majority of today's voters are confirmed before.
+    /// The progress of the members; `is_live` only if the member answers now. Earlier contact does
+    /// not count: a failed member is noticed late, and a change that needs it would block
+    /// everything. `confirm` has already reached a majority of today's voters.
     async fn asked(&self, roster: &Roster, change: &MemberChange) -> BTreeMap<NodeId, MemberProgress> {
         let mut progress = self.consensus.members().progress();
         let recent = self.recent();
@@ -238,11 +237,11 @@ impl MemberKeeper {
             match change {
                 MemberChange::Promote(id) => situation.may_promote(*id).is_ok(),
                 MemberChange::Remove(id) => situation.may_remove(*id).is_ok(),
-                // No answers are needed.
+                // No answer decides about these.
                 MemberChange::Add { learner: true, .. }
                 | MemberChange::Update { .. }
                 | MemberChange::Describe { .. } => true,
-                // A member that answers may be a reason to refuse, and so may one that does not.
+                // All answers are needed: each, or its absence, may be a reason to refuse.
                 MemberChange::Add { learner: false, .. } | MemberChange::Join(_) => false,
             }
         };
@@ -258,7 +257,7 @@ impl MemberKeeper {
         past.unwrap_or_else(|| self.consensus.progress().points().last)
     }
 
-    /// The roster, once no change is half done.
+    /// The roster, after the end of a change that was half done.
     async fn settled(&self) -> Result<Roster, ChangeError> {
         let roster = self.consensus.members().roster();
         if !roster.is_joint {
@@ -270,8 +269,8 @@ impl MemberKeeper {
     }
 
     async fn add(&self, roster: &Roster, info: MemberInfo) -> Changed {
-        // Above every id that was ever given. No other member gives ids: this member leads and has
-        // applied all committed entries, and the step fails if the membership has changed since.
+        // Above every id that was ever given. Only a leader gives ids: this one has applied all
+        // committed entries, and the step fails if the membership has changed since.
         let id = NodeId(self.consensus.members().highest_id().get() + 1);
         let peer = info.peer_url.clone();
         let index = self.take(roster, MembershipStep::AddLearner(id, info)).await?;
@@ -282,7 +281,7 @@ impl MemberKeeper {
     async fn join(&self, situation: &Situation<'_>, joining: &Joining) -> Changed {
         let Joining { incarnation, name, peer_url, client_url, learner, supported } = joining;
         let roster = situation.roster;
-        // It asks again because the first answer was lost.
+        // A repeated request: the first answer was lost.
         if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
             return Ok(MemberChanged { id: member.id, index: roster.index() });
         }
@@ -311,14 +310,14 @@ impl MemberKeeper {
                 self.add(roster, info).await
             }
             Some(member) if is_unstarted(member) => {
-                // The announcement decides whether it may vote.
+                // The announcement decides whether the member may vote.
                 info.awaits_vote &= member.info.awaits_vote;
                 let index = self.take(roster, MembershipStep::SetInfo(member.id, info)).await?;
                 tracing::info!(member = %member.id, %index, "an announced member starts");
                 Ok(MemberChanged { id: member.id, index })
             }
             Some(member) => {
-                // A new leader has no contact yet, so that all other members look dead.
+                // A new leader has had no contact yet: all other members would seem dead.
                 if self.past.lock().recent(Instant::now()).is_none() {
                     return Err(MemberRefusal::StillRuns.into());
                 }
@@ -333,7 +332,7 @@ impl MemberKeeper {
 
     async fn remove(&self, roster: &Roster, id: NodeId) -> Changed {
         if id == self.consensus.node_id() {
-            // The next leader removes it; the member that forwarded the request asks there.
+            // The next leader removes it. The member that forwarded the request asks that leader.
             self.consensus.leadership().step_aside(self.hand_over_timeout).await;
             return Err(ChangeError::NotLeader);
         }
@@ -355,19 +354,19 @@ impl MemberKeeper {
 
     async fn take(&self, roster: &Roster, step: MembershipStep) -> Result<LogIndex, ChangeError> {
         self.consensus.members().take_step(roster, step).await.map_err(|error| match error {
-            // The next leader checks the change anew.
+            // The caller offers the change to the leader again.
             StepError::NotLeader | StepError::Outdated => ChangeError::NotLeader,
             StepError::Interrupted(why) => ChangeError::Interrupted(why),
         })
     }
 
     /// While this member leads: gives announced members their vote when they have caught up, and
-    /// ends half-done changes.
+    /// completes half-done changes.
     pub(super) async fn run(self) {
         let mut half_done = HalfDone::default();
         loop {
             tokio::select! {
-                // By a timer: following the progress of every entry would cost each write.
+                // By a timer: a notification of every entry's progress would cost each write.
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
                 _ = self.consensus.ended() => return,
             }
@@ -410,7 +409,7 @@ impl MemberKeeper {
     }
 }
 
-/// The members that decide by their answers whether a change may be made.
+/// The members that must be asked before a change: their answers decide whether it may be made.
 fn whom_to_ask(roster: &Roster, change: &MemberChange) -> BTreeSet<NodeId> {
     let voters_and = |also: &dyn Fn(&MemberRecord) -> bool| {
         let asked = roster.members.iter().filter(|member| member.voter || also(member));
@@ -424,7 +423,7 @@ fn whom_to_ask(roster: &Roster, change: &MemberChange) -> BTreeSet<NodeId> {
             Some(replaced) => voters_and(&|member| member.id == replaced.id),
             None => BTreeSet::new(),
         },
-        // They change no quorum.
+        // These change no quorum.
         MemberChange::Remove(_)
         | MemberChange::Add { learner: true, .. }
         | MemberChange::Update { .. }

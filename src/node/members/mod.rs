@@ -2,7 +2,7 @@
 //! node.
 //!
 //! Any node takes a change and forwards it to the leader. Invariant: a change that may have been
-//! made is reported as indeterminate, never as failed.
+//! made is not reported as failed, but as indeterminate.
 
 mod keeper;
 mod rules;
@@ -23,7 +23,7 @@ use headwater_types::{MemberChange, NodeId};
 
 use keeper::MemberKeeper;
 
-/// Time that a leader waits for contact with the member that takes over leadership: a new leader
+/// Longest time that a leader waits for contact with the member that is to take over. A new leader
 /// has had no contact yet.
 const TRANSFEREE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -38,8 +38,8 @@ pub struct Member {
     pub peer_urls: Vec<String>,
     /// `http://host:port` of its client port; none until it first started.
     pub client_urls: Vec<String>,
-    /// Whether it does not vote. False for an announced voter, as in etcd, though it votes only
-    /// once it has started and caught up.
+    /// Whether it does not vote. False for an announced voter that has not started, as in etcd;
+    /// true once it has started, until it has caught up and votes.
     pub is_learner: bool,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Serves membership requests, and starts the leader's own tasks, which work whenever this
-    /// member leads.
+    /// Serves membership requests of other members, and starts the tasks of this member and those
+    /// that it has while it leads.
     pub(super) fn start(
         consensus: &Consensus,
         hand_over_timeout: Duration,
@@ -111,8 +111,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] if it may
-    /// have been made, now or later; after every other error nothing has changed.
+    /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] or
+    /// [`NodeError::Stopped`] if it may have been made, now or later; after every other error
+    /// nothing has changed.
     pub async fn change_members(
         &self,
         ctx: &RequestContext,
@@ -143,7 +144,7 @@ impl Node {
                 })
             }
         })?;
-        // The change is made; but a member that it has removed never reaches the index.
+        // The change is made. A member that it removed never applies it.
         let reached = self.inner.barrier.wait_applied(done.index, ctx.deadline);
         tokio::select! {
             reached = reached => match reached {
@@ -155,7 +156,7 @@ impl Node {
         let mut members = self.members_now();
         members.value.retain(|member| Some(member.id) != removed);
         if announces && !members.value.iter().any(|member| member.id == done.id) {
-            // The information to start the new member with is not known here in time.
+            // The answer must list the new member, too, and this member has not applied it yet.
             return Err(NodeError::Indeterminate(Unanswered::Timeout));
         }
         Ok((done.id, members))
@@ -181,8 +182,8 @@ impl Node {
         if leader == Some(target) {
             return Ok(());
         }
-        // A leader that hands over takes no more writes, so it waits for contact with the other one
-        // first.
+        // A leader takes no writes during a transfer, so it first waits for contact with the other
+        // member.
         let patience = ctx.deadline.saturating_duration_since(Instant::now()).min(TRANSFEREE_PATIENCE);
         if !consensus.members().wait_for_contact(target, patience).await {
             return Err(NodeError::TransferTimeout);

@@ -1,7 +1,7 @@
-//! The rules for changes of the membership (spec: etcd §4.1, `strict-reconfig-check`). Pure: a
-//! roster and its members' progress in, a verdict out.
+//! The rules for changes of the membership (spec: etcd §4.1, `strict-reconfig-check`). Pure
+//! functions of a roster and its members' progress.
 //!
-//! Invariant: no change is allowed after which fewer than a majority of the voters answer.
+//! Invariant: no change of the voters is allowed after which fewer than a majority of them answer.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Situation<'a> {
     pub(super) roster: &'a Roster,
     pub(super) progress: &'a BTreeMap<NodeId, MemberProgress>,
     /// The least log index of a member that counts as caught up: the end of the leader's log a
-    /// moment ago.
+    /// short time ago.
     pub(super) recent: LogIndex,
 }
 
@@ -28,8 +28,8 @@ impl Situation<'_> {
         self.roster.members.iter().filter(|member| member.voter || member.info.awaits_vote).count()
     }
 
-    /// Whether a member may be announced under that address. If not `strict`, independent of the
-    /// health of the voters: the member counts for no majority before it has its vote, which
+    /// Whether a member may be announced under this address. If not `strict`, the health of the
+    /// voters does not matter: the member counts for no majority before it has its vote, which
     /// [`may_promote`](Self::may_promote) decides.
     pub(super) fn may_add(&self, peer_url: &str, learner: bool, strict: bool) -> Result<(), MemberRefusal> {
         if self.roster.members.iter().any(|member| member.info.peer_url == peer_url) {
@@ -43,17 +43,17 @@ impl Situation<'_> {
         let counted = self.roster.members.iter().filter(|member| counts(member));
         let started = counted.clone().filter(|member| !is_unstarted(member)).count();
         let with_new = counted.clone().count() + 1;
-        // As in etcd: a member alone may always be joined.
+        // As in etcd: a single member may always add a second one.
         if started <= with_new / 2 && (started, with_new) != (1, 2) {
             return Err(MemberRefusal::NotEnoughStarted);
         }
-        // etcd requires an answer of every voter before it takes another one, and counts an
-        // announced one as a voter.
+        // etcd requires an answer of every voter before it adds one, and counts announced ones as
+        // voters.
         let mut counted = counted;
         if counted.all(|member| self.is_live(member.id)) { Ok(()) } else { Err(MemberRefusal::Unhealthy) }
     }
 
-    /// Whether the limit allows one more.
+    /// Whether the limit allows another learner, or another voter.
     pub(super) fn has_room(&self, learner: bool) -> Result<(), MemberRefusal> {
         let voters = self.voters_to_be();
         if learner && self.roster.members.len() - voters >= LEARNERS_MAX {
@@ -65,7 +65,8 @@ impl Situation<'_> {
         Ok(())
     }
 
-    /// A learner may vote: it runs, has caught up, and a majority of all voters will answer.
+    /// Whether a learner may get its vote: it runs, has caught up, and a majority of the voters
+    /// with it answers.
     pub(super) fn may_promote(&self, id: NodeId) -> Result<(), MemberRefusal> {
         let member = self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
         if member.voter {
@@ -83,7 +84,7 @@ impl Situation<'_> {
         self.is_majority(live, self.roster.voters().count() + 1)
     }
 
-    /// A member may leave: a majority of the voters that stay answers.
+    /// Whether a member may leave: a majority of the remaining voters answers.
     pub(super) fn may_remove(&self, id: NodeId) -> Result<(), MemberRefusal> {
         let member = self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
         if !member.voter {
@@ -96,14 +97,15 @@ impl Situation<'_> {
         self.is_majority(stay.iter().filter(|voter| self.is_live(voter.id)).count(), stay.len())
     }
 
-    /// A member may move to that address.
+    /// Whether a member may move to this address: no other member has it.
     pub(super) fn may_move(&self, id: NodeId, peer_url: &str) -> Result<(), MemberRefusal> {
         self.roster.find(id).ok_or(MemberRefusal::NotFound)?;
         let is_taken = self.roster.members.iter().any(|member| member.id != id && member.info.peer_url == peer_url);
         if is_taken { Err(MemberRefusal::PeerUrlExists) } else { Ok(()) }
     }
 
-    /// A node without data may take the place of a member: that one is down.
+    /// Whether a node without data may take the place of a member: the member is down and may
+    /// leave.
     pub(super) fn may_replace(&self, id: NodeId) -> Result<(), MemberRefusal> {
         if self.is_live(id) { Err(MemberRefusal::StillRuns) } else { self.may_remove(id) }
     }
@@ -113,7 +115,7 @@ impl Situation<'_> {
     }
 }
 
-/// Whether a member was only announced so far.
+/// Whether a member was announced and has not started: it has no name yet.
 pub(super) fn is_unstarted(member: &MemberRecord) -> bool {
     member.info.name.is_empty()
 }
@@ -125,8 +127,9 @@ mod tests {
 
     const LAST: u64 = 100_000;
 
-    /// A cluster in short: `V` a voter that answers, `v` one that does not; `L`, `l` learners; `A`
-    /// one that awaits its vote, `a` one that was announced and has not started.
+    /// A cluster in short form: `V` a voter that answers, `v` one that does not; `L` and `l`
+    /// learners likewise; `A` a member that awaits its vote, `a` an announced one that has not
+    /// started.
     struct Bed {
         roster: Roster,
         progress: BTreeMap<NodeId, MemberProgress>,

@@ -6,14 +6,14 @@ use super::keeper::MemberKeeper;
 use headwater_raft::{Consensus, MemberInfo, MemberRecord};
 use headwater_types::MemberChange;
 
-/// How often a member looks how it stands.
+/// Interval of the checks of the own role.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often a member that catches up tells how far it has come.
+/// Interval at which a member that catches up logs its progress.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the leader may take to note a name.
+/// Timeout of the request that publishes the name.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How this member is to be known.
+/// The configuration that this member publishes about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnMember {
     /// Its configured name.
@@ -49,7 +49,7 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
     let mut told = None;
     loop {
         tokio::select! {
-            // By a timer: progress is logged at intervals.
+            // By a timer, because progress is logged at intervals.
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
             _ = consensus.ended() => return,
             () = consensus.removed() => return,
