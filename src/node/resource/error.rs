@@ -1,4 +1,4 @@
-//! Why a request about resources failed. Texts are for clients.
+//! The errors of requests about resources. Texts are for clients.
 
 use thiserror::Error;
 
@@ -9,10 +9,10 @@ use headwater_stream::CloseReason;
 use headwater_types::resource::{ResourceRefusal, Scope, Type};
 use headwater_types::{LogIndex, Refusal};
 
-/// Why a request about resources failed.
+/// The reason for which a request about resources failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResourceError {
-    /// The node refused it or could not do it.
+    /// The request path failed, or the state machine refused the command.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The type is not registered.
@@ -30,25 +30,25 @@ pub enum ResourceError {
         /// The given unit.
         given: String,
     },
-    /// There is no such resource, or only another life of it, or a unit of its tenancy does not
+    /// There is no such resource, only another incarnation of it, or a unit of its tenancy does not
     /// exist.
     #[error("{0}")]
     NotFound(ResourceRefusal),
-    /// The resource is stored under another version of its group.
+    /// The resource is stored under another version of its type's group.
     #[error("resource was requested with GroupVersion=\"{requested}\", but stored with GroupVersion=\"{stored}\"")]
     GroupVersion {
-        /// The version that was asked for.
+        /// The requested version.
         requested: String,
-        /// The one that is stored.
+        /// The stored version.
         stored: String,
     },
-    /// The type is one that only the store itself writes.
+    /// Only the store itself writes resources of the type.
     #[error("{0} is written by the store alone")]
     Reserved(Type),
-    /// The registration of a type is not as it must be.
+    /// The registration of a type is invalid.
     #[error("the resource type cannot be registered: {0}")]
     Schema(#[from] SchemaError),
-    /// A registration does not have the name that its type demands.
+    /// The resource that registers a type does not have the name that the type demands.
     #[error("resource.id.name invalid: the resource that registers {type_} must be named {wanted:?}, not {given:?}")]
     RegistrationName {
         /// The type.
@@ -67,19 +67,19 @@ pub enum ResourceError {
     /// The data of a built-in type is missing, or is not its message.
     #[error("{0}")]
     Data(String),
-    /// A page token is none, or of another list.
+    /// The page token is invalid, or belongs to another list.
     #[error("headwater-page-token is not one of this list")]
     PageToken,
-    /// The state that the pages show is not there any more.
+    /// The state of the list's first page was compacted.
     #[error("the list is too old for another page: its state was compacted; begin again")]
     PageExpired,
-    /// A list is too long for one answer.
+    /// The list exceeds the size of one answer.
     #[error("the list is longer than {0} bytes: ask for it in pages, with headwater-page-size")]
     ListTooLong(usize),
-    /// The list of the watch is too large.
+    /// The list that the watch begins with exceeds its limit.
     #[error("what is watched is more than {0} bytes: ask for less, by units or by a prefix of names")]
     WatchTooLarge(usize),
-    /// A resource owns too much for one answer.
+    /// The resources of an owner exceed the size of one answer.
     #[error("what the resource owns is more than {0} bytes: list its types in pages, with headwater-page-size")]
     OwnsTooMuch(usize),
     /// The changes after the position were compacted.
@@ -88,7 +88,7 @@ pub enum ResourceError {
     /// The position is of another lineage.
     #[error("the index is from before the store was restored; begin without headwater-resume-index")]
     ResumeOtherEpoch,
-    /// The type kept changing while the write was made.
+    /// The type was registered anew during every attempt of the write.
     #[error("resource type {0} keeps changing; try again")]
     Unsettled(Type),
 }

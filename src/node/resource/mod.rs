@@ -1,10 +1,10 @@
 //! Typed resources as the faces see them: read, write, list, watch (spec: consul §5;
 //! ARCHITECTURE.md §15).
 //!
-//! Owns the checks before a command is proposed (type, units, validity of the data) and the chosen
-//! values (ULIDs, times). The effect of a command belongs to the state machine. Invariant: a write
-//! names the registration by which it was validated, and a command that was validated by an older
-//! registration of its type is refused and made again.
+//! Owns the checks before a command is proposed (type, units, validity of the data) and the values
+//! that a command carries (ULIDs, times). The state machine decides the effect of a command.
+//! Invariant: a write names the registration that validated it. The state machine refuses a write
+//! that an older registration validated, and the write is prepared again.
 
 mod error;
 mod prepare;

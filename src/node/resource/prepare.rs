@@ -1,5 +1,4 @@
-//! Preparation of a request about resources once its type is known: fills in units, completes and
-//! validates data.
+//! Preparation of a write: resolves the type, fills in units, completes and validates data.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
 use headwater_types::resource::{Any, DEFAULT_UNIT, Resource, Scope, Tenancy, Type, TypeName, WILDCARD, builtin_scope};
 use headwater_types::{LogIndex, Refusal};
 
-/// Most data without rules that is judged where the request is handled, bytes.
+/// Largest data that is validated on the request's own thread, if the type has no rules, bytes.
 const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// A resource that is ready to be written.
@@ -20,22 +19,22 @@ const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 pub struct Prepared {
     /// With units and defaults filled in.
     pub resource: Resource,
-    /// Where resources of its type live.
+    /// The scope of its type.
     pub scope: Scope,
-    /// Version of the registration that it obeys.
+    /// Version of the registration that validated it.
     pub type_version: LogIndex,
-    /// If it is a type: the type, and where its resources live.
+    /// If it registers a type: that type and its scope.
     pub registers: Option<(Type, Scope)>,
 }
 
-/// Whether [`WILDCARD`] is a unit.
+/// Whether [`WILDCARD`] is allowed as a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wildcards {
     Allowed,
     Refused,
 }
 
-/// Fills in the units that a type has, and refuses those that it does not have (spec: consul §5.4).
+/// Fills in missing units, and refuses units that the type does not have (spec: consul §5.4).
 pub(super) fn complete_tenancy(
     known: &KnownType,
     mut tenancy: Tenancy,
@@ -69,7 +68,7 @@ pub(super) fn writable(known: Arc<KnownType>) -> Result<Arc<KnownType>, Resource
 }
 
 impl Node {
-    /// The resource that a write of `resource` would store, as far as it does not depend on the
+    /// Validates `resource` and returns the resource to write, as far as it does not depend on the
     /// stored one.
     pub(super) async fn prepare(
         &self,
@@ -89,13 +88,14 @@ impl Node {
     }
 }
 
-/// Whether judging this data would hold up others on the same thread.
+/// Whether validation of this data could block the thread for others.
 fn may_take_long(known: &KnownType, data: Option<&Any>) -> bool {
     let has_rules = known.registration.as_ref().is_none_or(|registration| !registration.rules.is_empty());
     data.is_some_and(|data| has_rules || data.value.len() > JUDGED_AT_ONCE_BYTES_MAX)
 }
 
-/// Completes and validates the data; returns the type that it registers.
+/// Completes and validates the data. Also returns the type and scope that the resource registers,
+/// if it does.
 fn judge(known: &KnownType, mut resource: Resource) -> Result<(Resource, Option<(Type, Scope)>), ResourceError> {
     let Some(schema) = known.schema() else {
         return Ok(if known.type_ == Type::resource_type() {
@@ -130,7 +130,7 @@ fn check_message(known: &KnownType, data: &Any) -> Result<(), ResourceError> {
     )))
 }
 
-/// Checks a registration, and tells which type it is about.
+/// Validates a registration, and returns its type and scope.
 fn judge_registration(resource: &Resource) -> Result<(Type, Scope), ResourceError> {
     let data = resource.data.as_ref().filter(|data| data.message_name() == "headwater.v1.ResourceType");
     let Some(data) = data else {
@@ -161,7 +161,7 @@ fn judge_registration(resource: &Resource) -> Result<(Type, Scope), ResourceErro
     Ok((registration.type_, registration.scope))
 }
 
-/// A unit that does not exist is one thing to a reader and another to a writer.
+/// The refusal of a unit as the error of a write. (A read reports `NotFound`.)
 pub(super) fn unit_refusal(refusal: Refusal) -> ResourceError {
     ResourceError::Node(NodeError::Refused(refusal))
 }

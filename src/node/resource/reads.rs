@@ -1,7 +1,7 @@
 //! Read one, list a type, list a resource's dependents (spec: consul §5.5, §5.11, §5.12).
 //!
-//! A list is one view, and so are all its pages: a page names the index of the first one's state,
-//! which history still has until it is compacted.
+//! A list comes from one view, and so do all its pages: a page token names the index of that state,
+//! which can be read until it is compacted.
 
 use bytes::Bytes;
 
@@ -15,9 +15,9 @@ use headwater_types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal, Selector, Tenancy, Type, resource_key};
 use headwater_types::{KeyRange, LogIndex, Refusal, StoreEpoch};
 
-/// Records that are loaded together, count.
+/// Records of one load, count.
 const BATCH: usize = 1024;
-/// Records that are loaded together, bytes; one always is.
+/// Records of one load, bytes; one record always fits.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// The resources, page size and start of a list.
@@ -25,13 +25,13 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 pub struct ResourceQuery {
     /// The resources; empty units are the default ones.
     pub selector: Selector,
-    /// At most so many; zero is no bound but that of an answer.
+    /// Resources of a page, count; zero for a list without pages, bounded by the size of an answer.
     pub page_size: usize,
-    /// The page to continue from.
+    /// The page to return; `None` for the first.
     pub page: Option<PageToken>,
 }
 
-/// The position of a list's next page.
+/// The position of a further page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageToken {
     /// The lineage of the index.
@@ -47,14 +47,14 @@ pub struct PageToken {
 pub struct Listed {
     /// By partition, namespace and name.
     pub resources: Vec<Resource>,
-    /// Where to go on, if there is more.
+    /// The position of the next page; `None` after the last.
     pub next: Option<PageToken>,
 }
 
 pub(super) type Found<T> = Result<Result<T, ResourceError>, StorageError>;
 
 impl Node {
-    /// Reads one resource; with a uid, only that life of it.
+    /// Reads one resource; with a uid, only that incarnation of it.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Node {
     ) -> Result<Read<Listed>, ResourceError> {
         let mut ctx = ctx.clone();
         if let Some(page) = &query.page {
-            // An index of another lineage is waited for in vain.
+            // An index of another lineage is not waited for: this store may never reach it.
             let position = Position { index: page.at, epoch: Some(page.epoch) };
             if self.is_of_another_lineage(&ctx, position).await? {
                 return Err(ResourceError::PageExpired);
@@ -106,7 +106,7 @@ impl Node {
         flat(listed.await?)
     }
 
-    /// Lists the resources of any type that one life of a resource owns.
+    /// Lists the resources of all types that one incarnation of a resource owns.
     ///
     /// # Errors
     ///
@@ -118,13 +118,13 @@ impl Node {
     ) -> Result<Read<Vec<Resource>>, ResourceError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
         let known = self.resolve(ctx, &owner.type_).await?;
-        // A wildcard is no unit; the error for one names the wildcard, not the scope.
+        // The face refuses wildcards with an error of its own: here they must pass.
         owner.tenancy = complete_tenancy(&known, std::mem::take(&mut owner.tenancy), Wildcards::Allowed)?;
         let listed = self.read(false, ctx.deadline, move |view| owned(view, &owner).map(Ok));
         flat(listed.await?)
     }
 
-    /// Fills in the units of a selector.
+    /// Fills in the units of the selector's type.
     pub(super) async fn complete_selector(
         &self,
         ctx: &RequestContext,
@@ -153,8 +153,8 @@ fn read_one(view: &ReadView<'_>, id: &ResourceId) -> Found<Resource> {
     Ok(Ok(resource))
 }
 
-/// A page ends when it has enough resources or bytes, and returns the next position; without pages,
-/// too much is an error.
+/// A page ends when it has enough resources or bytes, and has the position of the next one. Without
+/// pages, too many bytes are an error.
 fn list(
     view: &ReadView<'_>,
     selector: &Selector,
@@ -172,12 +172,12 @@ fn list(
         }
         Some(page) => (page.at, selector.range_after(&page.after)),
     };
-    // The cache of the newest state serves only reads of that state.
+    // The cache of the newest state serves only reads at `NEWEST`.
     let point = if at == view.applied() { NEWEST } else { at };
     let limit = if size == 0 { usize::MAX } else { size.min(RESOURCE_PAGE_MAX) };
     let mut listed = Listed::default();
     let mut bytes = 0;
-    // One more than the page shows whether it is the last.
+    // One resource more than the page holds shows that another page follows.
     let done = each(view, &range, point, limit.saturating_add(1), |key, version, resource| {
         if !selector.matches(&resource.id) {
             return true;
@@ -193,7 +193,7 @@ fn list(
         true
     })?;
     if done {
-        // No resource follows the one that filled the page.
+        // Nothing follows the resource that filled the page.
         listed.next = None;
     } else if size == 0 {
         return Ok(Err(ResourceError::ListTooLong(bytes_max)));
@@ -201,8 +201,8 @@ fn list(
     Ok(Ok(listed))
 }
 
-/// Visits resources in the order of their keys, until `visit` answers false; returns whether it
-/// reached the end. Loads few more than `wanted` if that many are visited.
+/// Visits resources in the order of their keys, until `visit` returns false. Returns whether it has
+/// reached the end. Loads only a few more than `wanted` if that many are visited.
 pub(super) fn each(
     view: &ReadView<'_>,
     range: &KeyRange,
@@ -226,7 +226,7 @@ pub(super) fn each(
     }
 }
 
-/// Page size of a filtered list: the wanted count first; doubles with every page, up to [`BATCH`].
+/// Sizes of loads: the wanted count first, then twice the size before, up to [`BATCH`].
 struct Batches {
     count: usize,
     is_over: bool,
@@ -237,7 +237,7 @@ impl Batches {
         Self { count: wanted.clamp(1, BATCH), is_over: false }
     }
 
-    /// The next ones that `scan` has; none if that is all.
+    /// The versions of the next load; empty after the last.
     fn next<E>(&mut self, mut scan: impl FnMut() -> Result<Option<Version>, E>) -> Result<Vec<Version>, E> {
         let (mut batch, mut bytes) = (Vec::with_capacity(self.count), 0);
         while !self.is_over && batch.len() < self.count && bytes < BATCH_BYTES {
@@ -275,7 +275,7 @@ fn owned(view: &ReadView<'_>, owner: &ResourceId) -> Found<Vec<Resource>> {
 }
 
 impl Node {
-    /// A bounded number of resources of a type in some units, for the leader's own tasks.
+    /// At most `count` wanted resources of a type, for the leader's own tasks.
     pub(super) async fn some_resources(
         &self,
         ctx: &RequestContext,
@@ -342,13 +342,13 @@ pub(super) mod tests {
         let view = db.view().unwrap();
         let selector = Selector::everywhere(type_());
         let list = |page, size, bytes_max| list(&view, &selector, page, size, bytes_max).unwrap();
-        // Each is a little more than its data: the third is the first one past the limit.
+        // Each resource takes a little more than its data: the third one exceeds the limit.
         let bytes_max = 2 * VALUE_BYTES + VALUE_BYTES / 2;
         let first = list(None, 100, bytes_max).unwrap();
         assert_eq!(names(&first), ["a", "b", "c"]);
         let second = list(first.next, 100, bytes_max).unwrap();
         assert_eq!((names(&second), second.next.is_none()), (vec!["d", "e"], true));
-        // A request without pages gets all or an error; by count, pages end as they did.
+        // Without pages, all or an error. A count ends a page as well.
         assert_eq!(list(None, 0, bytes_max), Err(ResourceError::ListTooLong(bytes_max)));
         assert_eq!(names(&list(None, 0, 10 * VALUE_BYTES).unwrap()), ["a", "b", "c", "d", "e"]);
         let first = list(None, 4, 10 * VALUE_BYTES).unwrap();

@@ -1,9 +1,9 @@
 //! Deletes the dependents of deleted resources, and empties units of tenancy that are being deleted
 //! (spec: consul §5.10, §5.4).
 //!
-//! Runs on the leader. The remaining work is in the state: tombstones, and marked units. So the
-//! reaper remembers nothing, and a new leader continues where the last one was. Each step is one
-//! command, and the state machine decides anew on its effect; two reapers could do no harm.
+//! Runs on the leader. The work to do is in the state: tombstones, and marked units. So the reaper
+//! keeps nothing in memory, and a new leader continues where the last one was. Each step is one
+//! command, and the state machine decides anew about its effect: two reapers could do no harm.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,14 +30,14 @@ const ROUND: usize = 256;
 /// may be pending.
 const AT_ONCE: usize = 16;
 
-/// Rings when a commit may have left work to do. The work itself is read from the state.
+/// Notified when a commit may have left work to do. The state says which.
 #[derive(Default)]
 pub(crate) struct ReaperBell(Notify);
 
 impl ReaperBell {
-    /// Takes a batch of commits. Never waits.
+    /// Checks a batch of commits for work. Never waits.
     pub(crate) fn tell(&self, commits: &[CommitEvents]) {
-        // Tombstones and units are among the built-in types, which are rarely written.
+        // Tombstones and units are of built-in types, which are rarely written.
         let concerns =
             |event: &ResourceEvent| event.kind == ChangeKind::Put && builtin_scope(&event.resource.id.type_).is_some();
         if commits.iter().any(|commit| commit.resources.iter().any(concerns)) {
@@ -79,7 +79,7 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
 }
 
 impl Node {
-    /// Does some of the remaining work; returns whether there may be more.
+    /// Does a part of the work. Returns whether there may be more.
     async fn reap_round(&self) -> Result<bool, ResourceError> {
         let ctx = RequestContext::within(PATIENCE);
         let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
@@ -94,7 +94,7 @@ impl Node {
         Ok(reaped || drained)
     }
 
-    /// Walks through all that one life owned; tells whether that led anywhere.
+    /// Deletes the dependents of one owner, step by step. False if the tombstone cannot be read.
     async fn reap_one(&self, tombstone: Resource) -> Result<bool, NodeError> {
         let Some(owner) = tombstone_owner(&tombstone) else {
             tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
@@ -108,15 +108,15 @@ impl Node {
                     Some(next) => after = next,
                     None => return Ok(true),
                 },
-                // Another child came: the next round begins anew.
+                // The tombstone was removed or written again: the next round reads it anew.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::NothingToReap))) => return Ok(true),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Deletes some resources of marked units, and units that are empty by now. Returns whether
-    /// that freed anything.
+    /// Deletes some resources of marked units, and marked units that are empty. Returns whether
+    /// that removed or marked anything.
     async fn drain_units(&self, ctx: &RequestContext) -> Result<bool, ResourceError> {
         let mut freed = false;
         for type_ in [Type::namespace(), Type::partition()] {
@@ -129,7 +129,7 @@ impl Node {
                     Tenancy::new(&unit.id.tenancy.partition, &unit.id.name)
                 };
                 freed |= self.drain(ctx, &tenancy).await?;
-                // A unit with finalizers or content cannot be deleted yet, so it is not even tried.
+                // A unit with finalizers or content cannot be deleted yet: do not try.
                 if unit.finalizers().is_empty() && self.is_empty_unit(ctx, tenancy).await? {
                     freed |= self.delete_one(unit).await?;
                 }
@@ -138,7 +138,7 @@ impl Node {
         Ok(freed)
     }
 
-    /// Whether nothing lives in a unit.
+    /// Whether a unit has no resources.
     async fn is_empty_unit(&self, ctx: &RequestContext, unit: Tenancy) -> Result<bool, NodeError> {
         let read = self.read(true, ctx.deadline, move |view| Ok(Ok(view.unit_count(&unit)?))).await?;
         Ok(read.value == 0)
@@ -147,11 +147,11 @@ impl Node {
     async fn drain(&self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
         let mut freed = false;
         for known in self.resource_types().await?.iter() {
-            // Tombstones are removed with the dependents that they stand for.
+            // A tombstone is removed after the dependents of its owner.
             if known.type_.is_tombstone() || !known.scope.has_partition() {
                 continue;
             }
-            // A namespace that is marked is emptied by its own step.
+            // A marked namespace is deleted in its own turn, after its content.
             let free = |resource: &Resource| {
                 !resource.is_marked() || resource.finalizers().is_empty() && resource.id.type_ != Type::namespace()
             };
@@ -165,7 +165,7 @@ impl Node {
         Ok(freed)
     }
 
-    /// Deletes this life of a resource; tells whether that removed or marked it.
+    /// Deletes this incarnation of a resource. Returns whether that removed or marked it.
     async fn delete_one(&self, resource: Resource) -> Result<bool, ResourceError> {
         use headwater_types::resource::ResourceDeletion;
         let ctx = RequestContext::within(PATIENCE);

@@ -1,9 +1,9 @@
-//! The known types, ready to validate data.
+//! The known types, built-in and registered, compiled to validate data.
 //!
-//! Owns the compiled registrations. They follow from the state: its head has the index at which
-//! types changed last, and a read after a change loads them anew. So a type is known on a member as
-//! soon as its registration is applied there, by an entry or by a snapshot. Invariant: a
-//! [`TypeMap`] holds the types of one view.
+//! Owns the compiled registrations. They follow from the state: its head has the index of the last
+//! change of types, and a read after a change loads them anew. So a member knows a type as soon as
+//! it has applied its registration, from an entry or a snapshot. Invariant: a [`TypeMap`] holds the
+//! types of one view.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,45 +22,45 @@ use headwater_types::{LogIndex, StoreEpoch};
 
 use super::error::ResourceError;
 
-/// A type that is known.
+/// A type that may be used.
 #[derive(Debug)]
 pub struct KnownType {
     /// Group, version and kind.
     pub type_: Type,
-    /// Where its resources live.
+    /// The scope of its resources.
     pub scope: Scope,
     /// Full name of the message of its data; empty for a type without data.
     pub message: String,
     /// The content of the registration; `None` for a built-in type.
     pub registration: Option<ResourceType>,
-    /// Version of its registration: that of the registering resource at the last change of its
+    /// Version of its registration: the registering resource's version at its last change of
     /// content. Zero for a built-in type.
     pub(super) version: LogIndex,
-    /// The schema that validates data; an error if an earlier version of the program accepted a
-    /// registration that this one does not.
+    /// The schema that validates data; `None` for a built-in type. An error if an earlier version
+    /// of the program accepted a registration that this one refuses.
     pub(super) schema: Option<Result<TypeSchema, SchemaError>>,
 }
 
 impl KnownType {
-    /// The schema that validates the data, if the type was registered.
+    /// The schema that validates data; `None` for a built-in type.
     ///
     /// # Errors
     ///
-    /// [`SchemaError`] if an earlier version of the program accepted the registration, and this one
-    /// does not.
+    /// [`SchemaError`] if an earlier version of the program accepted a registration that this one
+    /// refuses.
     pub fn schema(&self) -> Option<Result<&TypeSchema, SchemaError>> {
         self.schema.as_ref().map(|schema| schema.as_ref().map_err(Clone::clone))
     }
 }
 
-/// All types that are known in one state.
+/// All types of one state.
 #[derive(Debug, Default)]
 pub struct TypeMap {
     as_of: Option<Point>,
     types: HashMap<Type, Arc<KnownType>>,
 }
 
-/// The coordinates of the state that change with the types.
+/// The coordinates of the state that change whenever its types change.
 type Point = (Option<StoreEpoch>, RegisteredTypes);
 
 fn point(head: &StateHead) -> Point {
@@ -68,7 +68,7 @@ fn point(head: &StateHead) -> Point {
 }
 
 impl TypeMap {
-    /// A type by its names.
+    /// The type with exactly this group, version and kind.
     pub fn get(&self, type_: &Type) -> Option<&Arc<KnownType>> {
         self.types.get(type_)
     }
@@ -82,12 +82,12 @@ impl TypeMap {
 #[derive(Default)]
 pub(super) struct TypeRegistry {
     current: RwLock<Arc<TypeMap>>,
-    /// Held while types are read anew.
+    /// Held while the types are read, so that one request reads them for all.
     reading: Mutex<()>,
 }
 
 impl TypeRegistry {
-    /// The types as of now.
+    /// The types of the current state. Reads them if they have changed.
     async fn current(&self, store: &Arc<StateStore>) -> Result<Arc<TypeMap>, NodeError> {
         let fresh = |map: &TypeMap| map.as_of == Some(point(&store.current().head()));
         let known = Arc::clone(&self.current.read());
@@ -107,7 +107,7 @@ impl TypeRegistry {
     }
 }
 
-/// Reads all types; unchanged ones are taken over as compiled.
+/// Reads all types. Unchanged ones are reused as compiled.
 fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageError> {
     let as_of = Some(point(view.head()));
     let mut types: HashMap<Type, Arc<KnownType>> = HashMap::new();
@@ -122,7 +122,7 @@ fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageEr
         };
         types.insert(type_, Arc::new(built_in));
     }
-    // In another lineage a version may be another registration's.
+    // In another lineage, the same version may be that of another registration.
     let same_lineage = known.as_of.is_some_and(|(epoch, _)| epoch == view.head().epoch);
     let mut scan = view.scan(Table::Resource, &Selector::everywhere(Type::resource_type()).range(), NEWEST)?;
     let mut versions = Vec::new();
@@ -136,7 +136,7 @@ fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageEr
             tracing::error!(name = resource.id.name, "the registration of a type cannot be read");
             continue;
         };
-        // Not the resource's own version: a status of it changes nothing about the type.
+        // Not the version of the resource: a new status changes nothing about the type.
         let registered = view.type_record(&TypeName(resource.id.name))?.registered;
         let registered = registered.map_or(version.index, |registered| registered.version);
         let old = known.types.get(&registration.type_).filter(|old| same_lineage && old.version == registered);
@@ -161,7 +161,7 @@ fn registration(resource: &Resource) -> Option<ResourceType> {
 }
 
 impl Node {
-    /// The types that are known on this node.
+    /// The types of this node's applied state.
     ///
     /// # Errors
     ///
@@ -170,8 +170,8 @@ impl Node {
         self.inner.resources.types.current(&self.inner.store).await
     }
 
-    /// A type. An unknown one may have been registered at another member a moment ago, so this
-    /// waits for it.
+    /// The type; an unknown one is looked up again after a read barrier, because another member may
+    /// have registered it a moment ago.
     pub(super) async fn resolve(&self, ctx: &RequestContext, type_: &Type) -> Result<Arc<KnownType>, ResourceError> {
         if let Some(known) = self.resource_types().await?.get(type_) {
             return Ok(Arc::clone(known));

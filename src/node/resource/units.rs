@@ -1,7 +1,6 @@
-//! The default units of tenancy are resources, too: the leader writes them once.
+//! Makes the default units of tenancy visible as resources: the leader writes them once.
 //!
-//! Their existence does not depend on it (see the state machine); but they are listed like the
-//! others.
+//! The units exist without it (see the state machine), but only a resource is listed.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -11,9 +10,9 @@ use headwater_types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Typ
 
 use super::error::ResourceError;
 
-/// How often somebody looks whether it is done.
+/// Interval of the attempts.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long one write may take.
+/// Timeout of one read or write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn keep_tenancy(inner: Weak<Inner>) {
@@ -44,7 +43,7 @@ fn default_units() -> [ResourceId; 2] {
 }
 
 impl Node {
-    /// Whether both are there; writes them if this node leads.
+    /// Whether both default units are stored. Writes missing ones if this node leads.
     async fn write_default_units(&self) -> Result<bool, ResourceError> {
         let leads = self.leadership().leader == Some(self.identity().node_id);
         for id in default_units() {
@@ -53,7 +52,7 @@ impl Node {
                 Ok(_) => {}
                 Err(ResourceError::NotFound(_)) if leads => {
                     let unit = Resource { id, ..Resource::default() };
-                    // Twice is as good as once.
+                    // A second write does no harm.
                     self.write_resource(&ctx, unit, None).await?;
                 }
                 Err(ResourceError::NotFound(_)) => return Ok(false),

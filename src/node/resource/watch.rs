@@ -1,8 +1,8 @@
 //! Resource watches: a list, then every change, in order (spec: consul §5.13).
 //!
-//! Owns the start of a watch. The list is a snapshot that all requests within a short time share.
-//! Changes since it was made are merged into it for each watch, so that a watch never begins with
-//! an older state than its node shows. A watch may also begin after an index, without a list:
+//! Owns the start of a watch. The list is a snapshot that all watches within a short time share.
+//! Changes since it was made are merged into it for each watch, so that no watch begins with an
+//! older state than its node has shown. A watch may also begin after an index, without a list:
 //! history has the changes.
 
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use headwater_types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
 /// The resources of a snapshot by key, each encoded once for all its readers.
 pub(super) type Contents = Entries<Bytes, Bytes>;
 
-/// A watch. Reading never waits: the session is raised when there may be something to read.
+/// A watch. Reading never waits: the session gets the token when there may be something to read.
 pub type ResourceWatch = Listing<headwater_stream::Resources, Bytes, Bytes>;
 
-/// The list that a watch begins with.
+/// The list that a watch begins with. Fails if it exceeds `bytes_max` or the memory budget.
 fn contents(
     view: &ReadView<'_>,
     selector: &Selector,
@@ -54,14 +54,14 @@ fn contents(
 
 impl Node {
     /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
-    /// must be the same for all watches. The session gets `token` whenever there may be something
-    /// to read; read once before you wait.
+    /// must be the same function in every call. The session gets token 0 when there may be
+    /// something to read. Read once before the first wait.
     ///
     /// # Errors
     ///
-    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if it cannot
-    /// begin there, [`ResourceError::WatchTooLarge`] if the list would be too long,
-    /// [`NodeError::TooManyRequests`] if the memory for states of streams is exhausted; those of a
+    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if the start
+    /// cannot be continued, [`ResourceError::WatchTooLarge`] if the list would be too long,
+    /// [`NodeError::TooManyRequests`] if the memory budget of states is exhausted; those of a
     /// serializable read otherwise.
     pub async fn watch_resources(
         &self,
@@ -73,7 +73,7 @@ impl Node {
     ) -> Result<ResourceWatch, ResourceError> {
         let mut ctx = ctx.clone();
         if let Some(position) = start.position() {
-            // An index of another lineage is waited for in vain.
+            // An index of another lineage is not waited for: this store may never reach it.
             if !self.is_of_another_lineage(&ctx, position).await? {
                 ctx.min_index = ctx.min_index.max(Some(position.index));
             } else if let WatchStart::After(_) = start {
@@ -95,14 +95,14 @@ impl Node {
                     Resume::Continue => self.watch_after(selector, position.index, session),
                     Resume::OtherLineage => Err(ResourceError::ResumeOtherEpoch),
                     Resume::Compacted => Err(ResourceError::ResumeCompacted(position.index)),
-                    // It was reached, and a backup of another lineage was installed since.
+                    // The index was reached before: a state of another lineage was installed since.
                     Resume::Ahead => Err(ResourceError::ResumeOtherEpoch),
                 }
             }
         }
     }
 
-    /// The lineage of the store, once it is known: an index means nothing in another one.
+    /// The lineage of the store; `None` before it is known. An index means nothing in another one.
     pub fn epoch(&self) -> Option<StoreEpoch> {
         self.inner.store.current().head().epoch
     }
@@ -125,15 +125,15 @@ impl Node {
         Ok(position.is_of_another_lineage(&self.inner.store.current().head()))
     }
 
-    /// Waits until the lineage is known. A client could not safely resume at another member from an
-    /// index without it: a lagging member would take the index for one of another lineage.
+    /// Waits until the lineage is known. Without it a client could not safely resume at another
+    /// member: a lagging member would take the index for one of another lineage.
     pub(crate) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         let mut applied = self.inner.consensus.progress().applied();
         let known = applied.wait_for(|_| self.epoch().is_some());
         match tokio::time::timeout_at(ctx.deadline.into(), known).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(NodeError::Stopped),
-            // A leader names it before anything else.
+            // A leader names the lineage before all else, so there was none.
             Err(_) => Err(NodeError::NoLeader),
         }
     }
@@ -156,7 +156,7 @@ impl Node {
         session: &Arc<Session>,
         encode: fn(Resource) -> Bytes,
     ) -> Result<ResourceWatch, ResourceError> {
-        // Moves on after the changes are out, so that they can all be read here.
+        // It advances after the changes are published, so all of them can be read here.
         let applied = *self.inner.consensus.progress().applied().borrow();
         let snapshot = self
             .inner
@@ -199,7 +199,7 @@ mod tests {
             let encode = |resource: Resource| resource.data.unwrap().value;
             contents(&view, &selector, bytes_max, encode, memory.share()).unwrap()
         };
-        // Each is a little more than its data, of a thousand bytes.
+        // Each entry takes a little more than its data of a thousand bytes.
         let memory = StateMemory::new(5000, || {});
         let held = list(&memory, usize::MAX).unwrap();
         assert_eq!(held.len(), 3);

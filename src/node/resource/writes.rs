@@ -12,29 +12,29 @@ use headwater_types::resource::{
 };
 use headwater_types::{Applied, Command, LogIndex, Outcome, Refusal};
 
-/// How often a write is made again because its type was registered anew meanwhile.
+/// Attempts of a write whose type was registered anew in the meantime, count.
 const TYPE_CHANGES_MAX: usize = 5;
-/// Bits of chance in a ULID.
+/// Random bits in a ULID.
 const CHANCE_BITS: u32 = 80;
 
-/// A new ULID.
+/// A new ULID: milliseconds since 1970, then random bits.
 fn ulid() -> u128 {
     let chance = rand::random::<u128>() & ((1 << CHANCE_BITS) - 1);
     (u128::from(unix_ms()) & ((1 << 48) - 1)) << CHANCE_BITS | chance
 }
 
-/// The values that the node chooses for one command.
+/// The ULID and the time that the node chooses for one command.
 fn choose() -> Chosen {
     let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
     Chosen { ulid: ulid(), now }
 }
 
 impl Node {
-    /// Creates or replaces a resource. With `expected`, only if that is the stored version.
+    /// Creates or replaces a resource. With `expected`, only if the stored version is that one.
     ///
     /// # Errors
     ///
-    /// [`ResourceError`] for a write that is not allowed; those of [`Node::propose`].
+    /// [`ResourceError`] if the write is not allowed; those of [`Node::propose`].
     pub async fn write_resource(
         &self,
         ctx: &RequestContext,
@@ -47,8 +47,8 @@ impl Node {
             let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
             let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
             match self.propose_resource(ctx, ResourceCommand::Write(Box::new(write))).await {
-                // The type was registered or removed since: this node is behind, or was ahead of
-                // the validated registration.
+                // The type was registered anew or removed since: this node lags behind the leader,
+                // or its state has changed since the validation.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::TypeChanged))) => {
                     self.ready_to_read(ctx, Consistency::Linearizable).await?;
                 }
@@ -58,7 +58,7 @@ impl Node {
         Err(ResourceError::Unsettled(resource.id.type_))
     }
 
-    /// Replaces one status of a resource, now.
+    /// Replaces one status of a resource, with the present time.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl Node {
         }
     }
 
-    /// Deletes a resource, or marks it if finalizers must be removed first. With `expected`, only
-    /// if that is the stored version. Deleting a missing resource succeeds.
+    /// Deletes a resource, or marks it if it has finalizers. With `expected`, only if the stored
+    /// version is that one. Deleting a missing resource succeeds.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::write_resource`]; versions, uids and statuses are not compared with what is
-    /// stored.
+    /// As [`Node::write_resource`]; versions, uids and statuses are not compared with the stored
+    /// ones.
     pub async fn mutate_and_validate(
         &self,
         ctx: &RequestContext,
@@ -134,7 +134,7 @@ impl Node {
         }
         let resource = Arc::new(resource);
         let owned = match self.judge_ownership(ctx, &resource).await {
-            // The owner may have been written elsewhere a moment ago.
+            // Another member may have written the owner a moment ago.
             Err(NodeError::Refused(_)) => {
                 self.ready_to_read(ctx, Consistency::Linearizable).await?;
                 self.judge_ownership(ctx, &resource).await?
@@ -154,7 +154,7 @@ impl Node {
         self.read(true, ctx.deadline, move |view| headwater_fsm::judge_ownership(view, &resource)).await
     }
 
-    /// Takes the next step of reaping.
+    /// Deletes the next batch of an owner's dependents.
     pub(super) async fn reap_step(
         &self,
         ctx: &RequestContext,
@@ -184,7 +184,8 @@ fn written(applied: Applied) -> Result<Read<Resource>, ResourceError> {
     }
 }
 
-/// The command was applied, but its result is unknown.
+/// The error for a command with an outcome that it cannot have: it was applied, its effect is
+/// unknown.
 fn mismatch(outcome: &Outcome) -> NodeError {
     tracing::error!(?outcome, "a command about resources came to something else");
     NodeError::Indeterminate(Unanswered::LeaderFailed)

@@ -1,9 +1,9 @@
 //! The spaces of the service catalog: instances by service, node and id, with their node and their
 //! checks; and nodes.
 //!
-//! Names of services and nodes are in lower case, because they are compared in lower case. The
-//! rows, which have versions, decide whether an element existed at a point of history. The
-//! secondary indexes have no versions and only give candidates.
+//! Names of services and nodes are in lower case, as they are compared. The rows have versions:
+//! they decide whether an element existed at a point of history. The secondary indexes have none,
+//! and only give candidates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use headwater_types::entity::{part_of, segment_of};
 use headwater_types::limits::ENTITY_WITNESSES_MAX;
 use headwater_types::{KeyRange, LogIndex};
 
-/// Commands that are searched for an instance that has gone, count: followers are a few commands
+/// Commands that are searched for a removed instance, count. Followers are only a few commands
 /// behind.
 const COMMANDS_LOOKED_AT_MAX: usize = 256;
-/// Bytes that these commands wrote, at most.
+/// Most bytes written by the searched commands.
 const BYTES_LOOKED_AT_MAX: usize = 4 * 1024 * 1024;
 
 /// The decoded parts of a name.
@@ -33,19 +33,19 @@ fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
     }
-    // No service, node or instance has a name that is no text.
+    // Names of services, nodes and instances are always UTF-8.
     let text = |segment| part_of(segment).ok().and_then(|part| String::from_utf8(part).ok());
     name.split('/').map(|segment| text(segment).unwrap_or_else(|| "\0".to_owned())).collect()
 }
 
-/// A part as a segment. A slash in it does not separate anything here.
+/// A part as one segment: a slash in it is escaped.
 fn segment(part: &str) -> String {
     segment_of(part.as_bytes())
 }
 
 /// Instances by service, node and id.
 pub(super) struct ServiceSpace {
-    /// The key of an instance that was there lately, by service.
+    /// The key of an instance that existed lately, by its service.
     witnesses: Cache<String, Bytes>,
 }
 
@@ -56,7 +56,7 @@ impl Default for ServiceSpace {
 }
 
 impl ServiceSpace {
-    /// Whether the instance with this key was there, and of that service.
+    /// Whether the instance with this key existed at `at`, and belonged to the service.
     fn was_of(&self, view: &ReadView<'_>, service: &str, key: &Bytes, at: LogIndex) -> Result<bool, StorageError> {
         let Some(version) = view.lookup(Table::CatalogService, key, at)? else { return Ok(false) };
         let row = view.load_one(&version)?.row::<Service>(version.index)?;
@@ -67,7 +67,7 @@ impl ServiceSpace {
         Ok(is)
     }
 
-    /// Whether any instance in an interval of keys was there, and of that service.
+    /// Whether an instance in an interval of keys existed at `at`, and belonged to the service.
     fn any_of(&self, view: &ReadView<'_>, service: &str, range: &KeyRange, at: LogIndex) -> Result<bool, StorageError> {
         let mut found = false;
         each(view, Table::CatalogService, range, at, |record, version| {
@@ -78,9 +78,8 @@ impl ServiceSpace {
     }
 }
 
-/// The keys of the instances that have changed, come or gone since the command at `at`; `None` if
-/// that was so long ago that reading all instances costs less. The caller knows that history goes
-/// back that far.
+/// The keys of the instances that were changed, added or removed since the command at `at`. `None`
+/// if that is so long ago that reading all instances is cheaper. History must reach back to `at`.
 fn changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<Bytes>>, StorageError> {
     let (mut changed, mut commands, mut bytes) = (BTreeSet::new(), 0, 0);
     let mut is_near = true;
@@ -165,7 +164,8 @@ impl Space for ServiceSpace {
                         return Ok(true);
                     }
                 }
-                // None of the current instances existed then: any that did has changed since.
+                // None of the present instances belonged to it then: one that did has changed
+                // since.
                 match changed_since(view, at)? {
                     Some(changed) => {
                         for key in &changed {
@@ -183,7 +183,8 @@ impl Space for ServiceSpace {
         }
     }
 
-    /// An instance's data is its newest state: its node and checks have versions of their own.
+    /// The data of an instance is its newest state, whatever `at`: its node and checks change on
+    /// their own.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
         match &parts(name)[..] {
             [] => Ok(Some(ElementData::Empty)),
@@ -259,8 +260,8 @@ impl Space for NodeSpace {
     ) -> Result<(), StorageError> {
         let (CatalogTopic::Node, CatalogBody::Node(node)) = (event.topic, &event.body) else { return Ok(()) };
         let touched = match event.op {
-            // The event also comes for a change of something on the node, which is no change of the
-            // node.
+            // The event also reports changes of rows on the node, which do not change the node
+            // itself.
             CatalogOp::Register if node.modified != index => return Ok(()),
             CatalogOp::Register => Touched {
                 data: Some(ElementData::CatalogNode(Arc::clone(node))),

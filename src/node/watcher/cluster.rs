@@ -1,8 +1,7 @@
 //! The spaces of the cluster itself: leases, named by their ids as sixteen hexadecimal digits, and
 //! members, likewise.
 //!
-//! Both are flat. The current elements are read where they are kept; their changes come from
-//! records of history.
+//! Both are flat. The present elements are read from the state; their changes come from history.
 
 use std::sync::Arc;
 
@@ -90,12 +89,12 @@ impl Space for LeaseSpace {
     }
 }
 
-/// The number of a name, if it is written as names are.
+/// The id in a name; `None` for any other text.
 fn id(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok().filter(|id| name(*id) == text)
 }
 
-/// Members by id, below `members`.
+/// Members by id, in the directory `members`.
 #[derive(Default)]
 pub(super) struct MemberSpace;
 
@@ -120,7 +119,7 @@ impl Space for MemberSpace {
         match event {
             ClusterEvent::MemberChanged(member) => {
                 let data = Some(ElementData::Member(Arc::clone(member)));
-                // Its earlier existence does not matter: its parent always exists.
+                // Earlier existence does not matter: the parent always exists.
                 tell(format!("members/{}", name(member.id.get())), Touched { data, was_there: Some(true) });
             }
             ClusterEvent::MemberLeft(id) => {

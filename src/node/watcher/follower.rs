@@ -1,9 +1,9 @@
 //! One follower of an entity: its first group, then the changes of commits.
 //!
-//! Owns the order of delivery. A follower that keeps up gets a group for each commit, from changes
-//! that are worked out once for all followers. One that has fallen behind gets the combined changes
-//! of many commits. Invariant: on either path, a client that applies the delivered changes has the
-//! state at the position of every closed group.
+//! Owns the order of delivery. A follower that keeps up gets a group for each commit, computed once
+//! for all followers. A follower that has fallen behind gets the combined changes of many commits.
+//! Invariant: on either path, a client that applies the changes has the state at the position of
+//! every closed group.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use headwater_types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENT
 /// Beyond every index.
 const EVERYTHING: LogIndex = LogIndex(u64::MAX);
 
-/// Encoded changes, in order; groups, or pieces of one.
+/// Encoded changes, in order: whole groups, or parts of one.
 pub type Told = Vec<Arc<[Bytes]>>;
 
 /// A follower of any space.
@@ -35,9 +35,10 @@ pub(super) trait Follow: Send {
 pub(super) enum Phase {
     /// The state is being sent.
     State(Box<Sending>),
-    /// The missed changes are being sent, as one group that ends at this index.
+    /// The missed changes are sent, as one group that ends at `through`. `held` may be its last
+    /// one.
     Missed { through: LogIndex, held: Option<Bytes> },
-    /// This group is sent first.
+    /// This group is sent, before the changes of commits.
     First(Arc<[Bytes]>),
     /// The changes of new commits are sent.
     Live,
@@ -81,7 +82,8 @@ impl<S: Space> Follow for Follower<S> {
 }
 
 impl<S: Space> Follower<S> {
-    /// Commits that are there, at most `count`, none beyond `through`.
+    /// The next waiting commits, at most `count`, none beyond `through`. Stops early at
+    /// `ENTITY_MERGED_CHANGES_MAX` changes.
     fn take(&mut self, count: usize, through: LogIndex) -> Result<Vec<Item<S::Topic>>, CloseReason> {
         let mut items = Vec::new();
         let mut changes = 0;
@@ -126,7 +128,8 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    /// The combined changes of these commits and of further waiting ones, none beyond `limit`.
+    /// The combined changes of `items` and of further waiting commits up to `limit`. If the state
+    /// after them was compacted, all commits up to the compaction point are included.
     async fn together(
         &mut self,
         mut items: Vec<Item<S::Topic>>,
@@ -142,7 +145,7 @@ impl<S: Space> Follower<S> {
                 Derived::Behind(index) => {
                     let more = self.take(usize::MAX, index)?;
                     if !self.subscription.is_through(index) && more.is_empty() {
-                        // The missing commits are in history alone, which begins after them.
+                        // The missing commits were compacted, too.
                         let revision = self.watched.store.current().head().compaction.map(|point| point.revision);
                         return Err(CloseReason::Compacted { revision: revision.unwrap_or_default() });
                     }
@@ -196,8 +199,8 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    /// The end of the group of missed changes; without changes, the entity itself, because there
-    /// must be a first group.
+    /// The end of the group of missed changes. If there were none, it is the entity itself: a first
+    /// group must not be empty.
     fn close_missed(&mut self, through: LogIndex) -> Result<Arc<[Bytes]>, CloseReason> {
         let Phase::Missed { held, .. } = &mut self.phase else { return Ok(Vec::new().into()) };
         let held = held.take();

@@ -1,8 +1,8 @@
-//! The space of keys: a key is the element that its parts name, and a prefix of keys is an element
-//! as well.
+//! The space of keys: a key is an element named by its parts, and so is every part of a key up to a
+//! slash.
 //!
-//! Whether a directory existed is a question for history. One living key below it answers the
-//! question, and is remembered, because a scan may have to pass any number of removed ones.
+//! History decides whether a directory existed: one key below it is enough. Such a key is
+//! remembered, because a scan for one may pass any number of removed keys.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use headwater_types::{ChangeKind, KeyRange, KvEvent, LogIndex};
 
 /// Keys by their parts.
 pub(super) struct KvSpace {
-    /// A key that was there lately, by the prefix that it has.
+    /// A key that existed lately below a prefix, by the prefix.
     witnesses: Cache<Bytes, Bytes>,
 }
 
@@ -30,8 +30,7 @@ impl Default for KvSpace {
 }
 
 impl KvSpace {
-    /// Remembers a key that existed. Copies it: the given one is a part of its proposal, which must
-    /// not live on with it.
+    /// Remembers a key that existed, as a copy: the given one is a slice of a whole proposal.
     fn remember(&self, key: &[u8]) {
         if let Some(end) = key.iter().rposition(|byte| *byte == b'/') {
             let key = Bytes::copy_from_slice(key);
@@ -40,12 +39,12 @@ impl KvSpace {
     }
 }
 
-/// The key of a name that was found to be one.
+/// The key of a valid name.
 fn key(name: &str) -> Vec<u8> {
     key_of(name).expect("invariant: names are checked where they come in, and made by name_of elsewhere")
 }
 
-/// The prefix of the keys below `name`; `None` if there can be none.
+/// The prefix of the keys below `name`; `None` at the greatest depth of names.
 fn prefix(name: &str) -> Option<Bytes> {
     if name.is_empty() {
         return Some(Bytes::new());
@@ -65,14 +64,14 @@ impl Space for KvSpace {
         events.kv()
     }
 
-    /// One interval, from the key itself to the last one below it. The reader skips the keys in
-    /// between that are not below it.
+    /// One interval, from the key itself to the last one below it. The follower skips the keys
+    /// in it that are not below.
     fn subject(&self, root: &str) -> KeyRange {
         match prefix(root) {
             None => KeyRange::One(key(root).into()),
             Some(prefix) if prefix.is_empty() => KeyRange::all(),
             Some(prefix) => match KeyRange::prefix(prefix) {
-                // The empty key is not a key.
+                // The empty key does not exist.
                 KeyRange::Span { start, end } if start.len() > 1 => {
                     KeyRange::Span { start: start.slice(..start.len() - 1), end }
                 }
@@ -156,14 +155,14 @@ impl Space for KvSpace {
     }
 }
 
-/// Goes from child to child, past everything that is below each.
+/// Lists the children of a prefix, and skips all that is below each.
 fn list_children(
     view: &ReadView<'_>,
     prefix: Bytes,
     tell: &mut dyn FnMut(String, ElementData) -> bool,
 ) -> Result<(), StorageError> {
     let mut range = KeyRange::prefix(prefix.clone());
-    // Below the last segment that a name may have there is nothing.
+    // At the greatest depth of names, a slash separates no further part.
     let has_grandchildren = name_of(&prefix).split('/').count() < ENTITY_DEPTH_MAX;
     loop {
         let mut below = None;
@@ -174,7 +173,7 @@ fn list_children(
             match slash {
                 Some(slash) => {
                     let child = key.slice(..prefix.len() + slash);
-                    // The key of the child itself sorts before, and has been listed already.
+                    // The child's own key sorts before this one, and was listed already.
                     let name = name_of(&child);
                     goes_on = tell(name, ElementData::Empty);
                     below = Some(key.slice(..=prefix.len() + slash));

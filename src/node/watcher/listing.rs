@@ -14,18 +14,18 @@ use crate::{NodeError, Position};
 use headwater_stream::StateShare;
 use headwater_types::entity::parent;
 
-/// Elements that are handed out at once, count.
+/// Elements in one piece, count.
 const PIECE: usize = 256;
 
 /// The unsent rest of a state.
 pub(super) struct Sending {
     listing: Listing,
     next: usize,
-    /// Changed since the listing was made, encoded.
+    /// Elements that changed since the listing was made, encoded.
     changed: BTreeMap<String, Bytes>,
-    /// Removed since, with everything below.
+    /// Elements that were removed since, with everything below.
     gone: HashSet<String>,
-    /// Taken and not yet sent: it may be the last one.
+    /// The next element. It is sent once it is known whether it is the last.
     held: Option<Bytes>,
     /// The position of this state.
     position: Position,
@@ -75,7 +75,7 @@ impl Sending {
             match (std::mem::replace(&mut self.held, next), is_last) {
                 (Some(last), true) => piece.push(encoder.close(last, self.position)),
                 (Some(held), false) => piece.push(held),
-                // Nothing is there, not even the entity.
+                // The state is empty: not even the entity exists.
                 (None, true) => {
                     let nothing = ElementChange { element: String::new(), state: ElementState::Missing };
                     piece.push(encoder.encode(&nothing, Some(self.position)));
@@ -89,7 +89,7 @@ impl Sending {
         (piece.into(), false)
     }
 
-    /// The next element of either side, in order.
+    /// The next element of listing and changes, in the order of names.
     fn take(&mut self) -> Option<Bytes> {
         loop {
             let is_changed_first = match (self.listing.get(self.next), self.changed.first_key_value()) {

@@ -2,10 +2,10 @@
 //! docs/watcher.md).
 //!
 //! Owns the content of a stream about an entity: the state or the missed changes as the first
-//! group, then the changes of commits. Uses the topics and history alone: the effect of a commit on
-//! the tree is worked out from the states before and after it, so that nothing is kept for a
-//! follower but its position. Knows nothing of URLs, markers or messages. A new space is a file
-//! with an implementation of [`space::Space`], and a line in each `match` here.
+//! group, then the changes of commits. Uses only the topics and history. The effect of a commit on
+//! the tree is computed from the states before and after it, so that a follower needs no state but
+//! its position. Knows nothing of URLs, markers or messages. A new space is a file with an
+//! implementation of [`space::Space`], and a line in each `match` here.
 
 mod catalog;
 mod cluster;
@@ -44,7 +44,7 @@ use space::Space;
 use tree::Scope;
 use watched::{Listing, Registry, Watched};
 
-/// A part of the store that is followed as a tree.
+/// A part of the store that can be followed as a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntitySpace {
     /// Keys.
@@ -61,22 +61,22 @@ pub enum EntitySpace {
     Cluster,
 }
 
-/// The followed part of the store.
+/// The part of the store that a stream follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
     /// The space.
     pub space: EntitySpace,
-    /// The name in the space, which must be valid ([`key_of`](headwater_types::entity::key_of));
-    /// the empty name is the whole space.
+    /// The name in the space, which must be valid ([`key_of`](headwater_types::entity::key_of)).
+    /// The empty name is the whole space.
     pub name: String,
-    /// With everything below, not only the children.
+    /// Whether everything below is followed, not only the children.
     pub recursive: bool,
 }
 
 /// The reason for which an entity cannot be followed from a position.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EntityError {
-    /// The node could not do it.
+    /// An error of the request path.
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The position is of another lineage: begin with the state.
@@ -88,7 +88,7 @@ pub enum EntityError {
     /// The position is newer than the store.
     #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
     Future,
-    /// The state is larger than the limit of a stream.
+    /// The state exceeds the limit of a stream.
     #[error(
         "the entity has more than {ENTITY_STATE_BYTES_MAX} bytes of state; follow parts of it, or begin with \"now\""
     )]
@@ -113,8 +113,8 @@ pub struct EntityWatch {
 }
 
 impl EntityWatch {
-    /// The next changes. `None` means that there is nothing now: the session gets a token when
-    /// there may be.
+    /// The next changes. `None` if there is nothing now: the session gets a token when there may
+    /// be.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl EntityWatch {
     }
 }
 
-/// The followed entities of this node.
+/// The entities that this node's streams follow.
 #[derive(Default)]
 pub(super) struct Watchers {
     kv: Registry<KvSpace>,
@@ -157,14 +157,14 @@ impl Watchers {
 }
 
 impl Node {
-    /// Follows an entity. Its first group includes everything that any node had acknowledged
-    /// before. The session gets a token whenever there may be something to read; read until there
-    /// is nothing before you wait.
+    /// Follows an entity. The first group includes everything that any node had acknowledged before
+    /// the call. The session gets a token when there may be something to read. Read until there is
+    /// nothing before each wait.
     ///
     /// # Errors
     ///
     /// [`EntityError`]; the errors of a linearizable read; [`NodeError::TooManyRequests`] if the
-    /// memory for states of streams is exhausted.
+    /// memory budget of states is exhausted.
     pub async fn watch_entity(
         &self,
         ctx: &RequestContext,
@@ -205,8 +205,8 @@ impl Node {
         Ok(EntityWatch { follower: Box::new(follower) })
     }
 
-    /// Everything up to here is published. Includes all acknowledged writes if the read barrier was
-    /// passed before.
+    /// The position through which all changes are published. After a read barrier it covers all
+    /// writes that were acknowledged before.
     fn reached(&self) -> Position {
         // The applied index advances after the changes are published, so they can all be read.
         let index = *self.inner.consensus.progress().applied().borrow();
@@ -282,8 +282,8 @@ impl Node {
                 return Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) });
             }
         }
-        // Too much has changed since the state was listed: a new list is made for this follower
-        // alone, subscribed to before.
+        // Too much has changed since the state was listed: this follower gets a list of its own,
+        // and subscribes before it is made.
         let mut subscription = subscribe(self, &watched, Start::Now, session)?;
         let (index, listing) = self.list(ctx, &watched).await?;
         subscription.skip_through(index);

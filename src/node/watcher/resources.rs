@@ -1,8 +1,8 @@
 //! The space of resources: group, version, kind, partition, namespace, name. An empty unit is a
-//! segment, as an empty part of a key is.
+//! segment, like an empty part of a key.
 //!
-//! The version of the group is no part of a resource's key, and a write may move a resource from
-//! one version of its kind to another. Then one element goes and another one comes, each by an
+//! The version of the group is not a part of a resource's key, so a write may move a resource to
+//! another version of its kind. Then one element disappears and another one appears, each by an
 //! event of its own.
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
 /// Parts of the name of a resource, count.
 const PARTS: usize = 6;
 
-/// A part that no resource has.
+/// A part that occurs in no resource.
 const NOBODY: &str = "\0";
 
 /// Resources by type, units and name.
 #[derive(Default)]
 pub(super) struct ResourceSpace;
 
-/// The parts of a name, from the group down; fewer for a name of a directory.
+/// The decoded parts of a name, group first; fewer for a directory.
 fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
@@ -44,7 +44,7 @@ fn name(id: &ResourceId) -> String {
     names.join("/")
 }
 
-/// The selector of a name's parts; the last part selects by prefix.
+/// The selector of the parts. A resource's name is selected as a prefix.
 fn selector(parts: &[String]) -> Selector {
     let part = |number: usize| parts.get(number).map_or(WILDCARD, String::as_str);
     Selector {
@@ -60,7 +60,7 @@ fn matches(parts: &[String], resource: &Resource) -> bool {
         && parts.get(5).is_none_or(|name| *name == resource.id.name)
 }
 
-/// Any resource at or below a name, as of an index.
+/// Any resource at the name or below it, in the state at `at`.
 fn find(view: &ReadView<'_>, parts: &[String], at: LogIndex) -> Result<Option<Resource>, StorageError> {
     let mut found = None;
     if parts.len() > PARTS {
@@ -102,8 +102,7 @@ impl Space for ResourceSpace {
             ChangeKind::Put => {
                 let before = LogIndex(index.get().saturating_sub(1));
                 let key = resource_key(&resource.id);
-                // Nothing is known before the compaction point; the follower compares the state
-                // there.
+                // Else unknown: the tree decides by its own `before`, if it has one.
                 let known = before >= view.head().compacted_index();
                 let was = if known { view.lookup(Table::Resource, &key, before)? } else { None };
                 let was_here = match was {

@@ -2,9 +2,9 @@
 //! elements.
 //!
 //! Owns the trait that a new space implements: the names of changed elements, the list of the
-//! state, and whether an element existed at a point of history. Invariant: `touched` and `list`
-//! name the same thing alike, and `is_there` answers for every index from the compaction point on,
-//! so that the effect of a change on the tree follows from history alone.
+//! state, and the existence of an element at a point of history. Invariant: `touched` and `list`
+//! use the same names, and `is_there` answers for every index from the compaction point on, so that
+//! the effect of a change on the tree follows from history alone.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const BATCH: usize = 1024;
 /// The data of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementData {
-    /// None, for a directory or a space: only leaves have data.
+    /// None: a directory or a space. Only leaves have data.
     Empty,
     /// A key with its value.
     Kv(KeyValue),
@@ -47,17 +47,16 @@ pub enum ElementData {
 pub(super) struct Touched {
     /// Its data afterwards; `None` if it has no data of its own.
     pub(super) data: Option<ElementData>,
-    /// Whether it existed before by itself; `None` if the change does not say.
+    /// Whether it existed by itself before; `None` if the change does not show that.
     pub(super) was_there: Option<bool>,
 }
 
 /// A space.
 pub(super) trait Space: Send + Sync + 'static {
-    /// Where its changes come from.
+    /// The topic of its changes.
     type Topic: Recorded;
 
-    /// Whether working out a few changes takes few reads; otherwise it is done on a thread that may
-    /// block.
+    /// Whether a few changes are computed by few reads. If not, a blocking thread computes them.
     const READS_LITTLE: bool = true;
 
     /// The topic's feed.
@@ -66,8 +65,8 @@ pub(super) trait Space: Send + Sync + 'static {
     /// The topic's subject that covers every change at `root` and below; it may cover more.
     fn subject(&self, root: &str) -> <Self::Topic as Topic>::Subject;
 
-    /// Calls `tell` with the elements that the change of the command at `index` touches, by their
-    /// names in the space.
+    /// Calls `tell` with the name of each element that the change `event` of the command at `index`
+    /// touches, and with the effect on it.
     fn touched(
         &self,
         view: &ReadView<'_>,
@@ -76,20 +75,21 @@ pub(super) trait Space: Send + Sync + 'static {
         tell: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError>;
 
-    /// Whether `name`, or something below it, was there right after the command at `at`.
+    /// Whether `name`, or an element below it, existed right after the command at `at`.
     fn is_there(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
         Ok(self.read(view, name, at)?.is_some() || self.has_below(view, name, at)?)
     }
 
-    /// Whether something below `name` was there right after the command at `at`.
+    /// Whether an element below `name` existed right after the command at `at`.
     fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError>;
 
-    /// The data of `name` itself right after the command at `at`, if it existed by itself.
+    /// The data of `name` itself right after the command at `at`; `None` if it did not exist by
+    /// itself.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError>;
 
-    /// Lists the current elements at `root` and below, or directly below, in any order, until
-    /// `tell` returns `false`. Elements that exist only because something is below them may be left
-    /// out, except where they are the only trace of that.
+    /// Lists the present elements at `root` and below, or only the root and its children, in any
+    /// order, until `tell` returns `false`. A directory may be left out if an element below it is
+    /// listed.
     fn list(
         &self,
         view: &ReadView<'_>,
@@ -99,8 +99,8 @@ pub(super) trait Space: Send + Sync + 'static {
     ) -> Result<(), StorageError>;
 }
 
-/// Visits the live records of an interval in the order of their keys, until `visit` answers false.
-/// Loads few at first, for callers that need one.
+/// Visits the live records of an interval at `at`, in the order of their keys, until `visit`
+/// returns false. The first loads are small, for callers that need one record.
 pub(super) fn each(
     view: &ReadView<'_>,
     table: Table,

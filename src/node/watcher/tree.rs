@@ -1,10 +1,10 @@
-//! The effect of changes on a tree of elements: the directories that come and go with single
-//! elements.
+//! The effect of changes on a tree of elements: the directories of an element may appear and
+//! disappear with it.
 //!
-//! Owns the rules of the document's "Ordering constraints": an ancestor comes before its
-//! descendants, in the same group; when one goes, the elements below it are not mentioned.
-//! Invariant: applying the changes to the tree as of `before` gives the tree as of `after`;
-//! unchanged elements are not reported, unless `before` can no longer be read.
+//! Owns the rules of "Ordering constraints" in the watcher's specification: an ancestor comes
+//! before its descendants, in the same group; if an element disappears, those below it are not
+//! reported. Invariant: applied to the tree as of `before`, the changes give the tree as of
+//! `after`. Unchanged elements are not reported, unless `before` can no longer be read.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +29,7 @@ pub enum ElementState {
     Exists(ElementData),
     /// Neither it nor anything below it exists.
     Missing,
-    /// Nothing is reported of it: the follower wants changes alone.
+    /// Not reported: the follower asked for changes only.
     Skipped,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Whether the element of that relative name is shown.
+    /// Whether the element with this relative name is reported.
     pub(super) fn shows(&self, element: &str) -> bool {
         self.recursive || !element.contains('/')
     }
 
-    /// The nearest element that is shown: itself, or the child of the root that it is below.
+    /// The element that is reported for `element`: itself, or the child of the root above it.
     fn clip<'a>(&self, element: &'a str) -> &'a str {
         match element.split_once('/') {
             Some((child, _)) if !self.recursive => child,
@@ -56,10 +56,10 @@ impl Scope {
     }
 }
 
-/// The changes after `before`, up to and including `after`, by names relative to the root.
+/// The elements touched after `before` up to `after`, by names relative to the root.
 pub(super) type Changed = BTreeMap<String, Touched>;
 
-/// Adds the effect of a change to those of earlier ones.
+/// Adds the effect of a change to those of earlier changes.
 pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Touched) {
     let Some(element) = relative(name, &scope.root) else { return };
     match changed.get_mut(element) {
@@ -71,8 +71,8 @@ pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Tou
     }
 }
 
-/// Works out the changes of the tree. `before` is `None` if it cannot be read any more; then some
-/// reported changes change nothing.
+/// Computes the changes of the tree. `before` is `None` if that state cannot be read any more; then
+/// some of the reported elements may be unchanged.
 pub(super) fn differences<S: Space>(
     space: &S,
     view: &ReadView<'_>,
@@ -105,16 +105,16 @@ struct Tree<'a, 'db, S> {
     changed: &'a Changed,
     before: Option<LogIndex>,
     after: LogIndex,
-    /// Results that are known already.
+    /// Results of `was` and `is` so far.
     was: HashMap<String, Option<bool>>,
     is: HashMap<String, bool>,
-    /// In the order of names, so that parents come first.
+    /// The reported states. The order of names puts parents first.
     told: BTreeMap<String, ElementState>,
 }
 
 impl<S: Space> Tree<'_, '_, S> {
     fn settle(&mut self, element: &str, touched: &Touched) -> Result<(), StorageError> {
-        // It was there and is there: nothing above it comes or goes.
+        // It existed and exists: no directory appears or disappears.
         let stays = touched.data.is_some() && touched.was_there == Some(true);
         if self.scope.shows(element) {
             if let Some(data) = &touched.data {
@@ -136,17 +136,17 @@ impl<S: Space> Tree<'_, '_, S> {
         }
     }
 
-    /// `element` is there now: so is everything above it, of which some may not have been.
+    /// `element` exists now, and so do all elements above it: reports those that are new.
     fn come(&mut self, mut element: Option<&str>) -> Result<(), StorageError> {
         while let Some(here) = element {
             if self.changed.contains_key(here) || self.told.contains_key(here) {
-                // It is reported by itself, or was; so are the elements above.
+                // It is reported on its own account, and the elements above it, too.
                 return Ok(());
             }
             match self.was(here)? {
                 Some(true) => return Ok(()),
                 Some(false) => {}
-                // An element that exists by itself and was not touched existed before.
+                // An untouched element that exists by itself also existed before.
                 None if self.space.read(self.view, &absolute(&self.scope.root, here), self.after)?.is_some() => {
                     return Ok(());
                 }
@@ -158,7 +158,7 @@ impl<S: Space> Tree<'_, '_, S> {
         Ok(())
     }
 
-    /// `element` no longer exists: reports the topmost one that went with it.
+    /// `element` no longer exists: reports the topmost element that disappeared with it.
     fn go(&mut self, element: &str) -> Result<(), StorageError> {
         let mut top = element;
         while let Some(above) = parent(top) {
@@ -188,7 +188,7 @@ impl<S: Space> Tree<'_, '_, S> {
         Ok(is)
     }
 
-    /// `None` if it is unknown.
+    /// Whether it existed at `before`; `None` if that is unknown.
     fn was(&mut self, element: &str) -> Result<Option<bool>, StorageError> {
         if self.changed.get(element).is_some_and(|touched| touched.was_there == Some(true)) {
             return Ok(Some(true));

@@ -1,8 +1,8 @@
 //! One followed entity, shared by all its followers: its encoded state, and the changes of commits.
 //!
-//! Owns the sharing. An entity has one record for all its followers on this node. A commit is
-//! worked out and encoded for it once, and its state is listed once for all streams that begin
-//! within a short time.
+//! Owns the sharing: an entity has one record for all its followers on this node. The changes of a
+//! commit are computed and encoded once for the entity, and its state is listed once for all
+//! streams that begin within a short time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,22 +22,23 @@ use headwater_types::LogIndex;
 use headwater_types::entity::{parent, relative};
 use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
 
-/// A face's encoding of changes. The result is shared by all followers of the same entity.
+/// A face's encoding of changes. All followers of an entity share the result.
 pub trait ElementEncoder: Send + Sync + 'static {
-    /// One change. With `closes`, it is the last one of its group, and the position is where a
-    /// client resumes.
+    /// Encodes a change. With `closes`, it is the last one of its group, and a client resumes after
+    /// that position.
     fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes;
 
-    /// Re-encodes a change that did not close its group, so that it closes the group at `closes`.
+    /// Re-encodes a change that was encoded without a position: it now closes its group at
+    /// `closes`.
     fn close(&self, encoded: Bytes, closes: Position) -> Bytes;
 }
 
-/// The state of an entity: names and encoded changes, none of which closes the group, by name.
+/// The state of an entity: encoded changes by name. None of them closes the group.
 pub(super) type Listing = Arc<Entries<String, Bytes>>;
 
-/// An entity that is followed.
+/// A followed entity.
 pub(super) struct Watched<S: Space> {
-    /// Never used twice.
+    /// The purpose of its encodings of commits; never used for another entity.
     id: u64,
     pub(super) space: Arc<S>,
     pub(super) scope: Scope,
@@ -46,20 +47,20 @@ pub(super) struct Watched<S: Space> {
     pub(super) store: Arc<StateStore>,
 }
 
-/// The result of working out commits.
+/// The result of computing the changes of commits.
 pub(super) enum Derived<T> {
     /// The changes.
     Done(T),
-    /// The state behind the commits cannot be read any more: take everything up to this index
-    /// together.
+    /// The state after the commits cannot be read any more: combine them with all later ones up to
+    /// this index.
     Behind(LogIndex),
 }
 
-/// More events than this are worked out on a thread that may block.
+/// Events of a commit that are computed on the calling thread, count; more go to a blocking thread.
 pub(super) const INLINE_EVENTS_MAX: usize = 32;
 
 impl<S: Space> Watched<S> {
-    /// The changes of one commit, encoded; worked out by the first follower that needs them.
+    /// The encoded changes of one commit. The first follower that needs them computes them for all.
     pub(super) async fn group(self: &Arc<Self>, item: &Item<S::Topic>) -> Result<Derived<Arc<[Bytes]>>, StorageError> {
         let derived = item.commit().derived(self.id);
         if let Some(group) = derived.get() {
@@ -76,7 +77,7 @@ impl<S: Space> Watched<S> {
                     match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
                         Ok(changes) => changes,
                         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-                        // The runtime ends, and with it this task.
+                        // The runtime stops, and this task with it.
                         Err(Err(_)) => std::future::pending().await,
                     }
                 };
@@ -100,8 +101,8 @@ impl<S: Space> Watched<S> {
         }
     }
 
-    /// The combined changes of commits that are all there are up to `through`, with the position
-    /// behind them.
+    /// The combined changes of `items`, with the position after them. `items` must be all commits
+    /// of the subject from the first one up to `through`.
     pub(super) fn changes(
         &self,
         items: &[Item<S::Topic>],
@@ -119,8 +120,9 @@ impl<S: Space> Watched<S> {
         })
     }
 
-    /// The combined changes of commits that are all there are between two indexes; the later one
-    /// can still be read.
+    /// The combined changes of `items`, which must be all commits of the subject between `before`
+    /// and `after`. `before` is `None` if that state cannot be read any more; `after` must be
+    /// readable.
     pub(super) fn sum(
         &self,
         view: &ReadView<'_>,
@@ -138,7 +140,7 @@ impl<S: Space> Watched<S> {
         differences(&*self.space, view, &self.scope, &changed, before, after)
     }
 
-    /// Encodes changes; the last one closes the group if there is a position to go on from.
+    /// Encodes changes as a group. The last one closes it if there is a position.
     pub(super) fn encode_group(&self, changes: &[ElementChange], closes: Option<Position>) -> Arc<[Bytes]> {
         let last = changes.len().saturating_sub(1);
         let encode = |(number, change)| self.encoder.encode(change, closes.filter(|_| number == last));
@@ -156,7 +158,7 @@ impl<S: Space> Watched<S> {
         Ok(ElementChange { element: String::new(), state })
     }
 
-    /// Lists the state, in memory of `share`.
+    /// Lists and encodes the state. Its memory is taken from `share`.
     pub(super) fn list(
         &self,
         view: &ReadView<'_>,
@@ -186,7 +188,7 @@ impl<S: Space> Watched<S> {
                 }
                 above = parent(here);
             }
-            // An element that exists by itself has been reported before.
+            // A directory that also exists by itself keeps its data.
             if scope.shows(element) && !(data == ElementData::Empty && found.contains_key(element)) {
                 goes_on &= keep(&mut found, element, data);
             }
@@ -206,7 +208,7 @@ pub(super) fn position(view: &ReadView<'_>, index: LogIndex) -> Position {
     Position { epoch: view.head().epoch, index }
 }
 
-/// The entities of one space that are followed, or were lately.
+/// The entities of one space that have followers, or had some lately.
 pub(super) struct Registry<S: Space> {
     space: Arc<S>,
     entities: Mutex<HashMap<Scope, Arc<Watched<S>>>>,
@@ -222,7 +224,7 @@ impl<S: Space + Default> Default for Registry<S> {
 }
 
 impl<S: Space> Registry<S> {
-    /// The record of an entity, new or not.
+    /// The record of an entity, existing or new. `encoder` is used for a new one only.
     pub(super) fn get(
         &self,
         scope: Scope,
@@ -294,7 +296,7 @@ mod tests {
     use headwater_types::limits::STATE_ENTRY_BYTES;
     use headwater_types::{KeyValue, Term};
 
-    /// Ten bytes a change.
+    /// Every change is encoded in ten bytes.
     struct TenBytes;
 
     impl ElementEncoder for TenBytes {
@@ -326,7 +328,7 @@ mod tests {
             let scope = Scope { root: root.to_owned(), recursive: true };
             registry.get(scope, Arc::new(TenBytes), &events, &store)
         };
-        // "", "b" and "b/c"; "" and "c".
+        // The elements of `outer` are "", "b" and "b/c", those of `inner` "" and "c".
         let (outer, inner) = (3 * (STATE_ENTRY_BYTES + 10) + 4, 2 * (STATE_ENTRY_BYTES + 10) + 1);
         let memory = StateMemory::new(outer + inner - 1, || {});
         let list = |root: &str| watched(root).list(&view, memory.share()).unwrap();
@@ -336,7 +338,7 @@ mod tests {
         drop(held);
         let held = list("a/b").unwrap();
         assert_eq!(list("a").err(), refused);
-        // Changes since then are kept for each follower.
+        // Each follower pays for the changes since then.
         let at = Position { epoch: Some(StoreEpoch(1)), index };
         let changed = |name: &str| vec![ElementChange { element: name.to_owned(), state: ElementState::Missing }];
         let send = |changes: &[ElementChange]| Sending::new(Arc::clone(&held), changes, &TenBytes, at);
