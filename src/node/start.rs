@@ -62,7 +62,8 @@ pub struct NodeOptions {
     pub snapshot_every_bytes: u64,
     /// Entries kept in the log behind a snapshot, count.
     pub keep_entries: u64,
-    /// Command bytes kept in the log behind a snapshot; few large entries may reach it.
+    /// Most command bytes kept in the log behind a snapshot: large entries are kept in smaller
+    /// number.
     pub keep_bytes: u64,
     /// Tuning of the log.
     pub log: LogOptions,

@@ -1,4 +1,4 @@
-//! The life of a contender: it enters the queue, gets its turn, and leaves if its client has gone
+//! The path of a contender: it enters the queue, gets its turn, and leaves if its client has gone
 //! away.
 //!
 //! It runs as a task of its own: if its client goes away, its outstanding proposal is still

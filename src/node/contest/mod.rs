@@ -32,7 +32,7 @@ pub struct Contender {
     /// The lease of the contender's key. [`LeaseId::NONE`] makes one: it is kept alive while the
     /// contender waits, and revoked if the contender is abandoned.
     pub lease: LeaseId,
-    /// The value of its key. `None` keeps the value of an existing key, and is empty for a new one.
+    /// The value of its key. `None` keeps that of an existing key, and is empty for a new key.
     pub value: Option<Bytes>,
 }
 

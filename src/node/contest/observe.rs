@@ -32,7 +32,7 @@ enum Known {
 }
 
 impl Node {
-    /// Yields the present owner of the name, or the first one, then every change. Ends after an
+    /// Yields the owner of the name as soon as there is one, then every change. Ends after an
     /// error.
     ///
     /// # Errors

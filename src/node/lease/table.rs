@@ -3,8 +3,8 @@
 //!
 //! Owns the deadlines of leases, and the changes that are not logged yet. Knows no log, no tasks
 //! and no keys. Invariants: an expired lease is never alive again; a lease with a due point in the
-//! log is not kept alive before the log has revoked the point, because a new leader would end it
-//! too early.
+//! log is not kept alive before the log has revoked the point (a new leader would end it too
+//! early).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) const QUIET_AFTER: Duration = Duration::from_secs(1);
 enum Said {
     /// No due point.
     Nothing,
-    /// A due point is being logged; it is not known yet whether it is.
+    /// A due point is being logged; the result is not known yet.
     Perhaps,
     /// A due point.
     Due,
@@ -36,7 +36,7 @@ struct Entry {
     /// The last time at which this leader has seen it granted or kept alive.
     seen: Duration,
     said: Said,
-    /// The time at which it expired; `None` while it is alive.
+    /// The time at which it ran out; `None` until its expiry is taken.
     ran_out: Option<Duration>,
 }
 
@@ -221,7 +221,7 @@ impl LeaseTable {
         expired
     }
 
-    /// Time since a lease has expired; `None` while it is alive.
+    /// Time since a lease ran out; `None` until its expiry is taken.
     pub(super) fn lateness(&self, id: LeaseId, now: Duration) -> Option<Duration> {
         self.leases.get(&id)?.ran_out.map(|at| now.saturating_sub(at))
     }

@@ -6,7 +6,7 @@ use super::keeper::MemberKeeper;
 use headwater_raft::{Consensus, MemberInfo, MemberRecord};
 use headwater_types::MemberChange;
 
-/// Interval of the checks of the own role.
+/// Interval of the checks of this member's role.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval at which a member that catches up logs its progress.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
