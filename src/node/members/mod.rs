@@ -149,7 +149,8 @@ impl Node {
         tokio::select! {
             reached = reached => match reached {
                 Ok(()) | Err(NodeError::Timeout) => {}
-                Err(error) => return Err(error),
+                // This member stops; the change is made all the same.
+                Err(_) => return Err(NodeError::Indeterminate(Unanswered::LeaderFailed)),
             },
             () = self.inner.consensus.removed() => {}
         }
